@@ -1,1 +1,28 @@
-//! Placeholder.
+//! Decoder-only policies on burn, and their Hugging Face checkpoints.
+//!
+//! [`Decoder`] is one implementation for every family; a family is a file that reads its
+//! `config.json` and names its tensors ([`Family`]). [`PolicyModel`] is what sampling and training
+//! need from a model, so that another architecture can take its place.
+
+mod attention;
+mod batch;
+mod cache;
+mod checkpoint;
+mod config;
+mod decoder;
+mod init;
+mod logprob;
+mod ops;
+mod parameters;
+mod policy;
+mod qwen2;
+
+pub use batch::{Padding, TokenBatch};
+pub use cache::KvCache;
+pub use checkpoint::{CheckpointError, load, load_config, save};
+pub use config::{ConfigError, DecoderConfig, Family};
+pub use decoder::Decoder;
+pub use init::random;
+pub use logprob::{TokenLogProbs, head_backward, head_logits, head_logprobs, logits_gradient, token_logprobs};
+pub use parameters::{Parameter, parameters};
+pub use policy::PolicyModel;

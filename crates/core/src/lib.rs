@@ -1,1 +1,38 @@
-//! Placeholder.
+//! The words of Firebrick: prompts, completions, groups, rewards, metrics and seeds, and the
+//! traits people implement.
+//!
+//! Nothing here knows tensors, files, threads or the network, so a crate that adds a verifier
+//! depends on this one alone and compiles in seconds.
+//!
+//! ```
+//! use firebrick_core::{Completion, Prompt, Score, Verifier};
+//!
+//! /// Pays for brevity, whatever was said.
+//! struct Brief;
+//!
+//! impl Verifier for Brief {
+//!     fn score(&self, _: &Prompt, completion: &Completion) -> Score {
+//!         if completion.tokens.len() <= 8 { Score::right("") } else { Score::wrong("") }
+//!     }
+//! }
+//! ```
+
+mod advantage;
+mod completion;
+mod group;
+mod metrics;
+mod prompt;
+mod reward;
+mod seed;
+mod source;
+mod tracker;
+
+pub use advantage::AdvantageEstimator;
+pub use completion::{Completion, Detokenizer, FinishReason};
+pub use group::{Group, GroupFilter, RewardedGroup};
+pub use metrics::Metrics;
+pub use prompt::{Prompt, Step, TokenId};
+pub use reward::{Reward, RewardScale, RewardShaper, Score, Verdict, Verifier};
+pub use seed::{Seed, Stream};
+pub use source::PromptSource;
+pub use tracker::{TrackError, Tracker};

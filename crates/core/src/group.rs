@@ -1,0 +1,39 @@
+use serde::{Deserialize, Serialize};
+
+use crate::{Completion, Prompt, Reward, Step};
+
+/// One prompt and the completions that were sampled for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// The question.
+    pub prompt: Prompt,
+    /// Its `group_size` answers.
+    pub completions: Vec<Completion>,
+    /// The step whose policy wrote them; older than the current step for a surplus group.
+    pub step: Step,
+    /// Which draw from the prompt source this was, counted over the whole run. A prompt drawn
+    /// twice is two draws, and gets other completions.
+    pub draw: u64,
+}
+
+/// A group with one reward per completion, in the same order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RewardedGroup {
+    /// The prompt and its completions.
+    pub group: Group,
+    /// One reward per completion.
+    pub rewards: Vec<Reward>,
+}
+
+impl RewardedGroup {
+    /// The accuracy rewards of the completions that count, before shaping.
+    pub fn live_accuracies(&self) -> impl Iterator<Item = f32> {
+        self.rewards.iter().filter(|reward| reward.live).map(|reward| reward.accuracy)
+    }
+}
+
+/// Decides which groups are worth an update: dynamic sampling's rule.
+pub trait GroupFilter: Send + Sync {
+    /// Whether the group has something to teach.
+    fn keep(&self, group: &RewardedGroup) -> bool;
+}

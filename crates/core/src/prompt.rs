@@ -1,0 +1,20 @@
+use serde::{Deserialize, Serialize};
+
+/// Index of a token in the model's vocabulary.
+pub type TokenId = u32;
+
+/// Number of the training step, counted from 1; 0 is the state before the first one.
+pub type Step = u64;
+
+/// One question, rendered and tokenized, with what its verifier compares against.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Prompt {
+    /// Stable within its source: the row it came from.
+    pub id: u64,
+    /// What the model reads, after the chat template.
+    pub text: String,
+    /// `text`, tokenized; never empty.
+    pub tokens: Vec<TokenId>,
+    /// The reference answer, in the form that the task's verifier reads.
+    pub reference: String,
+}

@@ -1,0 +1,112 @@
+use serde::{Deserialize, Serialize};
+
+use crate::{Completion, Group, Prompt};
+
+/// Scores one completion against its prompt's reference.
+///
+/// A verifier is a pure function of its arguments: it must not hang, panic, read the clock or keep
+/// state, because it is called from many threads on text that a model in training wrote.
+pub trait Verifier: Send + Sync {
+    /// The verdict, and what it rests on.
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score;
+}
+
+/// How a verifier judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Equivalent to the reference.
+    Right,
+    /// An answer was found, and it is another one.
+    Wrong,
+    /// No answer was found, or it could not be read.
+    Unparsable,
+    /// The verifier's budget ran out before it could tell.
+    OverBudget,
+    /// The verifier itself failed, or the reference is unreadable.
+    Error,
+}
+
+impl Verdict {
+    /// Every verdict, in the order of the counters.
+    pub const ALL: [Verdict; 5] =
+        [Verdict::Right, Verdict::Wrong, Verdict::Unparsable, Verdict::OverBudget, Verdict::Error];
+
+    /// The verdict's name in metrics and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Right => "right",
+            Verdict::Wrong => "wrong",
+            Verdict::Unparsable => "unparsable",
+            Verdict::OverBudget => "over_budget",
+            Verdict::Error => "error",
+        }
+    }
+}
+
+/// A verdict with its grounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// The judgement.
+    pub verdict: Verdict,
+    /// Share of the full reward, in `[0, 1]`: 1 for right, 0 for the rest, between for verifiers
+    /// that give part marks.
+    pub credit: f32,
+    /// The answer that was found in the completion, as it stood there; empty if none was.
+    pub extracted: String,
+}
+
+impl Score {
+    /// Full credit for the `extracted` answer.
+    pub fn right(extracted: impl Into<String>) -> Self {
+        Score { verdict: Verdict::Right, credit: 1.0, extracted: extracted.into() }
+    }
+
+    /// No credit: the `extracted` answer is another one.
+    pub fn wrong(extracted: impl Into<String>) -> Self {
+        Score { verdict: Verdict::Wrong, credit: 0.0, extracted: extracted.into() }
+    }
+
+    /// No credit, for a reason that is not a wrong answer.
+    pub fn none(verdict: Verdict) -> Self {
+        Score { verdict, credit: 0.0, extracted: String::new() }
+    }
+}
+
+/// What a completion earned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reward {
+    /// The verifier's judgement.
+    pub score: Score,
+    /// The accuracy reward: the credit on the recipe's scale. Dynamic sampling looks at this one.
+    pub accuracy: f32,
+    /// The accuracy reward after shaping: what the advantage is made from.
+    pub shaped: f32,
+    /// False when overlong filtering took the completion out of the loss. It stays in its group's
+    /// mean and standard deviation.
+    pub live: bool,
+}
+
+/// The two ends of the accuracy reward.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RewardScale {
+    /// Reward of a completion with full credit.
+    pub right: f32,
+    /// Reward of a completion without credit.
+    pub wrong: f32,
+}
+
+impl RewardScale {
+    /// The reward of `score`, unshaped and live.
+    pub fn reward(self, score: Score) -> Reward {
+        let accuracy = self.wrong + (self.right - self.wrong) * score.credit;
+        Reward { score, accuracy, shaped: accuracy, live: true }
+    }
+}
+
+/// Changes the shaped rewards of a group, or takes completions out of the loss.
+pub trait RewardShaper: Send + Sync {
+    /// `rewards` has one entry per completion of `group`, in the same order. Only `shaped` and
+    /// `live` may change.
+    fn shape(&self, group: &Group, rewards: &mut [Reward]);
+}

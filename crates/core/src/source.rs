@@ -1,0 +1,18 @@
+use crate::Prompt;
+
+/// An endless supply of training prompts, in an order that depends on the cursor alone.
+///
+/// A source over a finite set starts again, reshuffled, when it comes to its end.
+pub trait PromptSource: Send {
+    /// The prompt at the cursor, which moves on by one.
+    fn draw(&mut self) -> Prompt;
+
+    /// How many prompts were drawn since the start of the run.
+    fn cursor(&self) -> u64;
+
+    /// Continues as if `cursor` prompts had been drawn: how a resumed run finds its place.
+    fn seek(&mut self, cursor: u64);
+
+    /// How many different prompts there are; at least 1.
+    fn size(&self) -> u64;
+}

@@ -1,0 +1,587 @@
+//! Every table and key of a recipe, with its default.
+//!
+//! The doc comments are the descriptions in the JSON schema and in the book, so each one says
+//! what a user has to know and nothing about the code.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where tensors live and kernels run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Device {
+    /// The backend. `cpu` needs no driver; the others need a program built with that feature.
+    pub kind: DeviceKind,
+    /// Which device of that kind, counted from 0.
+    pub index: usize,
+}
+
+/// A backend that tensors can live on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// The processor, through burn's `flex` backend.
+    #[default]
+    Cpu,
+    /// Any GPU with a Vulkan driver.
+    Vulkan,
+    /// Any GPU, through whatever WebGPU finds.
+    Wgpu,
+    /// Apple GPUs.
+    Metal,
+    /// NVIDIA GPUs.
+    Cuda,
+    /// AMD GPUs.
+    Rocm,
+}
+
+/// The policy to start from: a checkpoint (`path`) or random weights (`new`), one of the two.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Model {
+    /// A Hugging Face model folder: `config.json`, `*.safetensors`, `tokenizer.json`.
+    Path(PathBuf),
+    /// The shape of a new model with random weights, for tasks learnt from nothing.
+    New(NewModel),
+}
+
+/// The shape of a model that starts from random weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewModel {
+    /// The architecture.
+    #[serde(default)]
+    pub family: ModelFamily,
+    /// Width of the residual stream; a multiple of `heads`.
+    pub hidden_size: usize,
+    /// Number of decoder layers.
+    pub layers: usize,
+    /// Number of attention heads; each is `hidden_size / heads` wide, an even number.
+    pub heads: usize,
+    /// Number of key and value heads, which divides `heads`.
+    pub kv_heads: usize,
+    /// Width of the feed-forward layer.
+    pub intermediate_size: usize,
+    /// The longest sequence in tokens, prompt and completion together.
+    #[serde(default = "default_max_position_embeddings")]
+    pub max_position_embeddings: usize,
+    /// Base of the rotary position embedding.
+    #[serde(default = "default_rope_theta")]
+    pub rope_theta: f64,
+    /// Whether the output head shares the input embedding's weights.
+    #[serde(default = "yes")]
+    pub tied: bool,
+}
+
+/// A model architecture that can be made new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelFamily {
+    /// Qwen2 and Qwen2.5.
+    #[default]
+    Qwen2,
+}
+
+/// The prompts: a JSONL file (`train`) or generated problems (`task`), one of the two.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Data {
+    /// JSONL file of training prompts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train: Option<PathBuf>,
+    /// Generator of training and held-out problems.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
+    /// JSONL file of held-out prompts; without one they are split off the end of `train`, or come
+    /// from the task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heldout: Option<PathBuf>,
+    /// Number of held-out prompts to generate or split off; ignored when `heldout` names a file.
+    pub heldout_size: usize,
+    /// Names of the file's columns, for files that are in none of the known formats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Columns>,
+    /// How a question becomes what the model reads.
+    pub template: Template,
+    /// System message of the chat template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// Text around the question, which stands where the pattern says `{prompt}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// Prompts with more tokens than this are left out.
+    pub max_prompt_tokens: usize,
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Data {
+            train: None,
+            task: None,
+            heldout: None,
+            heldout_size: 500,
+            columns: None,
+            template: Template::Auto,
+            system: None,
+            prompt: None,
+            max_prompt_tokens: 512,
+        }
+    }
+}
+
+/// A generator of problems with known answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Task {
+    /// Sums of two numbers.
+    Addition {
+        /// Digits of each summand.
+        digits: u32,
+        /// Whether the worked examples of the warm-up write the intermediate steps.
+        #[serde(default = "yes")]
+        worked: bool,
+    },
+    /// Products of two numbers.
+    Multiplication {
+        /// Digits of each factor.
+        digits: u32,
+        /// Whether the worked examples of the warm-up write the intermediate steps.
+        #[serde(default = "yes")]
+        worked: bool,
+    },
+    /// Reach a target from given numbers with + - * /.
+    Countdown {
+        /// How many numbers are given.
+        numbers: u32,
+        /// The largest number that may be given; the task's own default without one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_number: Option<u32>,
+        /// The largest target; the task's own default without one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_target: Option<u32>,
+    },
+}
+
+/// Which columns of a JSONL file hold what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Columns {
+    /// Column of the question: a string, or a list of chat messages.
+    pub prompt: String,
+    /// Column of the reference answer.
+    pub reference: String,
+}
+
+/// How a question becomes what the model reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Template {
+    /// `chat` when the model has a chat template, else `plain`.
+    #[default]
+    Auto,
+    /// The model's chat template, with the question as the user's message.
+    Chat,
+    /// The question as it stands.
+    Plain,
+}
+
+/// Supervised steps on the task's own solutions, before the first rollout.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Warmup {
+    /// Number of supervised steps; 0 leaves the warm-up out.
+    pub steps: u64,
+    /// Examples per step.
+    pub batch: usize,
+    /// Learning rate.
+    pub lr: f64,
+    /// Held-out accuracy of sampled completions, in [0, 1], at which the warm-up stops early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_at: Option<f64>,
+    /// Steps between two measurements of that accuracy.
+    pub every: u64,
+    /// Held-out prompts per measurement.
+    pub samples: usize,
+}
+
+impl Default for Warmup {
+    fn default() -> Self {
+        Warmup { steps: 0, batch: 128, lr: 1e-3, stop_at: None, every: 25, samples: 256 }
+    }
+}
+
+/// How completions are sampled for training.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rollout {
+    /// Completions per prompt; at least 2, because the advantage compares them with each other.
+    pub group_size: usize,
+    /// Tokens after which a completion is cut off.
+    pub max_completion_tokens: usize,
+    /// Divides the logits; above 0. At 1.0 the policy samples from what it learns.
+    pub temperature: f64,
+    /// Sample among the most likely `top_k` tokens only; 0 turns it off.
+    pub top_k: usize,
+    /// Sample among the most likely tokens that together have this probability, in (0, 1].
+    pub top_p: f64,
+    /// Sequences decoded at once: more is faster and needs more memory for the KV cache.
+    pub max_sequences: usize,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        Rollout {
+            group_size: 16,
+            max_completion_tokens: 1024,
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            max_sequences: 256,
+        }
+    }
+}
+
+/// Which groups a step trains on (dynamic sampling).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sampling {
+    /// Groups that a step trains on.
+    pub prompts_per_step: usize,
+    /// Whether groups without spread in their accuracy are replaced by further prompts. They have
+    /// no advantage, so they would only thin the batch.
+    pub dynamic: bool,
+    /// Rounds of sampling after which a step makes do with what it has; 0 is no cap.
+    pub max_rounds: usize,
+    /// What happens at the cap.
+    pub on_cap: OnCap,
+    /// What happens to good groups beyond `prompts_per_step`.
+    pub surplus: Surplus,
+    /// Steps that a kept surplus group may wait before it is thrown away.
+    pub max_staleness: u64,
+    /// Accuracies within a group count as equal when they differ by no more than this.
+    pub tolerance: f64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Sampling {
+            prompts_per_step: 64,
+            dynamic: true,
+            max_rounds: 10,
+            on_cap: OnCap::TrainSmaller,
+            surplus: Surplus::Keep,
+            max_staleness: 1,
+            tolerance: 1e-6,
+        }
+    }
+}
+
+/// What happens when `max_rounds` rounds did not fill a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnCap {
+    /// Train on the groups there are.
+    #[default]
+    TrainSmaller,
+    /// Save a checkpoint and end the run cleanly.
+    Stop,
+    /// End the run with an error.
+    Error,
+}
+
+/// What happens to good groups that a step has no room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Surplus {
+    /// They go first in the next step.
+    #[default]
+    Keep,
+    /// They are thrown away, as in the paper.
+    Drop,
+}
+
+/// How a completion is judged and what the judgement is worth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reward {
+    /// The verifier; without one, the task's own, or `gsm8k` for files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<RewardKind>,
+    /// For `integer`: the text that the answer follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marker: Option<String>,
+    /// For `countdown`: whether every given number has to be used.
+    pub use_all: bool,
+    /// Reward of a right answer.
+    pub right: f64,
+    /// Reward of any other completion.
+    pub wrong: f64,
+    /// What is done about completions that are too long.
+    pub overlong: Overlong,
+}
+
+impl Default for Reward {
+    fn default() -> Self {
+        Reward {
+            kind: None,
+            marker: None,
+            use_all: true,
+            right: 1.0,
+            wrong: -1.0,
+            overlong: Overlong::default(),
+        }
+    }
+}
+
+/// A verifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RewardKind {
+    /// The last integer, or the one after `marker`, equals the reference.
+    Integer,
+    /// The expression uses the given numbers and gives the target.
+    Countdown,
+    /// The number after `####` equals the reference.
+    Gsm8k,
+    /// The last number of the text equals the reference.
+    Gsm8kFlexible,
+}
+
+/// Soft punishment and filtering of completions that are too long.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Overlong {
+    /// Tokens before `max_completion_tokens` at which the punishment begins to grow from 0.
+    pub buffer: usize,
+    /// The punishment at `max_completion_tokens`, taken off the reward; 0.0 is none.
+    pub penalty: f64,
+    /// Whether completions that were cut off are left out of the loss.
+    pub filter: bool,
+}
+
+/// How the rewards of a group become advantages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Advantage {
+    /// The estimator.
+    pub kind: AdvantageKind,
+    /// For `group_norm`: added to the standard deviation.
+    pub epsilon: f64,
+}
+
+impl Default for Advantage {
+    fn default() -> Self {
+        Advantage { kind: AdvantageKind::GroupNorm, epsilon: 1e-6 }
+    }
+}
+
+/// An advantage estimator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AdvantageKind {
+    /// Reward minus the group's mean, over its standard deviation (DAPO, GRPO).
+    #[default]
+    GroupNorm,
+    /// Reward minus the group's mean (Dr. GRPO).
+    MeanOnly,
+    /// Reward minus the mean of the others (RLOO).
+    LeaveOneOut,
+}
+
+/// The policy loss.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Loss {
+    /// The surrogate.
+    pub kind: LossKind,
+    /// How far below 1 the probability ratio counts, in [0, 1].
+    pub clip_ratio_low: f64,
+    /// How far above 1 the probability ratio counts; above `clip_ratio_low` is Clip-Higher.
+    pub clip_ratio_high: f64,
+    /// Bound on the ratio where the advantage is negative, above 1; none by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dual_clip: Option<f64>,
+    /// How the losses of tokens become one number.
+    pub aggregation: Aggregation,
+    /// For `aggregation = "constant"`: the tokens that a completion counts as;
+    /// `rollout.max_completion_tokens` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constant_length: Option<usize>,
+    /// Weight of the entropy bonus; 0.0 is none.
+    pub entropy_coef: f64,
+    /// Penalty on the distance to the policy the run started from; none by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl: Option<Kl>,
+}
+
+impl Default for Loss {
+    fn default() -> Self {
+        Loss {
+            kind: LossKind::Dapo,
+            clip_ratio_low: 0.2,
+            clip_ratio_high: 0.28,
+            dual_clip: None,
+            aggregation: Aggregation::TokenMean,
+            constant_length: None,
+            entropy_coef: 0.0,
+            kl: None,
+        }
+    }
+}
+
+/// A surrogate loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LossKind {
+    /// Ratio per token, clipped on both sides.
+    #[default]
+    Dapo,
+    /// Ratio per sequence, clipped on both sides.
+    Gspo,
+    /// Clipped ratio as a weight without gradient.
+    Cispo,
+}
+
+/// How the losses of tokens become one number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Aggregation {
+    /// Mean over all tokens of the update (DAPO).
+    #[default]
+    TokenMean,
+    /// Mean over the tokens of a prompt's group, then over prompts.
+    PromptMean,
+    /// Mean over the tokens of a completion, then over completions (GRPO).
+    SequenceMean,
+    /// Sum over tokens by a constant length, then mean over completions (Dr. GRPO).
+    Constant,
+}
+
+/// A penalty on the distance to the policy the run started from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Kl {
+    /// The estimator.
+    pub kind: KlKind,
+    /// Weight of the penalty; at least 0.
+    pub coef: f64,
+}
+
+/// An estimator of the KL divergence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KlKind {
+    /// The log-ratio: unbiased, noisy, may be negative.
+    K1,
+    /// Half the squared log-ratio: biased, low variance.
+    K2,
+    /// Ratio minus 1 minus log-ratio: unbiased, never negative.
+    K3,
+}
+
+/// AdamW and its learning rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Optim {
+    /// Learning rate after its warm-up.
+    pub lr: f64,
+    /// Rollout steps over which the learning rate grows linearly from 0.
+    pub warmup_steps: u64,
+    /// Decay of the mean of gradients, in [0, 1).
+    pub beta1: f64,
+    /// Decay of the mean of squared gradients, in [0, 1).
+    pub beta2: f64,
+    /// Added to the root of the mean of squared gradients.
+    pub epsilon: f64,
+    /// Decoupled weight decay, on matrices only.
+    pub weight_decay: f64,
+    /// Global norm to which larger gradients are scaled down.
+    pub max_grad_norm: f64,
+}
+
+impl Default for Optim {
+    fn default() -> Self {
+        Optim {
+            lr: 1e-6,
+            warmup_steps: 20,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.1,
+            max_grad_norm: 1.0,
+        }
+    }
+}
+
+/// How long to train, and how a step is cut up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Train {
+    /// Rollout steps.
+    pub steps: u64,
+    /// Completions per optimizer update; at most `prompts_per_step` × `group_size`.
+    pub mini_batch: usize,
+    /// Tokens that go through the model at once. Changes memory and speed, not the result.
+    pub micro_batch_tokens: usize,
+    /// Held-out accuracy, in [0, 1], at which the run ends early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_at: Option<f64>,
+}
+
+impl Default for Train {
+    fn default() -> Self {
+        Train { steps: 200, mini_batch: 256, micro_batch_tokens: 8192, stop_at: None }
+    }
+}
+
+/// How held-out accuracy is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Eval {
+    /// Steps between two evaluations; there is always one before the first step and one at the end.
+    pub every: u64,
+    /// Completions per held-out prompt, whose accuracies are averaged.
+    pub samples: usize,
+    /// Divides the logits; 0.0 always takes the most likely token.
+    pub temperature: f64,
+    /// Sample among the most likely tokens that together have this probability, in (0, 1].
+    pub top_p: f64,
+    /// Held-out prompts that are used, at most; 0 is all of them.
+    pub prompts: usize,
+}
+
+impl Default for Eval {
+    fn default() -> Self {
+        Eval { every: 10, samples: 1, temperature: 1.0, top_p: 1.0, prompts: 500 }
+    }
+}
+
+/// When the run is saved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Checkpoint {
+    /// Steps between two checkpoints; there is always one at the end.
+    pub every: u64,
+    /// Newest checkpoints that stay on disk; 0 is all of them.
+    pub keep: usize,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Checkpoint { every: 50, keep: 2 }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_max_position_embeddings() -> usize {
+    1024
+}
+
+fn default_rope_theta() -> f64 {
+    10_000.0
+}

@@ -1,0 +1,97 @@
+use firebrick_core::{FinishReason, Group, Reward, RewardShaper};
+use serde::{Deserialize, Serialize};
+
+/// Punishes completions that come near the token limit, or takes truncated ones out of the loss
+/// (Yu et al. 2025, section 3.4).
+///
+/// Both can be used alone: a `penalty` of 0 switches the punishment off.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overlong {
+    /// The limit, in tokens: L_max of the paper.
+    pub max_completion_tokens: usize,
+    /// The punishment grows over this many tokens below the limit: L_cache of the paper.
+    pub buffer: usize,
+    /// What a completion at the limit loses; 0 for no punishment.
+    pub penalty: f64,
+    /// Whether a completion that was cut off at the limit is left out of the loss.
+    pub filter: bool,
+}
+
+impl RewardShaper for Overlong {
+    fn shape(&self, group: &Group, rewards: &mut [Reward]) {
+        for (completion, reward) in group.completions.iter().zip(rewards) {
+            let length = completion.tokens.len();
+            reward.shaped += soft_overlong_penalty(
+                length,
+                self.max_completion_tokens,
+                self.buffer,
+                self.penalty,
+            ) as f32;
+            if self.filter && completion.finish == FinishReason::Length {
+                reward.live = false;
+            }
+        }
+    }
+}
+
+/// The soft overlong punishment (Yu et al. 2025, Eq. 13), times `factor`.
+///
+/// 0 up to `l_max - l_cache` tokens, from there a straight line down to `-factor` at `l_max`, and
+/// `-factor` beyond. Without a cache it falls at once, above `l_max`.
+pub fn soft_overlong_penalty(length: usize, l_max: usize, l_cache: usize, factor: f64) -> f64 {
+    let free = l_max as f64 - l_cache as f64;
+    let excess = length as f64 - free;
+    if excess <= 0.0 {
+        0.0
+    } else if excess >= l_cache as f64 {
+        -factor
+    } else {
+        -factor * excess / l_cache as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{Completion, Prompt, RewardScale, Score};
+
+    use super::*;
+
+    #[test]
+    fn the_line_meets_its_ends() {
+        for (length, expected) in
+            [(0, 0.0), (80, 0.0), (81, -0.1), (90, -1.0), (100, -2.0), (101, -2.0), (9999, -2.0)]
+        {
+            let penalty = soft_overlong_penalty(length, 100, 20, 2.0);
+            assert!((penalty - expected).abs() < 1e-12, "{length}: {penalty}");
+        }
+        assert_eq!(soft_overlong_penalty(100, 100, 0, 1.0), 0.0);
+        assert_eq!(soft_overlong_penalty(101, 100, 0, 1.0), -1.0);
+    }
+
+    #[test]
+    fn punishment_and_filter_work_alone() {
+        let completion = |length, finish| Completion {
+            tokens: vec![0; length],
+            logprobs: vec![0.0; length],
+            text: String::new(),
+            finish,
+        };
+        let group = Group {
+            prompt: Prompt::default(),
+            completions: vec![completion(15, FinishReason::Stop), completion(20, FinishReason::Length)],
+            step: 1,
+            draw: 0,
+        };
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let shaped = |penalty, filter| {
+            let mut rewards = vec![scale.reward(Score::right("")); 2];
+            Overlong { max_completion_tokens: 20, buffer: 10, penalty, filter }
+                .shape(&group, &mut rewards);
+            assert!(rewards.iter().all(|reward| reward.accuracy == 1.0));
+            rewards.iter().map(|reward| (reward.shaped, reward.live)).collect::<Vec<_>>()
+        };
+        assert_eq!(shaped(1.0, false), [(0.5, true), (0.0, true)]);
+        assert_eq!(shaped(0.0, true), [(1.0, true), (1.0, false)]);
+    }
+}

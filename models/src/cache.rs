@@ -1,0 +1,166 @@
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use crate::ops::MASKED;
+
+/// Keys and values of the rows that are being decoded.
+///
+/// All rows write at the same column, the cursor; a row that began later starts at a later column.
+/// So a decode step is one write in place for the whole batch, a new row can join at any time with
+/// its prompt right before the cursor, and a finished row costs nothing once it is dropped
+/// ([`KvCache::arrange`]).
+#[derive(Clone, Debug)]
+pub struct KvCache {
+    layers: Vec<LayerCache>,
+    starts: Vec<usize>,
+    cursor: usize,
+    positions: Tensor<2, Int>, // [rows, 1]: of the next token
+    bias: Tensor<4>,           // [rows, 1, 1, width]: hides what a row has not written
+}
+
+impl KvCache {
+    /// An empty cache of `[rows, kv_heads, width, head_dim]` per layer, allocated whole. Row `i`
+    /// will begin at column `starts[i]`.
+    pub fn new(layers: usize, shape: [usize; 4], starts: &[usize], device: &Device) -> Self {
+        let layer = || LayerCache { keys: Tensor::zeros(shape, device), values: Tensor::zeros(shape, device) };
+        KvCache {
+            layers: (0..layers).map(|_| layer()).collect(),
+            starts: starts.to_vec(),
+            cursor: 0,
+            positions: positions(starts, 0, device),
+            bias: bias(starts, 0, shape[2], device),
+        }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Number of columns.
+    pub fn width(&self) -> usize {
+        self.bias.dims()[3]
+    }
+
+    /// How many more tokens each row can take.
+    pub fn room(&self) -> usize {
+        self.width() - self.cursor
+    }
+
+    /// A cache of the rows `keep` of this one, in that order, followed by the rows `join` of
+    /// `newcomers`, where an index that stands there several times is copied: that is how the
+    /// completions of a group share their prompt's prefill. `room` columns are left free; columns
+    /// that no row uses any more are given up.
+    pub fn arrange(self, keep: &[usize], newcomers: Option<(&KvCache, &[usize])>, room: usize) -> KvCache {
+        let device = self.bias.device();
+        let first_used = keep.iter().map(|&row| self.starts[row]).min().unwrap_or(self.cursor);
+        let kept_length = self.cursor - first_used;
+        let new_length = newcomers.map_or(0, |(cache, _)| cache.cursor);
+        let cursor = kept_length.max(new_length);
+        let width = cursor + room;
+
+        let kept_starts = keep.iter().map(|&row| self.starts[row] - first_used + cursor - kept_length);
+        let new_starts = newcomers.into_iter().flat_map(|(cache, join)| {
+            join.iter().map(move |&row| cache.starts[row] + cursor - new_length)
+        });
+        let starts: Vec<usize> = kept_starts.chain(new_starts).collect();
+
+        let layers = self
+            .layers
+            .into_iter()
+            .enumerate()
+            .map(|(index, layer)| {
+                let mut parts = Vec::new();
+                if !keep.is_empty() {
+                    parts.push((layer.take(keep, first_used..self.cursor), kept_length));
+                }
+                if let Some((cache, join)) = newcomers {
+                    parts.push((cache.layers[index].take(join, 0..new_length), new_length));
+                }
+                LayerCache::assemble(parts, starts.len(), cursor, width)
+            })
+            .collect();
+        KvCache {
+            layers,
+            cursor,
+            positions: positions(&starts, cursor, &device),
+            bias: bias(&starts, cursor, width, &device),
+            starts,
+        }
+    }
+
+    /// The layer's cache and the column to write at.
+    pub(crate) fn layer(&mut self, index: usize) -> (&mut LayerCache, usize) {
+        (&mut self.layers[index], self.cursor)
+    }
+
+    /// Opens the cursor's column to all rows; gives the positions and the bias for writing there.
+    pub(crate) fn next_column(&mut self) -> (Tensor<2, Int>, Tensor<4>) {
+        let (rows, cursor) = (self.rows(), self.cursor);
+        let open = Tensor::zeros([rows, 1, 1, 1], &self.bias.device());
+        self.bias.inplace(|bias| bias.slice_assign([0..rows, 0..1, 0..1, cursor..cursor + 1], open));
+        (self.positions.clone(), self.bias.clone())
+    }
+
+    pub(crate) fn advance(&mut self, tokens: usize) {
+        self.cursor += tokens;
+        self.positions.inplace(|positions| positions.add_scalar(tokens as i64));
+    }
+}
+
+/// One layer's keys and values, `[rows, kv_heads, width, head_dim]`.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerCache {
+    keys: Tensor<4>,
+    values: Tensor<4>,
+}
+
+impl LayerCache {
+    /// Writes `[rows, kv_heads, tokens, head_dim]` at `column`, in place; gives the whole cache.
+    pub(crate) fn write(&mut self, column: usize, keys: Tensor<4>, values: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+        let [rows, heads, tokens, head_dim] = keys.dims();
+        let place = [0..rows, 0..heads, column..column + tokens, 0..head_dim];
+        self.keys.inplace(|cache| cache.slice_assign(place.clone(), keys));
+        self.values.inplace(|cache| cache.slice_assign(place, values));
+        (self.keys.clone(), self.values.clone())
+    }
+
+    fn take(&self, rows: &[usize], columns: std::ops::Range<usize>) -> LayerCache {
+        let indices: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+        let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [rows.len()]), &self.keys.device());
+        let take = |cache: &Tensor<4>| {
+            cache.clone().slice_dim(2, columns.clone()).select(0, indices.clone())
+        };
+        LayerCache { keys: take(&self.keys), values: take(&self.values) }
+    }
+
+    /// Stacks the parts so that each ends at the cursor.
+    fn assemble(parts: Vec<(LayerCache, usize)>, rows: usize, cursor: usize, width: usize) -> LayerCache {
+        let stack = |which: fn(&LayerCache) -> &Tensor<4>| {
+            let [_, heads, _, head_dim] = which(&parts[0].0).dims();
+            let device = which(&parts[0].0).device();
+            let mut whole = Tensor::<4>::zeros([rows, heads, width, head_dim], &device);
+            let mut row = 0;
+            for (part, length) in &parts {
+                let part = which(part).clone();
+                let place = [row..row + part.dims()[0], 0..heads, cursor - length..cursor, 0..head_dim];
+                row = place[0].end;
+                whole.inplace(|whole| whole.slice_assign(place, part));
+            }
+            whole
+        };
+        LayerCache { keys: stack(|part| &part.keys), values: stack(|part| &part.values) }
+    }
+}
+
+fn positions(starts: &[usize], cursor: usize, device: &Device) -> Tensor<2, Int> {
+    let values: Vec<i32> = starts.iter().map(|&start| cursor as i32 - start as i32).collect();
+    Tensor::from_data(TensorData::new(values, [starts.len(), 1]), device)
+}
+
+fn bias(starts: &[usize], cursor: usize, width: usize, device: &Device) -> Tensor<4> {
+    let mut values = vec![MASKED; starts.len() * width];
+    for (row, &start) in starts.iter().enumerate() {
+        values[row * width + start.min(cursor)..row * width + cursor].fill(0.0);
+    }
+    Tensor::from_data(TensorData::new(values, [starts.len(), 1, 1, width]), device)
+}

@@ -1,0 +1,73 @@
+use burn::{
+    module::Param,
+    tensor::{Device, Tensor, TensorData},
+};
+use firebrick_core::Seed;
+
+use crate::{CheckpointError, Decoder, DecoderConfig};
+
+/// Where a decoder's parameters come from: a checkpoint, or a seed.
+pub(crate) trait ParameterSource {
+    /// The values of the parameter at `path`, row-major in the decoder's own shape.
+    fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError>;
+}
+
+/// A vector parameter from `source`.
+pub(crate) fn vector(
+    source: &mut dyn ParameterSource,
+    path: &str,
+    length: usize,
+    device: &Device,
+) -> Result<Param<Tensor<1>>, CheckpointError> {
+    Ok(Param::from_data(TensorData::new(source.values(path, &[length])?, [length]), device))
+}
+
+/// A matrix parameter from `source`.
+pub(crate) fn matrix(
+    source: &mut dyn ParameterSource,
+    path: &str,
+    shape: [usize; 2],
+    device: &Device,
+) -> Result<Param<Tensor<2>>, CheckpointError> {
+    Ok(Param::from_data(TensorData::new(source.values(path, &shape)?, shape), device))
+}
+
+/// A new decoder with random weights.
+///
+/// Matrices are normal with deviation `1/√inputs`, the two that write to the residual stream
+/// smaller by `√(2·layers)` so that its variance does not grow with depth (Radford et al. 2019);
+/// the embedding, which is also the head when tied, has deviation 0.02. Norms are 1, biases 0.
+/// Each parameter has a seed of its own, so the values do not depend on the order of making them.
+///
+/// # Errors
+/// When the sizes do not fit together.
+pub fn random(config: &DecoderConfig, seed: Seed, device: &Device) -> Result<Decoder, CheckpointError> {
+    config.check().map_err(CheckpointError::NewModel)?;
+    Decoder::from_source(config, &mut Random { layers: config.layers, seed }, device)
+}
+
+struct Random {
+    layers: usize,
+    seed: Seed,
+}
+
+impl ParameterSource for Random {
+    fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
+        let count = shape.iter().product();
+        let last = path.rsplit('.').next().unwrap_or(path);
+        let deviation = match last {
+            "norm" | "attention_norm" | "mlp_norm" => return Ok(vec![1.0; count]),
+            "qkv_bias" => return Ok(vec![0.0; count]),
+            "embedding" | "head" => 0.02,
+            "output" | "down" => 1.0 / (shape[0] as f64 * 2.0 * self.layers as f64).sqrt(),
+            _ => 1.0 / (shape[0] as f64).sqrt(),
+        };
+        let mut stream = self.seed.derive(path, &[]).stream();
+        let mut normal = |position: u64| {
+            // Box–Muller; 1 − u is in (0, 1], so the logarithm is finite.
+            let radius = (-2.0 * (1.0 - stream.uniform_at(2 * position)).ln()).sqrt();
+            radius * (std::f64::consts::TAU * stream.uniform_at(2 * position + 1)).cos()
+        };
+        Ok((0..count as u64).map(|position| (normal(position) * deviation) as f32).collect())
+    }
+}

@@ -1,0 +1,48 @@
+use burn::{
+    module::{Module, ModuleVisitor, Param, ParamId},
+    tensor::Tensor,
+};
+
+/// One parameter of a module.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// Its place in the module, such as `layers.0.attention.qkv`.
+    pub path: String,
+    /// burn's identity of it, under which gradients are registered; new in every process.
+    pub id: ParamId,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its values, flat, without autodiff.
+    pub values: Tensor<1>,
+}
+
+/// All float parameters of `module`, in the order of its fields.
+pub fn parameters<M: Module>(module: &M) -> Vec<Parameter> {
+    let mut collect = Collect::default();
+    module.visit(&mut collect);
+    collect.found
+}
+
+#[derive(Default)]
+struct Collect {
+    path: Vec<String>,
+    found: Vec<Parameter>,
+}
+
+impl ModuleVisitor for Collect {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = param.val();
+        let tensor = if tensor.is_autodiff() { tensor.inner() } else { tensor };
+        let shape = tensor.dims().to_vec();
+        let values = tensor.reshape([shape.iter().product::<usize>()]);
+        self.found.push(Parameter { path: self.path.join("."), id: param.id, shape, values });
+    }
+
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+}
