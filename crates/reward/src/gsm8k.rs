@@ -8,8 +8,8 @@ use crate::decimal::Decimal;
 /// Grade-school maths answers, in the manner of GSM8K (Cobbe et al. 2021).
 ///
 /// The reference is the data set's `answer` field, whole (it ends in `#### 72`) or already cut to
-/// the number. Numbers are compared by value: `72.0`, `1,072` and `$72` equal `72`, `1072`
-/// and `72`, where the scorer of verl compares text and calls the first of each pair wrong.
+/// the number. Numbers are compared by value: `72.0` and `72` are equal, and so are `1,072` and
+/// `1072` wherever they stand, where verl's scorer compares text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gsm8k {
@@ -70,8 +70,7 @@ impl Gsm8k {
     }
 }
 
-/// What the expression `#### (-?[0-9.,]+)` matches last. A dollar sign before the number is let
-/// through, because the data set writes amounts so.
+/// What the expression `#### (-?[0-9.,]+)` matches last.
 fn after_hashes(text: &str) -> Option<&str> {
     text.rmatch_indices("#### ").find_map(|(at, hashes)| run_at(&text[at + hashes.len()..]))
 }

@@ -28,9 +28,7 @@ impl Verifier for Integer {
         let Some(answer) = self.answer(&completion.text).map(str::trim) else {
             return Score::none(Verdict::Unparsable);
         };
-        // A number this long has no room for anything but digits, so it can be told from its
-        // length alone, before any work is done on it.
-        if answer.len() > MAX_DIGITS && answer.bytes().all(|byte| byte.is_ascii_digit()) {
+        if is_too_long(answer) {
             return Score::none(Verdict::OverBudget);
         }
         match parse_integer(answer) {
@@ -52,14 +50,22 @@ impl Integer {
 }
 
 fn parse_integer(text: &str) -> Option<Decimal> {
-    if text.len() > 2 * MAX_DIGITS || text.contains('.') {
-        return None;
-    }
-    let digits = text.trim_start_matches(['+', '-', '−']);
-    if !commas_are_well_placed(digits) {
+    if text.contains('.') || !commas_are_well_placed(without_sign(text)) {
         return None;
     }
     Decimal::parse(&text.replace(',', ""))
+}
+
+/// Whether the text is nothing but a number, and one with more digits than are compared.
+fn is_too_long(text: &str) -> bool {
+    let digits = without_sign(text);
+    digits.len() > MAX_DIGITS
+        && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b',')
+        && digits.bytes().filter(|byte| *byte != b',').count() > MAX_DIGITS
+}
+
+fn without_sign(text: &str) -> &str {
+    text.strip_prefix(['+', '-', '−']).unwrap_or(text)
 }
 
 /// Whether commas, if any, cut groups of three digits from the right: `12,345` but not `1,23`.
@@ -115,6 +121,7 @@ mod tests {
         let plain = Integer::default();
         let long = "9".repeat(MAX_DIGITS);
         assert_eq!(verdict(&plain, &long, &format!("0{long}")), OverBudget);
+        assert_eq!(verdict(&plain, &long, &format!("-{long},999")), OverBudget);
         assert_eq!(verdict(&plain, &long, &long), Right);
     }
 }

@@ -1,0 +1,92 @@
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Map, Value};
+
+use crate::DataError;
+
+/// The largest file of a model folder that is read. The largest tokenizers have some 40 MB.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// The names under which special tokens are known to templates and configurations.
+const SPECIAL_TOKENS: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// The bytes of a file in a model folder; `None` when there is no such file.
+pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
+    let error = |source| DataError::Read { path: path.to_owned(), source };
+    let size = match fs::metadata(path) {
+        Ok(metadata) => metadata.len(),
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(other) => return Err(error(other)),
+    };
+    if size > MAX_BYTES {
+        let path = path.to_owned();
+        return Err(DataError::TooLarge { path, line: None, limit: MAX_BYTES });
+    }
+    fs::read(path).map(Some).map_err(error)
+}
+
+/// A file in a model folder as text; `None` when there is no such file.
+pub(crate) fn read_text(path: &Path) -> Result<Option<String>, DataError> {
+    let Some(bytes) = read(path)? else { return Ok(None) };
+    String::from_utf8(bytes).map(Some).map_err(|_| DataError::Read {
+        path: path.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"),
+    })
+}
+
+/// The object in a JSON file of a model folder; empty when there is no such file.
+pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, DataError> {
+    let Some(bytes) = read(path)? else { return Ok(Map::new()) };
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let (line, column) = (error.line() as u64, error.column() as u64);
+        json_error(path.to_owned(), line, column, &error, "the file should hold one JSON object")
+    })
+}
+
+/// An error of `serde_json`, without the place that it puts behind its message.
+pub(crate) fn json_error(
+    path: PathBuf,
+    line: u64,
+    column: u64,
+    error: &serde_json::Error,
+    remedy: &'static str,
+) -> DataError {
+    let message = error.to_string();
+    let problem = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
+    DataError::Json { path, line, column, problem: problem.to_owned(), remedy }
+}
+
+/// The special tokens of a model folder by name, such as `eos_token`, as texts; also
+/// `additional_special_tokens`, a list.
+///
+/// `tokenizer_config.json` says them, and where it does not, `special_tokens_map.json`.
+pub(crate) fn special_tokens(folder: &Path) -> Result<Map<String, Value>, DataError> {
+    let mut tokens = Map::new();
+    for file in ["tokenizer_config.json", "special_tokens_map.json"] {
+        let object = read_object(&folder.join(file))?;
+        for name in SPECIAL_TOKENS {
+            if let Some(content) = object.get(name).and_then(content)
+                && !tokens.contains_key(name)
+            {
+                tokens.insert(name.into(), content.into());
+            }
+        }
+        let additional = "additional_special_tokens";
+        if let Some(Value::Array(list)) = object.get(additional)
+            && !tokens.contains_key(additional)
+        {
+            let list: Vec<Value> = list.iter().filter_map(content).map(Value::from).collect();
+            tokens.insert(additional.into(), list.into());
+        }
+    }
+    Ok(tokens)
+}
+
+/// A token is written as its text, or as an object with its text and how it is matched.
+fn content(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token.get("content")?.as_str())
+}

@@ -1,0 +1,184 @@
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde_json::{Map, Value};
+
+use crate::{DataError, folder::json_error};
+
+/// The longest line that is read. A prompt has a few kilobytes; a file without line ends would
+/// otherwise be read whole.
+const MAX_LINE: u64 = 64 << 20;
+
+const REMEDY: &str = "every line of a JSON Lines file is one JSON object";
+
+/// Every row of a JSON Lines file: UTF-8, one object a line, blank lines skipped.
+///
+/// # Errors
+/// When the file cannot be read, a line is not an object, or there is no row.
+pub fn read_jsonl(path: impl AsRef<Path>) -> Result<Vec<Row>, DataError> {
+    let path = path.as_ref();
+    let rows = JsonlRows::open(path)?.collect::<Result<Vec<Row>, DataError>>()?;
+    if rows.is_empty() { Err(DataError::NoRows { path: path.to_owned() }) } else { Ok(rows) }
+}
+
+/// One row of a data set, and where it stood.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The file it is from.
+    pub file: Arc<Path>,
+    /// Its line in that file, counted from 1.
+    pub line: u64,
+    /// Its columns.
+    pub fields: Map<String, Value>,
+}
+
+impl Row {
+    /// The value of a column; a dotted path such as `reward_model.ground_truth` leads into nested
+    /// objects. `None` when there is no such column, or when it is null.
+    pub fn get(&self, column: &str) -> Option<&Value> {
+        let value = self.fields.get(column).or_else(|| {
+            let mut names = column.split('.');
+            let first = self.fields.get(names.next()?)?;
+            names.try_fold(first, |value, name| value.get(name))
+        });
+        value.filter(|value| !value.is_null())
+    }
+
+    /// The columns that [`Row::get`] can be asked for, down to one dot.
+    pub fn columns(&self) -> Vec<String> {
+        let mut columns = Vec::new();
+        for (name, value) in &self.fields {
+            match value {
+                Value::Object(inner) => {
+                    columns.extend(inner.keys().map(|key| format!("{name}.{key}")));
+                }
+                _ => columns.push(name.clone()),
+            }
+        }
+        columns
+    }
+}
+
+/// The rows of a JSON Lines file, one at a time, so that a large file need not fit in memory.
+pub struct JsonlRows {
+    path: PathBuf,
+    file: Arc<Path>,
+    reader: BufReader<File>,
+    line: u64,
+    buffer: Vec<u8>,
+    failed: bool,
+}
+
+impl JsonlRows {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// When there is no such file, or it may not be read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref().to_owned();
+        let file =
+            File::open(&path).map_err(|source| DataError::Read { path: path.clone(), source })?;
+        Ok(JsonlRows {
+            file: path.as_path().into(),
+            path,
+            reader: BufReader::new(file),
+            line: 0,
+            buffer: Vec::new(),
+            failed: false,
+        })
+    }
+
+    fn next_row(&mut self) -> Result<Option<Row>, DataError> {
+        loop {
+            self.buffer.clear();
+            self.line += 1;
+            let read = Read::by_ref(&mut self.reader)
+                .take(MAX_LINE + 1)
+                .read_until(b'\n', &mut self.buffer)
+                .map_err(|source| DataError::Read { path: self.path.clone(), source })?;
+            if read == 0 {
+                return Ok(None);
+            }
+            if read as u64 > MAX_LINE {
+                let (path, line) = (self.path.clone(), Some(self.line));
+                return Err(DataError::TooLarge { path, line, limit: MAX_LINE });
+            }
+            // Some editors put a byte-order mark before the first character.
+            let line = self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer);
+            if !line.trim_ascii().is_empty() {
+                let fields = parse(line)
+                    .map_err(|(column, error)| {
+                        json_error(self.path.clone(), self.line, column, &error, REMEDY)
+                    })?;
+                return Ok(Some(Row { file: self.file.clone(), line: self.line, fields }));
+            }
+        }
+    }
+}
+
+impl Iterator for JsonlRows {
+    type Item = Result<Row, DataError>;
+
+    /// The next row; after an error, nothing.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let row = self.next_row().transpose();
+        self.failed = !matches!(row, Some(Ok(_)));
+        row
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Map<String, Value>, (u64, serde_json::Error)> {
+    serde_json::from_slice(line).map_err(|error| (error.column() as u64, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn rows(text: &[u8]) -> Result<Vec<Row>, DataError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("set.jsonl");
+        fs::write(&path, text).unwrap();
+        read_jsonl(&path)
+    }
+
+    fn message(text: &[u8]) -> String {
+        let message = rows(text).unwrap_err().to_string();
+        message[message.find("set.jsonl").unwrap()..].to_owned()
+    }
+
+    #[test]
+    fn blank_lines_do_not_count_but_are_counted() {
+        let rows = rows(b"\xef\xbb\xbf{\"a\": 1}\r\n\n  \n{\"a\": {\"b\": {\"c\": 2}}, \"d.e\": 3}").unwrap();
+        assert_eq!(rows.iter().map(|row| row.line).collect::<Vec<_>>(), [1, 4]);
+        assert_eq!(rows[1].get("a.b.c"), Some(&Value::from(2)));
+        assert_eq!(rows[1].get("d.e"), Some(&Value::from(3)));
+        assert_eq!(rows[1].get("a.b.c.d"), None);
+        assert_eq!(rows[1].columns(), ["a.b", "d.e"]);
+    }
+
+    #[test]
+    fn a_broken_line_is_named() {
+        assert_eq!(
+            message(b"{\"a\": 1}\n\n{\"a\": }\n"),
+            "set.jsonl, line 3, column 7: expected value; every line of a JSON Lines file is one \
+             JSON object"
+        );
+        assert!(message(b"[1]\n").starts_with("set.jsonl, line 1, column "));
+        assert!(message(b"{\"a\": \"\xff\"}\n").contains("invalid unicode"));
+        assert!(message(&b"[".repeat(100_000)).contains("line 1"));
+        assert_eq!(
+            message(b"\n\n"),
+            "set.jsonl has no rows: expected one JSON object per line; is this the right file?"
+        );
+    }
+}

@@ -1,0 +1,196 @@
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{DataError, Row};
+
+/// A question with its reference answer, before any template or tokenizer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    /// Stable within its source: the row's place, or a hash of what is asked.
+    pub id: u64,
+    /// What is asked.
+    pub question: Question,
+    /// What the verifier compares against.
+    pub reference: String,
+    /// A completion that answers it, when that is not the reference itself.
+    pub worked: Option<String>,
+}
+
+impl Problem {
+    /// A completion to imitate: the worked one, else the reference, which in data sets such as
+    /// GSM8K is a whole solution.
+    pub fn solution(&self) -> &str {
+        self.worked.as_deref().unwrap_or(&self.reference)
+    }
+}
+
+/// What is asked: a text, or the messages of a conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Question {
+    /// Plain text; with a chat template, the user's message.
+    Text(String),
+    /// A list of messages, each an object with `role` and `content`.
+    Messages(Value),
+}
+
+/// Which columns of a data set hold the prompt and the reference answer.
+///
+/// A dotted path such as `reward_model.ground_truth` leads into nested objects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Columns {
+    /// A text, or a list of messages.
+    pub prompt: String,
+    /// A text or a number.
+    pub reference: String,
+}
+
+impl Columns {
+    /// The columns of a known layout.
+    ///
+    /// The prompt is the first of `prompt`, `question` and `problem` that the row has; the
+    /// reference the first of `reward_model.ground_truth`, `ground_truth`, `answer`, `solution` and
+    /// `reference`. That covers TRL's, verl's and GSM8K's.
+    ///
+    /// # Errors
+    /// When one of the two is not there.
+    pub fn detect(row: &Row) -> Result<Columns, DataError> {
+        let first = |names: &[&str], what: &str| {
+            let found = names.iter().find(|name| row.get(name).is_some());
+            found.map(|name| name.to_string()).ok_or_else(|| {
+                missing(row, format!("no column for the {what} ({})", names.join(", ")))
+            })
+        };
+        Ok(Columns {
+            prompt: first(&["prompt", "question", "problem"], "prompt")?,
+            reference: first(
+                &["reward_model.ground_truth", "ground_truth", "answer", "solution", "reference"],
+                "reference",
+            )?,
+        })
+    }
+}
+
+/// The problems of a data set; ids are places in `rows`, counted from 0.
+///
+/// Without `columns`, those of the first row's layout are taken for all.
+///
+/// # Errors
+/// When a row lacks a column, or it holds something else than it should.
+pub fn problems_from_rows(
+    rows: &[Row],
+    columns: Option<&Columns>,
+) -> Result<Vec<Problem>, DataError> {
+    let Some(first) = rows.first() else { return Ok(Vec::new()) };
+    let columns = columns.cloned().map_or_else(|| Columns::detect(first), Ok)?;
+    rows.iter()
+        .zip(0..)
+        .map(|(row, id)| {
+            Ok(Problem {
+                id,
+                question: question(row, &columns.prompt)?,
+                reference: reference(row, &columns.reference)?,
+                worked: None,
+            })
+        })
+        .collect()
+}
+
+fn question(row: &Row, column: &str) -> Result<Question, DataError> {
+    match value(row, column)? {
+        Value::String(text) => Ok(Question::Text(text.clone())),
+        Value::Array(messages)
+            if !messages.is_empty()
+                && messages.iter().all(|message| message["role"].is_string()) =>
+        {
+            Ok(Question::Messages(json!(messages)))
+        }
+        other => Err(unexpected(row, column, "a text or a list of {role, content}", other)),
+    }
+}
+
+fn reference(row: &Row, column: &str) -> Result<String, DataError> {
+    match value(row, column)? {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        // Some data sets wrap the one accepted answer in a list.
+        Value::Array(list) if list.len() == 1 && list[0].is_string() => {
+            Ok(list[0].as_str().unwrap_or_default().to_owned())
+        }
+        other => Err(unexpected(row, column, "a text or a number", other)),
+    }
+}
+
+fn value<'row>(row: &'row Row, column: &str) -> Result<&'row Value, DataError> {
+    row.get(column).ok_or_else(|| missing(row, format!("no column `{column}`")))
+}
+
+fn missing(row: &Row, wanted: String) -> DataError {
+    let (path, line) = (row.file.to_path_buf(), row.line);
+    DataError::Column { path, line, wanted, found: row.columns() }
+}
+
+fn unexpected(row: &Row, column: &str, expected: &'static str, found: &Value) -> DataError {
+    let text = found.to_string();
+    let mut shown: String = text.chars().take(60).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    let (path, line) = (row.file.to_path_buf(), row.line);
+    DataError::Value { path, line, column: column.to_owned(), expected, found: shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn row(value: Value) -> Row {
+        let Value::Object(fields) = value else { panic!("not an object") };
+        Row { file: Path::new("set.jsonl").into(), line: 3, fields }
+    }
+
+    #[test]
+    fn known_layouts_need_no_mapping() {
+        let messages = json!([{"role": "user", "content": "2+2?"}]);
+        for (layout, question, reference) in [
+            (json!({"prompt": "2+2?", "answer": 4}), json!("2+2?"), "4"),
+            (json!({"prompt": messages, "solution": "4"}), messages.clone(), "4"),
+            (json!({"question": "2+2?", "answer": "2+2=4\n#### 4"}), json!("2+2?"), "2+2=4\n#### 4"),
+            (json!({"problem": "2+2?", "solution": "Adding, 4.", "answer": "4"}), json!("2+2?"), "4"),
+            (
+                json!({"prompt": messages, "answer": null, "reward_model": {"ground_truth": "4"}}),
+                messages.clone(),
+                "4",
+            ),
+        ] {
+            let problem = problems_from_rows(&[row(layout)], None).unwrap().remove(0);
+            let asked = match problem.question {
+                Question::Text(text) => json!(text),
+                Question::Messages(messages) => messages,
+            };
+            assert_eq!((asked, problem.reference.as_str()), (question, reference));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_or_odd_is_named() {
+        let message = |value, columns| {
+            problems_from_rows(&[row(value)], columns).unwrap_err().to_string()
+        };
+        assert_eq!(
+            message(json!({"text": "2+2?", "meta": {"a": 1, "b": 2}}), None),
+            "set.jsonl, line 3: no column for the prompt (prompt, question, problem); it has the \
+             columns text, meta.a, meta.b: set `columns = { prompt = \"…\", reference = \"…\" }` \
+             to two of them"
+        );
+        let columns = Columns { prompt: "text".into(), reference: "meta".into() };
+        assert_eq!(
+            message(json!({"text": "2+2?", "meta": {"a": 1}}), Some(&columns)),
+            "set.jsonl, line 3: column `meta` should hold a text or a number, but holds {\"a\":1}; \
+             correct the row, or choose another column"
+        );
+        assert!(message(json!({"prompt": [], "answer": 4}), None).contains("list of {role"));
+    }
+}

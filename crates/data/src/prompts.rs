@@ -1,0 +1,96 @@
+use firebrick_core::{Prompt, PromptSource, Seed};
+use rand::seq::SliceRandom;
+
+/// A finite set of prompts, drawn without repetition and reshuffled every epoch.
+///
+/// The order of an epoch is a function of the seed and the epoch's number alone, so a place in it
+/// is found again from the cursor, without any other state.
+pub struct Prompts {
+    prompts: Vec<Prompt>,
+    seed: Seed,
+    cursor: u64,
+    /// Which epoch `order` is of.
+    epoch: u64,
+    order: Vec<usize>,
+}
+
+impl Prompts {
+    /// A source over `prompts`, in the order that the run's seed gives.
+    ///
+    /// # Panics
+    /// When `prompts` is empty; [`Preparation::prompts`](crate::Preparation::prompts) never gives
+    /// an empty list.
+    pub fn new(prompts: Vec<Prompt>, seed: Seed) -> Self {
+        assert!(!prompts.is_empty(), "a prompt source needs at least one prompt");
+        let order = shuffled(prompts.len(), seed, 0);
+        Prompts { prompts, seed, cursor: 0, epoch: 0, order }
+    }
+}
+
+impl PromptSource for Prompts {
+    fn draw(&mut self) -> Prompt {
+        let size = self.size();
+        let epoch = self.cursor / size;
+        if epoch != self.epoch {
+            self.order = shuffled(self.prompts.len(), self.seed, epoch);
+            self.epoch = epoch;
+        }
+        let place = (self.cursor % size) as usize;
+        self.cursor += 1;
+        self.prompts[self.order[place]].clone()
+    }
+
+    fn cursor(&self) -> u64 {
+        self.cursor
+    }
+
+    fn seek(&mut self, cursor: u64) {
+        self.cursor = cursor;
+    }
+
+    fn size(&self) -> u64 {
+        self.prompts.len() as u64
+    }
+}
+
+fn shuffled(count: usize, seed: Seed, epoch: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    order.shuffle(&mut seed.derive("shuffle", &[epoch]).rng());
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(seed: u64) -> Prompts {
+        let prompts = (0..10).map(|id| Prompt { id, ..Prompt::default() }).collect();
+        Prompts::new(prompts, Seed::run(seed))
+    }
+
+    #[test]
+    fn an_epoch_has_every_prompt_once_and_its_own_order() {
+        let mut source = source(7);
+        let mut epoch = || (0..10).map(|_| source.draw().id).collect::<Vec<_>>();
+        let (first, second) = (epoch(), epoch());
+        assert_ne!(first, second);
+        for mut ids in [first, second] {
+            ids.sort_unstable();
+            assert_eq!(ids, (0..10).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn seeking_finds_the_same_place() {
+        let mut straight = source(7);
+        let ids: Vec<u64> = (0..35).map(|_| straight.draw().id).collect();
+        let mut resumed = source(7);
+        for cursor in [23, 4, 30, 0] {
+            resumed.seek(cursor);
+            assert_eq!(resumed.draw().id, ids[cursor as usize]);
+            assert_eq!(resumed.cursor(), cursor + 1);
+        }
+        let mut other = source(8);
+        assert_ne!((0..35).map(|_| other.draw().id).collect::<Vec<_>>(), ids);
+    }
+}
