@@ -142,4 +142,7 @@ pub enum DataError {
         /// The limit that was applied.
         max_prompt_tokens: usize,
     },
+    /// A prompt source without prompts.
+    #[error("a prompt source was given no prompts; it needs at least one to draw")]
+    EmptySource,
 }

@@ -110,10 +110,9 @@ impl JsonlRows {
             // Some editors put a byte-order mark before the first character.
             let line = self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer);
             if !line.trim_ascii().is_empty() {
-                let fields = parse(line)
-                    .map_err(|(column, error)| {
-                        json_error(self.path.clone(), self.line, column, &error, REMEDY)
-                    })?;
+                let fields = parse(line).map_err(|(column, error)| {
+                    json_error(self.path.clone(), self.line, column, &error, REMEDY)
+                })?;
                 return Ok(Some(Row { file: self.file.clone(), line: self.line, fields }));
             }
         }
@@ -158,7 +157,9 @@ mod tests {
 
     #[test]
     fn blank_lines_do_not_count_but_are_counted() {
-        let rows = rows(b"\xef\xbb\xbf{\"a\": 1}\r\n\n  \n{\"a\": {\"b\": {\"c\": 2}}, \"d.e\": 3}").unwrap();
+        let rows =
+            rows(b"\xef\xbb\xbf{\"a\": 1}\r\n\n  \n{\"a\": {\"b\": {\"c\": 2}}, \"d.e\": 3}")
+                .unwrap();
         assert_eq!(rows.iter().map(|row| row.line).collect::<Vec<_>>(), [1, 4]);
         assert_eq!(rows[1].get("a.b.c"), Some(&Value::from(2)));
         assert_eq!(rows[1].get("d.e"), Some(&Value::from(3)));

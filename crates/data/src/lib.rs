@@ -21,7 +21,7 @@
 //! let seed = Seed::run(17);
 //! let (train, report) = preparation.prompts(&task.train(seed, 1000)?)?;
 //! assert_eq!(report.kept, 1000);
-//! let mut source = Prompts::new(train, seed);
+//! let mut source = Prompts::new(train, seed)?;
 //! assert!(source.draw().text.ends_with('='));
 //! # Ok::<(), firebrick_data::DataError>(())
 //! ```

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -17,6 +19,19 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The problem of one row; `id` is its place among the rows of its source.
+    ///
+    /// # Errors
+    /// When the row lacks a column, or it holds something else than it should.
+    pub fn from_row(row: &Row, id: u64, columns: &Columns) -> Result<Self, DataError> {
+        Ok(Problem {
+            id,
+            question: question(row, &columns.prompt)?,
+            reference: reference(row, &columns.reference)?,
+            worked: None,
+        })
+    }
+
     /// A completion to imitate: the worked one, else the reference, which in data sets such as
     /// GSM8K is a whole solution.
     pub fn solution(&self) -> &str {
@@ -31,6 +46,16 @@ pub enum Question {
     Text(String),
     /// A list of messages, each an object with `role` and `content`.
     Messages(Value),
+}
+
+impl Question {
+    /// The question as one text, by which questions are told apart.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        match self {
+            Question::Text(text) => Cow::Borrowed(text),
+            Question::Messages(messages) => Cow::Owned(messages.to_string()),
+        }
+    }
 }
 
 /// Which columns of a data set hold the prompt and the reference answer.
@@ -76,24 +101,14 @@ impl Columns {
 /// Without `columns`, those of the first row's layout are taken for all.
 ///
 /// # Errors
-/// When a row lacks a column, or it holds something else than it should.
+/// As for [`Problem::from_row`].
 pub fn problems_from_rows(
     rows: &[Row],
     columns: Option<&Columns>,
 ) -> Result<Vec<Problem>, DataError> {
     let Some(first) = rows.first() else { return Ok(Vec::new()) };
     let columns = columns.cloned().map_or_else(|| Columns::detect(first), Ok)?;
-    rows.iter()
-        .zip(0..)
-        .map(|(row, id)| {
-            Ok(Problem {
-                id,
-                question: question(row, &columns.prompt)?,
-                reference: reference(row, &columns.reference)?,
-                worked: None,
-            })
-        })
-        .collect()
+    rows.iter().zip(0..).map(|(row, id)| Problem::from_row(row, id, &columns)).collect()
 }
 
 fn question(row: &Row, column: &str) -> Result<Question, DataError> {
@@ -157,8 +172,16 @@ mod tests {
         for (layout, question, reference) in [
             (json!({"prompt": "2+2?", "answer": 4}), json!("2+2?"), "4"),
             (json!({"prompt": messages, "solution": "4"}), messages.clone(), "4"),
-            (json!({"question": "2+2?", "answer": "2+2=4\n#### 4"}), json!("2+2?"), "2+2=4\n#### 4"),
-            (json!({"problem": "2+2?", "solution": "Adding, 4.", "answer": "4"}), json!("2+2?"), "4"),
+            (
+                json!({"question": "2+2?", "answer": "2+2=4\n#### 4"}),
+                json!("2+2?"),
+                "2+2=4\n#### 4",
+            ),
+            (
+                json!({"problem": "2+2?", "solution": "Adding, 4.", "answer": "4"}),
+                json!("2+2?"),
+                "4",
+            ),
             (
                 json!({"prompt": messages, "answer": null, "reward_model": {"ground_truth": "4"}}),
                 messages.clone(),
@@ -176,9 +199,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_or_odd_is_named() {
-        let message = |value, columns| {
-            problems_from_rows(&[row(value)], columns).unwrap_err().to_string()
-        };
+        let message =
+            |value, columns| problems_from_rows(&[row(value)], columns).unwrap_err().to_string();
         assert_eq!(
             message(json!({"text": "2+2?", "meta": {"a": 1, "b": 2}}), None),
             "set.jsonl, line 3: no column for the prompt (prompt, question, problem); it has the \

@@ -1,6 +1,8 @@
 use firebrick_core::{Prompt, PromptSource, Seed};
 use rand::seq::SliceRandom;
 
+use crate::DataError;
+
 /// A finite set of prompts, drawn without repetition and reshuffled every epoch.
 ///
 /// The order of an epoch is a function of the seed and the epoch's number alone, so a place in it
@@ -17,13 +19,14 @@ pub struct Prompts {
 impl Prompts {
     /// A source over `prompts`, in the order that the run's seed gives.
     ///
-    /// # Panics
-    /// When `prompts` is empty; [`Preparation::prompts`](crate::Preparation::prompts) never gives
-    /// an empty list.
-    pub fn new(prompts: Vec<Prompt>, seed: Seed) -> Self {
-        assert!(!prompts.is_empty(), "a prompt source needs at least one prompt");
+    /// # Errors
+    /// When there is none.
+    pub fn new(prompts: Vec<Prompt>, seed: Seed) -> Result<Self, DataError> {
+        if prompts.is_empty() {
+            return Err(DataError::EmptySource);
+        }
         let order = shuffled(prompts.len(), seed, 0);
-        Prompts { prompts, seed, cursor: 0, epoch: 0, order }
+        Ok(Prompts { prompts, seed, cursor: 0, epoch: 0, order })
     }
 }
 
@@ -65,7 +68,7 @@ mod tests {
 
     fn source(seed: u64) -> Prompts {
         let prompts = (0..10).map(|id| Prompt { id, ..Prompt::default() }).collect();
-        Prompts::new(prompts, Seed::run(seed))
+        Prompts::new(prompts, Seed::run(seed)).unwrap()
     }
 
     #[test]

@@ -1,10 +1,25 @@
 //! The recipe: one TOML file that says what to train, on what, and how.
+//!
+//! A recipe is read in four passes, each of which points into the text where it fails: TOML syntax,
+//! `--set` overrides ([`overrides`]), the shape of the document against the schema ([`shape`]),
+//! and the meaning of its values ([`meaning`]).
 
+mod error;
+mod meaning;
+mod overrides;
+mod shape;
 mod tables;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use std::path::Path;
 
+use schemars::{JsonSchema, Schema, generate::SchemaSettings, transform::RecursiveTransform};
+use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
+
+use error::{Problem, Text};
+use overrides::Override;
+
+pub use error::{Invalid, RecipeError};
 pub use tables::{
     Advantage, AdvantageKind, Aggregation, Checkpoint, Columns, Data, Device, DeviceKind, Eval, Kl,
     KlKind, Loss, LossKind, Model, ModelFamily, NewModel, OnCap, Optim, Overlong, Reward,
@@ -60,11 +75,95 @@ pub struct Recipe {
     pub checkpoint: Checkpoint,
 }
 
+/// A recipe as it was read, overrides included.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The checked values.
+    pub recipe: Recipe,
+    /// The effective TOML, with the file's comments: what the run folder keeps.
+    pub text: String,
+    /// Name of the run: the recipe's own, or the stem of the file's name.
+    pub name: String,
+}
+
 impl Recipe {
-    /// The JSON schema of a recipe: what an editor completes from, and what unknown keys are
-    /// measured against.
+    /// Reads the recipe at `path` and applies `overrides`, each of the form `table.key=value`.
+    ///
+    /// Paths inside a recipe are relative to the current directory and stay as they are written.
+    ///
+    /// # Errors
+    /// When the file can't be read, an override can't be applied, or the result is no valid recipe.
+    pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, RecipeError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| RecipeError::Read { path: path.to_owned(), error })?;
+        Recipe::parse(path, &text, overrides)
+    }
+
+    /// Reads a recipe from `text`; `path` names it in errors and gives the run its default name.
+    ///
+    /// # Errors
+    /// As for [`Recipe::load`], except that no file is read.
+    pub fn parse(path: &Path, text: &str, overrides: &[String]) -> Result<Loaded, RecipeError> {
+        let file = Text::new(path.display().to_string(), text);
+        DeTable::parse(text).map_err(|error| file.point(Problem::syntax(&error)))?;
+
+        let overrides: Vec<Override> =
+            overrides.iter().map(|given| Override::parse(given)).collect::<Result<_, _>>()?;
+        let effective = overrides::apply(text, &overrides)?;
+        let file = file.overridden(&effective, &overrides);
+
+        let document = DeTable::parse(&effective)
+            .map_err(|error| file.point(Problem::syntax(&error)))?
+            .into_inner();
+        if let Some(problem) = shape::first_problem(&document, &Recipe::schema()) {
+            return Err(file.point(problem));
+        }
+        let recipe: Recipe =
+            toml::from_str(&effective).map_err(|error| file.point(Problem::syntax(&error)))?;
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let name = recipe.name.clone().or(stem).unwrap_or_default();
+        if let Some(problem) = meaning::first_problem(&recipe, &name, &document) {
+            return Err(file.point(problem));
+        }
+        Ok(Loaded { recipe, text: effective, name })
+    }
+
+    /// The JSON schema of a recipe: what editors complete from, what unknown keys are measured
+    /// against, and what the book's table of options is made from.
     pub fn schema() -> serde_json::Value {
-        schemars::schema_for!(Recipe).to_value()
+        SchemaSettings::draft2020_12()
+            .with_transform(RecursiveTransform(tidy))
+            .into_generator()
+            .into_root_schema_for::<Recipe>()
+            .to_value()
+    }
+}
+
+/// Takes out of a schema what means nothing in TOML or to its reader: `null`, which TOML lacks;
+/// Rust's number formats; the defaults of whole tables, which repeat those of their keys; and the
+/// line breaks of the source.
+fn tidy(schema: &mut Schema) {
+    schema.remove("format");
+    if schema.get("default").is_some_and(serde_json::Value::is_object) {
+        schema.remove("default");
+    }
+    if let Some(serde_json::Value::String(description)) = schema.get_mut("description") {
+        *description = description.replace('\n', " ");
+    }
+    if let Some(kinds) = schema.get("type").and_then(serde_json::Value::as_array)
+        && let [kind, null] = kinds.as_slice()
+        && null == "null"
+    {
+        let kind = kind.clone();
+        schema.insert("type".into(), kind);
+    }
+    if let Some(options) = schema.get("anyOf").and_then(serde_json::Value::as_array)
+        && let [option, null] = options.as_slice()
+        && null.get("type").is_some_and(|kind| kind == "null")
+        && let Some(reference) = option.get("$ref").cloned()
+    {
+        schema.remove("anyOf");
+        schema.insert("$ref".into(), reference);
     }
 }
 

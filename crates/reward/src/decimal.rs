@@ -25,9 +25,8 @@ impl Decimal {
         };
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let count = whole.len() + fraction.len();
-        let all_digits = [whole, fraction]
-            .iter()
-            .all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+        let all_digits =
+            [whole, fraction].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
         if count == 0 || count > MAX_DIGITS || !all_digits {
             return None;
         }

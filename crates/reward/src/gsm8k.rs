@@ -34,10 +34,10 @@ pub enum Gsm8kMode {
 
 impl Verifier for Gsm8k {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
-        let reference = after_hashes(&prompt.reference).unwrap_or(prompt.reference.trim());
         if self.published {
-            return self.score_as_published(reference, &completion.text);
+            return self.score_as_published(&prompt.reference, &completion.text);
         }
+        let reference = after_hashes(&prompt.reference).unwrap_or(prompt.reference.trim());
         let Some(expected) = number(reference) else {
             return Score::none(Verdict::Error);
         };
@@ -57,6 +57,11 @@ impl Verifier for Gsm8k {
 
 impl Gsm8k {
     fn score_as_published(self, reference: &str, text: &str) -> Score {
+        // Preparing the data set drops the commas; a bare reference is taken as it is.
+        let expected = match after_hashes(reference) {
+            Some(number) => without_commas(number),
+            None => Cow::Borrowed(reference),
+        };
         let text = last_characters(text, 300);
         let found = match self.mode {
             Gsm8kMode::Strict => after_hashes(text).map(without_commas),
@@ -64,7 +69,7 @@ impl Gsm8k {
         };
         match found {
             None => Score::none(Verdict::Unparsable),
-            Some(answer) if answer == without_commas(reference) => Score::right(answer),
+            Some(answer) if answer == expected => Score::right(answer),
             Some(answer) => Score::wrong(answer),
         }
     }
@@ -167,5 +172,6 @@ mod tests {
         assert_eq!(verdict(&strict, SOLUTION, &format!("#### 72{}", "é".repeat(294))), Unparsable);
         let flexible = Gsm8k { mode: Gsm8kMode::Flexible, published: true };
         assert_eq!(verdict(&flexible, "1072", "1,072"), Wrong);
+        assert_eq!(verdict(&flexible, "1,072", "1,072"), Right);
     }
 }

@@ -79,7 +79,10 @@ mod tests {
         };
         let group = Group {
             prompt: Prompt::default(),
-            completions: vec![completion(15, FinishReason::Stop), completion(20, FinishReason::Length)],
+            completions: vec![
+                completion(15, FinishReason::Stop),
+                completion(20, FinishReason::Length),
+            ],
             step: 1,
             draw: 0,
         };

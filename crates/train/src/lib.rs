@@ -1,1 +1,33 @@
-//! Placeholder.
+//! The algorithm: sampling, advantage, batch, loss, update, evaluation, checkpoint.
+//!
+//! [`Trainer::step`] is the loop; each of its parts is a file of this crate. Nothing here knows a
+//! tokenizer, a data set or a recipe: values come in, values go out.
+
+mod advantage;
+mod aggregation;
+mod batch;
+mod checkpoint;
+mod error;
+mod eval;
+mod loss;
+mod optim;
+mod sampling;
+mod trainer;
+mod update;
+mod warmup;
+
+pub use advantage::{GroupNorm, LeaveOneOut, MeanOnly, SPREAD_TOLERANCE, grouped};
+pub use aggregation::{Aggregation, Divisors};
+pub use batch::{MicroBatch, Sample, micro_batches};
+pub use checkpoint::{TrainerState, load_state, save_state};
+pub use error::TrainError;
+pub use eval::{EvalReport, evaluate, pass_at_k};
+pub use loss::{
+    Cispo, ClipRange, Dapo, Gspo, Kl, KlEstimator, LossInput, LossOutput, Objective,
+    ObjectiveOutput, PolicyLoss,
+};
+pub use optim::{AdamW, OptimConfig, StepOutcome, constant_with_warmup, global_norm};
+pub use sampling::{Filled, KeepAll, Refill, Spread};
+pub use trainer::{Observer, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
+pub use update::{Updater, UpdateReport};
+pub use warmup::{WorkedExample, warmup_step};

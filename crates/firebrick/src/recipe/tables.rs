@@ -41,7 +41,7 @@ pub enum DeviceKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Model {
-    /// A Hugging Face model folder: `config.json`, `*.safetensors`, `tokenizer.json`.
+    /// Hugging Face model folder, with `config.json`, `*.safetensors` and `tokenizer.json`.
     Path(PathBuf),
     /// The shape of a new model with random weights, for tasks learnt from nothing.
     New(NewModel),
@@ -309,7 +309,7 @@ pub struct Reward {
     /// The verifier; without one, the task's own, or `gsm8k` for files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<RewardKind>,
-    /// For `integer`: the text that the answer follows.
+    /// For `integer`: the text that the answer follows, such as `=`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marker: Option<String>,
     /// For `countdown`: whether every given number has to be used.
@@ -339,7 +339,7 @@ impl Default for Reward {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardKind {
-    /// The last integer, or the one after `marker`, equals the reference.
+    /// The text after the last `marker`, or the whole text, is the reference's integer.
     Integer,
     /// The expression uses the given numbers and gives the target.
     Countdown,

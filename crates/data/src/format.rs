@@ -1,0 +1,119 @@
+use firebrick_core::TokenId;
+use serde_json::{Map, Value, json};
+
+use crate::{ChatTemplate, DataError, Question, Tokenizer};
+
+/// How a question becomes the text that the policy reads.
+#[derive(Clone, Debug)]
+pub struct PromptFormat {
+    /// Put around a plain-text question, which stands for `{prompt}` in it. Questions that are
+    /// already messages are left as they are.
+    pub text: String,
+    /// The system message of a conversation that has none; needs a chat template.
+    pub system: Option<String>,
+    /// The chat template; without one, the text is the prompt.
+    pub chat: Option<ChatTemplate>,
+    /// Further variables of the chat template, such as `enable_thinking`.
+    pub kwargs: Map<String, Value>,
+}
+
+impl Default for PromptFormat {
+    /// The bare question.
+    fn default() -> Self {
+        PromptFormat { text: "{prompt}".into(), system: None, chat: None, kwargs: Map::new() }
+    }
+}
+
+impl PromptFormat {
+    /// The text of a prompt and its tokens.
+    ///
+    /// # Errors
+    /// When messages come without a chat template, the template refuses them, or the tokenizer has
+    /// no token for a character.
+    pub fn encode(
+        &self,
+        question: &Question,
+        tokenizer: &Tokenizer,
+    ) -> Result<(String, Vec<TokenId>), DataError> {
+        let text = self.render(question)?;
+        // A chat template has written the special tokens already.
+        let tokens = tokenizer.encode(&text, self.chat.is_none())?;
+        Ok((text, tokens))
+    }
+
+    /// The text of a prompt.
+    ///
+    /// # Errors
+    /// As for [`PromptFormat::encode`].
+    pub fn render(&self, question: &Question) -> Result<String, DataError> {
+        let error = |problem: &str| Err(DataError::Format { problem: problem.into() });
+        if !self.text.contains("{prompt}") {
+            return error(&format!(
+                "the prompt's text format {:?} leaves no place for the question: write {{prompt}} \
+                 where it goes",
+                self.text
+            ));
+        }
+        let Some(template) = &self.chat else {
+            return match question {
+                Question::Messages(_) => error(
+                    "a prompt that is a list of messages needs a chat template, and the model's \
+                     folder has none: take an instruct model, or a data set of plain texts",
+                ),
+                Question::Text(_) if self.system.is_some() => error(
+                    "a system message needs a chat template, and the model's folder has none: put \
+                     it into the prompt's text format instead",
+                ),
+                Question::Text(text) => Ok(self.text.replace("{prompt}", text)),
+            };
+        };
+        let mut messages = match question {
+            Question::Text(text) => {
+                vec![json!({"role": "user", "content": self.text.replace("{prompt}", text)})]
+            }
+            Question::Messages(messages) => messages.as_array().cloned().unwrap_or_default(),
+        };
+        let has_system = messages.first().is_some_and(|message| message["role"] == "system");
+        if let Some(system) = &self.system
+            && !has_system
+        {
+            messages.insert(0, json!({"role": "system", "content": system}));
+        }
+        template.render(&messages.into(), true, &self.kwargs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chat() -> Option<ChatTemplate> {
+        let source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]";
+        Some(ChatTemplate::new(source, Map::new()).unwrap())
+    }
+
+    #[test]
+    fn a_question_is_put_into_its_text_and_its_conversation() {
+        let asked = Question::Text("2+2?".into());
+        let mut format = PromptFormat { text: "{prompt} Think.".into(), ..Default::default() };
+        assert_eq!(format.render(&asked).unwrap(), "2+2? Think.");
+        format.chat = chat();
+        assert_eq!(format.render(&asked).unwrap(), "[user]2+2? Think.[assistant]");
+        format.system = Some("Be brief.".into());
+        assert_eq!(format.render(&asked).unwrap(), "[system]Be brief.[user]2+2? Think.[assistant]");
+        let messages =
+            json!([{"role": "system", "content": "A."}, {"role": "user", "content": "B"}]);
+        let rendered = format.render(&Question::Messages(messages)).unwrap();
+        assert_eq!(rendered, "[system]A.[user]B[assistant]");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said() {
+        let message =
+            |format: PromptFormat, question| format.render(&question).unwrap_err().to_string();
+        let messages = Question::Messages(json!([{"role": "user", "content": "2+2?"}]));
+        assert!(message(PromptFormat::default(), messages).contains("needs a chat template"));
+        let format = PromptFormat { text: "Solve:".into(), ..Default::default() };
+        assert!(message(format, Question::Text("2+2?".into())).contains("write {prompt}"));
+    }
+}

@@ -1,0 +1,229 @@
+use std::{borrow::Cow, collections::HashMap, fmt};
+
+use firebrick_core::{Prompt, TokenId};
+use rayon::prelude::*;
+
+use crate::{DataError, Problem, PromptFormat, Tokenizer};
+
+/// Turns problems into tokens, in parallel.
+#[derive(Clone, Copy)]
+pub struct Preparation<'a> {
+    /// The policy's tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// How a question is written.
+    pub format: &'a PromptFormat,
+    /// Longer prompts are dropped, because the policy could not read them whole.
+    pub max_prompt_tokens: usize,
+    /// Whether problems with the same question are merged into one; if their references differ,
+    /// none is kept. DAPO-Math-17k has each prompt about a hundred times, by accident.
+    pub deduplicate: bool,
+}
+
+impl<'a> Preparation<'a> {
+    /// Without a limit on length, and with every duplicate.
+    pub fn new(tokenizer: &'a Tokenizer, format: &'a PromptFormat) -> Self {
+        Preparation { tokenizer, format, max_prompt_tokens: usize::MAX, deduplicate: false }
+    }
+
+    /// The prompts of the problems that can be used, in the same order, and what became of the
+    /// rest.
+    ///
+    /// # Errors
+    /// When a problem does not fit the format or the tokenizer, or none is left.
+    pub fn prompts(&self, problems: &[Problem]) -> Result<(Vec<Prompt>, PromptReport), DataError> {
+        let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
+        // Before tokenizing, so that a hundredfold data set takes a hundredth of the memory.
+        let unique: Vec<&Problem> = if self.deduplicate {
+            without_duplicates(problems, &mut report)
+        } else {
+            problems.iter().collect()
+        };
+        let mut prompts = unique
+            .into_par_iter()
+            .map(|problem| self.prompt(problem))
+            .collect::<Result<Vec<Prompt>, DataError>>()?;
+        prompts.retain(|prompt| self.fits(prompt.tokens.len(), &mut report));
+        self.some(prompts, report)
+    }
+
+    /// What the supervised warm-up imitates: the prompts of the problems that are short enough,
+    /// with the tokens of their solutions. Duplicates are kept.
+    ///
+    /// # Errors
+    /// As for [`Preparation::prompts`].
+    pub fn worked_examples(
+        &self,
+        problems: &[Problem],
+    ) -> Result<(Vec<WorkedExample>, PromptReport), DataError> {
+        let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
+        let mut examples = problems
+            .par_iter()
+            .map(|problem| {
+                let prompt = self.prompt(problem)?.tokens;
+                let mut completion = self.tokenizer.encode(problem.solution(), false)?;
+                completion.push(self.tokenizer.eos());
+                Ok(WorkedExample { prompt, completion })
+            })
+            .collect::<Result<Vec<WorkedExample>, DataError>>()?;
+        examples.retain(|example| self.fits(example.prompt.len(), &mut report));
+        self.some(examples, report)
+    }
+
+    fn prompt(&self, problem: &Problem) -> Result<Prompt, DataError> {
+        let (text, tokens) = self.format.encode(&problem.question, self.tokenizer)?;
+        Ok(Prompt { id: problem.id, text, tokens, reference: problem.reference.clone() })
+    }
+
+    /// Whether a prompt of that many tokens is kept; counts it where it belongs.
+    fn fits(&self, tokens: usize, report: &mut PromptReport) -> bool {
+        let count = match tokens {
+            0 => &mut report.empty,
+            _ if tokens > self.max_prompt_tokens => &mut report.too_long,
+            _ => &mut report.kept,
+        };
+        *count += 1;
+        (1..=self.max_prompt_tokens).contains(&tokens)
+    }
+
+    fn some<T>(
+        &self,
+        kept: Vec<T>,
+        report: PromptReport,
+    ) -> Result<(Vec<T>, PromptReport), DataError> {
+        let max_prompt_tokens = self.max_prompt_tokens;
+        match kept.len() {
+            0 => Err(DataError::NoPrompts { report, max_prompt_tokens }),
+            _ => Ok((kept, report)),
+        }
+    }
+}
+
+/// A prompt with a completion to imitate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkedExample {
+    /// The prompt's tokens; never empty.
+    pub prompt: Vec<TokenId>,
+    /// The completion's tokens; the last is the end token.
+    pub completion: Vec<TokenId>,
+}
+
+/// What became of the problems that were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PromptReport {
+    /// Problems read.
+    pub read: usize,
+    /// Prompts kept.
+    pub kept: usize,
+    /// Dropped: longer than `max_prompt_tokens`.
+    pub too_long: usize,
+    /// Dropped: not one token.
+    pub empty: usize,
+    /// Dropped: the same question as an earlier one.
+    pub duplicates: usize,
+    /// Dropped: the same question as another one, and another reference.
+    pub conflicting: usize,
+}
+
+impl fmt::Display for PromptReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} prompts kept", self.kept, self.read)?;
+        for (count, why) in [
+            (self.too_long, "too long"),
+            (self.empty, "empty"),
+            (self.duplicates, "duplicates"),
+            (self.conflicting, "with conflicting references"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {why}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first problem of each question, unless the question comes with different references.
+fn without_duplicates<'p>(problems: &'p [Problem], report: &mut PromptReport) -> Vec<&'p Problem> {
+    let mut references: HashMap<Cow<'p, str>, Option<&'p str>> = HashMap::new();
+    for problem in problems {
+        let reference = problem.reference.as_str();
+        let known = references.entry(problem.question.text()).or_insert(Some(reference));
+        if *known != Some(reference) {
+            *known = None;
+        }
+    }
+    let mut unique = Vec::with_capacity(references.len());
+    for problem in problems {
+        // A question is taken out of the table by its first problem; a conflict stays.
+        match references.get(&problem.question.text()) {
+            Some(None) => report.conflicting += 1,
+            Some(Some(_)) => {
+                references.remove(&problem.question.text());
+                unique.push(problem);
+            }
+            None => report.duplicates += 1,
+        }
+    }
+    unique
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Question;
+
+    fn problems(texts: &[(&str, &str)]) -> Vec<Problem> {
+        texts
+            .iter()
+            .zip(0..)
+            .map(|((text, reference), id)| Problem {
+                id,
+                question: Question::Text(text.to_string()),
+                reference: reference.to_string(),
+                worked: None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn dropped_prompts_are_counted_by_their_reason() {
+        let tokenizer = Tokenizer::characters("0123456789+=").unwrap();
+        let format = PromptFormat::default();
+        let mut preparation = Preparation::new(&tokenizer, &format);
+        preparation.max_prompt_tokens = 4;
+        preparation.deduplicate = true;
+        let problems = problems(&[
+            ("1+1=", "2"),
+            ("10+1=", "11"),
+            ("2+2=", "4"),
+            ("1+1=", "2"),
+            ("", "0"),
+            ("2+2=", "5"),
+        ]);
+        let (prompts, report) = preparation.prompts(&problems).unwrap();
+        assert_eq!(prompts.iter().map(|prompt| prompt.id).collect::<Vec<_>>(), [0]);
+        assert_eq!(
+            report.to_string(),
+            "1 of 6 prompts kept, 1 too long, 1 empty, 1 duplicates, 2 with conflicting references"
+        );
+        preparation.deduplicate = false;
+        assert_eq!(preparation.prompts(&problems).unwrap().1.kept, 4);
+        preparation.max_prompt_tokens = 3;
+        assert_eq!(
+            preparation.prompts(&problems).unwrap_err().to_string(),
+            "no prompt is left to train on (0 of 6 prompts kept, 5 too long, 1 empty); raise \
+             `max_prompt_tokens`, now 3, or check the data"
+        );
+    }
+
+    #[test]
+    fn a_worked_example_ends_with_the_end_token() {
+        let tokenizer = Tokenizer::characters("0123456789+=").unwrap();
+        let format = PromptFormat::default();
+        let (examples, _) = Preparation::new(&tokenizer, &format)
+            .worked_examples(&problems(&[("1+1=", "2")]))
+            .unwrap();
+        let expected =
+            WorkedExample { prompt: vec![3, 12, 3, 13], completion: vec![4, tokenizer.eos()] };
+        assert_eq!(examples, [expected]);
+    }
+}

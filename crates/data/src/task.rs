@@ -1,0 +1,263 @@
+mod arithmetic;
+mod countdown;
+
+use std::collections::HashSet;
+
+use firebrick_core::Seed;
+use rand::Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::{DataError, Problem, Question};
+
+/// The share of all problems that training never sees.
+const HELDOUT_SHARE: f64 = 0.1;
+
+/// Drawing stops after this many draws in a row that gave nothing new: the task has no more.
+const MAX_MISSES: u32 = 10_000;
+
+/// A generator of problems with known answers, for runs that need no data set.
+///
+/// Every problem belongs either to training or to the held-out tenth. Which one follows from the
+/// problem alone, whatever the seed, the settings and the order of drawing, and is the same for
+/// `47+85=` and `85+47=`: no held-out answer can be learnt from its twin.
+///
+/// The characters of its texts are [`Task::alphabet`]; the worked solutions announce their answer
+/// with [`Task::marker`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Task {
+    /// `47+85=`, to be answered `132`; worked, column by column from the right with the carry as
+    /// third summand and sums of two digits: `7+5+0=12,4+8+1=13;132`.
+    Addition {
+        /// The most digits of a summand, 1 to 18; every number of digits is equally likely.
+        digits: u32,
+        /// Whether the solution is worked before it is given.
+        #[serde(default)]
+        worked: bool,
+    },
+    /// `47*85=`, to be answered `3995`; worked, digit by digit of the right factor from its right,
+    /// with the running sum: `47*5=235,47*80=3760,235+3760=3995;3995`.
+    Multiplication {
+        /// The most digits of a factor, 1 to 9; every number of digits is equally likely.
+        digits: u32,
+        /// Whether the solution is worked before it is given.
+        #[serde(default)]
+        worked: bool,
+    },
+    /// `3 7 25:96=`, to be answered with an expression of all the numbers, such as `(7+25)*3`.
+    /// The reference is `3 7 25 : 96`. Numbers are sorted, and a solution always exists, in which
+    /// every intermediate result is whole and between 1 and `max_target`.
+    Countdown {
+        /// How many numbers are given, 2 to 16.
+        numbers: u32,
+        /// The largest number given, from 1.
+        max_number: u64,
+        /// The largest target, from `max_number` to 10⁹.
+        max_target: u64,
+    },
+}
+
+impl Task {
+    /// Every character of the task's texts, for [`Tokenizer::characters`](crate::Tokenizer).
+    pub fn alphabet(&self) -> &'static str {
+        match self {
+            Task::Addition { .. } => "0123456789+=,;",
+            Task::Multiplication { .. } => "0123456789*+=,;",
+            Task::Countdown { .. } => "0123456789+-*/()=: ",
+        }
+    }
+
+    /// What announces the answer in a solution, for the verifier to look for; `None` when the
+    /// whole completion is the answer.
+    pub fn marker(&self) -> Option<&'static str> {
+        match self {
+            Task::Addition { worked: true, .. } | Task::Multiplication { worked: true, .. } => {
+                Some(";")
+            }
+            _ => None,
+        }
+    }
+
+    /// Up to `count` different problems for training, in an order that `seed` gives; fewer where
+    /// the task has no more.
+    ///
+    /// # Errors
+    /// When the task's settings are out of their ranges, or leave no problem.
+    pub fn train(&self, seed: Seed, count: usize) -> Result<Vec<Problem>, DataError> {
+        self.distinct(seed.derive("train problems", &[]), count, |share| share >= HELDOUT_SHARE)
+    }
+
+    /// Up to `count` different problems that training never sees: always the same ones, so that
+    /// runs can be compared.
+    ///
+    /// # Errors
+    /// As for [`Task::train`].
+    pub fn heldout(&self, count: usize) -> Result<Vec<Problem>, DataError> {
+        let seed = Seed::run(0).derive("held-out problems", &[]);
+        self.distinct(seed, count, |share| share < HELDOUT_SHARE)
+    }
+
+    fn distinct(
+        &self,
+        seed: Seed,
+        count: usize,
+        belongs: impl Fn(f64) -> bool,
+    ) -> Result<Vec<Problem>, DataError> {
+        self.check()?;
+        let mut problems = Vec::new();
+        let mut seen = HashSet::new();
+        let mut misses = 0;
+        for draw in 0.. {
+            if problems.len() >= count || misses >= MAX_MISSES {
+                break;
+            }
+            let sketch = self.sketch(seed.derive("problem", &[draw]));
+            let key = Seed::run(0).derive(self.name(), &sketch.key);
+            let id = Seed::run(0).derive(&sketch.prompt, &[]).rng().next_u64();
+            if belongs(key.stream().uniform_at(0)) && seen.insert(id) {
+                misses = 0;
+                problems.push(Problem {
+                    id,
+                    question: Question::Text(sketch.prompt),
+                    reference: sketch.reference,
+                    worked: Some(sketch.worked),
+                });
+            } else {
+                misses += 1;
+            }
+        }
+        if problems.is_empty() && count > 0 {
+            let problem = "its settings leave no problem in this split; make it larger".to_owned();
+            return Err(DataError::Task { task: self.name(), problem });
+        }
+        Ok(problems)
+    }
+
+    fn sketch(&self, seed: Seed) -> Sketch {
+        let mut rng = seed.rng();
+        match *self {
+            Task::Addition { digits, worked } => arithmetic::addition(&mut rng, digits, worked),
+            Task::Multiplication { digits, worked } => {
+                arithmetic::multiplication(&mut rng, digits, worked)
+            }
+            Task::Countdown { numbers, max_number, max_target } => {
+                countdown::countdown(&mut rng, numbers, max_number, max_target)
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), DataError> {
+        let problem = match *self {
+            Task::Addition { digits, .. } if !(1..=18).contains(&digits) => {
+                format!("`digits` is {digits}, and should be 1 to 18")
+            }
+            Task::Multiplication { digits, .. } if !(1..=9).contains(&digits) => {
+                format!("`digits` is {digits}, and should be 1 to 9")
+            }
+            Task::Countdown { numbers, .. } if !(2..=16).contains(&numbers) => {
+                format!("`numbers` is {numbers}, and should be 2 to 16")
+            }
+            Task::Countdown { max_number, max_target, .. }
+                if max_number < 1
+                    || max_target < max_number.max(2)
+                    || max_target > 1_000_000_000 =>
+            {
+                format!(
+                    "`max_number` is {max_number} and `max_target` {max_target}; they should be at \
+                     least 1, and from `max_number` (and 2) to 1000000000"
+                )
+            }
+            _ => return Ok(()),
+        };
+        Err(DataError::Task { task: self.name(), problem })
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Task::Addition { .. } => "addition",
+            Task::Multiplication { .. } => "multiplication",
+            Task::Countdown { .. } => "countdown",
+        }
+    }
+}
+
+/// A problem as a generator makes it.
+struct Sketch {
+    /// The same for problems that give each other away.
+    key: Vec<u64>,
+    prompt: String,
+    reference: String,
+    worked: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tokenizer;
+
+    fn tasks() -> Vec<Task> {
+        vec![
+            Task::Addition { digits: 2, worked: true },
+            Task::Addition { digits: 18, worked: false },
+            Task::Multiplication { digits: 9, worked: true },
+            Task::Countdown { numbers: 3, max_number: 9, max_target: 99 },
+        ]
+    }
+
+    fn text(problem: &Problem) -> &str {
+        match &problem.question {
+            Question::Text(text) => text,
+            Question::Messages(_) => panic!("a task asks in plain text"),
+        }
+    }
+
+    #[test]
+    fn splits_share_no_problem_and_no_twin() {
+        let task = Task::Addition { digits: 2, worked: false };
+        let heldout = task.heldout(100_000).unwrap();
+        let mut unseen: HashSet<String> = heldout.iter().map(|p| text(p).to_owned()).collect();
+        for problem in &heldout {
+            let (a, b) = text(problem).trim_end_matches('=').split_once('+').unwrap();
+            unseen.insert(format!("{b}+{a}="));
+        }
+        let train = task.train(Seed::run(7), 100_000).unwrap();
+        assert!(train.iter().all(|problem| !unseen.contains(text(problem))));
+        // Nearly all of the ten thousand were found, a tenth of them held out.
+        assert!((800..1200).contains(&heldout.len()), "{}", heldout.len());
+        assert!((8500..9200).contains(&train.len()), "{}", train.len());
+    }
+
+    #[test]
+    fn problems_are_distinct_and_written_in_the_alphabet() {
+        for task in tasks() {
+            let tokenizer = Tokenizer::characters(task.alphabet()).unwrap();
+            let train = task.train(Seed::run(7), 500).unwrap();
+            assert_eq!(train.len(), 500);
+            assert_eq!(train.iter().map(|p| p.id).collect::<HashSet<_>>().len(), 500);
+            for problem in &train {
+                tokenizer.encode(text(problem), false).unwrap();
+                tokenizer.encode(problem.solution(), false).unwrap();
+                if task.marker() == Some(";") {
+                    let (_, answer) = problem.solution().rsplit_once(';').unwrap();
+                    assert_eq!(answer, problem.reference);
+                }
+            }
+            assert_eq!(task.train(Seed::run(7), 500).unwrap(), train);
+            assert_ne!(task.train(Seed::run(8), 500).unwrap(), train);
+        }
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        for task in [
+            Task::Addition { digits: 0, worked: true },
+            Task::Multiplication { digits: 10, worked: true },
+            Task::Countdown { numbers: 1, max_number: 9, max_target: 99 },
+            Task::Countdown { numbers: 3, max_number: 0, max_target: 99 },
+            Task::Countdown { numbers: 3, max_number: 9, max_target: 8 },
+            Task::Countdown { numbers: 16, max_number: 1, max_target: u64::MAX },
+        ] {
+            assert!(matches!(task.train(Seed::run(7), 1), Err(DataError::Task { .. })), "{task:?}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+use std::{io, path::Path};
+
+use jiff::civil::DateTime;
+use minijinja::{Environment, Error, ErrorKind, State, Value, syntax::SyntaxConfig, value::Serde};
+use serde_json::Map;
+
+use crate::{DataError, folder, python_json::tojson};
+
+/// Template instructions that one rendering may take; a long conversation takes some thousands.
+const FUEL: u64 = 2_000_000;
+/// Calls inside each other that a template may make.
+const MAX_RECURSION: usize = 100;
+/// The longest text that a rendering may give, in bytes.
+const MAX_OUTPUT: usize = 16 << 20;
+
+/// A model's chat template: turns a conversation into the text that the model was trained on.
+///
+/// It renders as `transformers` does: Jinja with `trim_blocks` and `lstrip_blocks`, Python's
+/// string methods, `raise_exception`, `strftime_now`, `{% generation %}` blocks, and `tojson` as
+/// Python writes JSON. Templates come with checkpoints and are not trusted: the number of
+/// instructions and the length of the output are bounded.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    /// Where it is from, for messages.
+    place: String,
+    special_tokens: Map<String, serde_json::Value>,
+}
+
+impl ChatTemplate {
+    /// The template of a model folder: `chat_template.jinja`, else `chat_template` in
+    /// `tokenizer_config.json`, which is a text or a list of named ones. `None` when there is
+    /// neither, as for a base model.
+    ///
+    /// # Errors
+    /// When a file is broken or the template has a syntax error.
+    pub fn from_folder(folder: impl AsRef<Path>) -> Result<Option<Self>, DataError> {
+        let folder = folder.as_ref();
+        let special_tokens = folder::special_tokens(folder)?;
+        let path = folder.join("chat_template.jinja");
+        if let Some(source) = folder::read_text(&path)? {
+            let place = path.display().to_string();
+            return Self::named(place, &[("default", &source)], special_tokens).map(Some);
+        }
+        let path = folder.join("tokenizer_config.json");
+        let config = folder::read_object(&path)?;
+        let place = path.display().to_string();
+        match config.get("chat_template") {
+            None | Some(serde_json::Value::Null) => Ok(None),
+            Some(serde_json::Value::String(source)) => {
+                Self::named(place, &[("default", source)], special_tokens).map(Some)
+            }
+            Some(list) => {
+                let templates: Vec<(&str, &str)> = list
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|entry| {
+                        Some((entry["name"].as_str()?, entry["template"].as_str()?))
+                    })
+                    .collect();
+                Self::named(place, &templates, special_tokens).map(Some)
+            }
+        }
+    }
+
+    /// A template from its text; `special_tokens` are the globals that it may print, such as
+    /// `bos_token`.
+    ///
+    /// # Errors
+    /// When the template has a syntax error.
+    pub fn new(
+        source: &str,
+        special_tokens: Map<String, serde_json::Value>,
+    ) -> Result<Self, DataError> {
+        Self::named("chat template".to_owned(), &[("default", source)], special_tokens)
+    }
+
+    fn named(
+        place: String,
+        templates: &[(&str, &str)],
+        special_tokens: Map<String, serde_json::Value>,
+    ) -> Result<Self, DataError> {
+        let mut environment = environment();
+        for (name, source) in templates {
+            environment
+                .add_template_owned(name.to_string(), without_generation_tags(source))
+                .map_err(|error| template_error(&place, &error))?;
+        }
+        if environment.get_template("default").is_err() {
+            let problem = "`chat_template` should be a text, or a list of {name, template} with \
+                           one named `default`"
+                .to_owned();
+            return Err(DataError::Template { place, problem });
+        }
+        Ok(ChatTemplate { environment, place, special_tokens })
+    }
+
+    /// The same template, with `now` as what `strftime_now` prints. Without it that function is an
+    /// error, because nothing here reads the clock.
+    pub fn with_date(mut self, now: DateTime) -> Self {
+        self.environment.add_function("strftime_now", move |format: &str| {
+            jiff::fmt::strtime::format(format, now).map_err(|error| {
+                Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}"))
+            })
+        });
+        self
+    }
+
+    /// The text of a conversation.
+    ///
+    /// `messages` is a list of objects with `role` and `content`. With `add_generation_prompt` the
+    /// text ends where the model is to speak. `kwargs` are further variables of the template, such
+    /// as `enable_thinking` or `tools`; where there is a template named `tool_use`, it is
+    /// taken when there are tools.
+    ///
+    /// # Errors
+    /// When the template raises an exception, is wrong, or runs out of its budget.
+    pub fn render(
+        &self,
+        messages: &serde_json::Value,
+        add_generation_prompt: bool,
+        kwargs: &Map<String, serde_json::Value>,
+    ) -> Result<String, DataError> {
+        let mut context = Map::new();
+        for name in ["tools", "documents"] {
+            context.insert(name.into(), serde_json::Value::Null);
+        }
+        for (name, value) in self.special_tokens.iter().chain(kwargs) {
+            context.insert(name.clone(), value.clone());
+        }
+        context.insert("messages".into(), messages.clone());
+        context.insert("add_generation_prompt".into(), add_generation_prompt.into());
+
+        let has_tools = kwargs.get("tools").is_some_and(|tools| !tools.is_null());
+        let mut text = Bounded(Vec::new());
+        let template = match self.environment.get_template("tool_use") {
+            Ok(template) if has_tools => Ok(template),
+            _ => self.environment.get_template("default"),
+        };
+        template
+            .and_then(|template| {
+                template.render_captured_to(Value::from(Serde(&context)), &mut text)
+            })
+            .map_err(|error| template_error(&self.place, &error))?;
+        // Templates and values are UTF-8, and so is what is written of them.
+        Ok(String::from_utf8_lossy(&text.0).into_owned())
+    }
+}
+
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+        .expect("the default delimiters are valid ones");
+    environment.set_syntax(syntax);
+    environment.set_fuel(Some(FUEL));
+    environment.set_recursion_limit(MAX_RECURSION);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_filter("tojson", tojson);
+    environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, message))
+    });
+    environment.add_function("strftime_now", |_: &State, _: String| -> Result<Value, Error> {
+        Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "the template prints today's date, and none was given: see `ChatTemplate::with_date`",
+        ))
+    });
+    environment
+}
+
+fn template_error(place: &str, error: &Error) -> DataError {
+    let mut problem = match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => {
+            format!("the template ran for more than {FUEL} instructions; does it loop?")
+        }
+        (ErrorKind::WriteFailure, _) => {
+            format!("the template wrote more than {MAX_OUTPUT} bytes; does it loop?")
+        }
+        (ErrorKind::InvalidOperation, Some(detail)) => detail.to_owned(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    };
+    if let Some(line) = error.line() {
+        problem.push_str(&format!(" (line {line} of the template)"));
+    }
+    DataError::Template { place: place.to_owned(), problem }
+}
+
+/// Replaces `{% generation %}` and `{% endgeneration %}`, with which `transformers` marks what the
+/// model wrote, by a plain scope: the same white space and the same reach of variables.
+fn without_generation_tags(source: &str) -> String {
+    let mut text = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let (before, tag) = rest.split_at(start + 2);
+        text.push_str(before);
+        rest = tag;
+        let Some(end) = tag.find("%}") else { break };
+        let inside = &tag[..end];
+        let name = inside.trim_matches(['-', '+']).trim();
+        let replacement = match name {
+            "generation" => "with",
+            "endgeneration" => "endwith",
+            _ => continue,
+        };
+        text.push_str(&inside.replacen(name, replacement, 1));
+        rest = &tag[end..];
+    }
+    text.push_str(rest);
+    text
+}
+
+/// A buffer that refuses to grow past [`MAX_OUTPUT`].
+struct Bounded(Vec<u8>);
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_OUTPUT {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn render(source: &str) -> Result<String, DataError> {
+        let special = Map::from_iter([("bos_token".to_owned(), json!("<s>"))]);
+        let messages = json!([{"role": "user", "content": " hi "}]);
+        ChatTemplate::new(source, special)?
+            .with_date("2026-07-04T12:00:00".parse().unwrap())
+            .render(&messages, true, &Map::from_iter([("n".to_owned(), json!(2))]))
+    }
+
+    #[test]
+    fn templates_see_what_transformers_gives_them() {
+        let source = "{{ bos_token }}{{ eos_token }}{% for m in messages %}\n  {% if true %}\n\
+                      {{ m.role }}:{{ m['content'].strip() }}\n{% endif %}{% endfor %}\
+                      {{ n + 1 }}{{ tools is none }}{{ add_generation_prompt }}\
+                      {{ strftime_now('%d %b %Y') }}\n";
+        assert_eq!(render(source).unwrap(), "<s>user:hi\n3TrueTrue04 Jul 2026");
+    }
+
+    #[test]
+    fn generation_tags_only_mark() {
+        assert_eq!(render("a {% generation %}b{% endgeneration %} c").unwrap(), "a b c");
+        assert_eq!(render("a {%- generation -%} b {%-endgeneration-%} c").unwrap(), "abc");
+        let not_a_tag = "{% set generation = 1 %}{{ generation }}{% if generation %}!{% endif %}";
+        assert_eq!(render(not_a_tag).unwrap(), "1!");
+        assert!(render("{% generation").unwrap_err().to_string().contains("syntax error"));
+    }
+
+    #[test]
+    fn a_template_that_does_not_end_is_ended() {
+        for source in [
+            "{% for i in range(10**9) %}{% endfor %}",
+            "{% for i in range(10000) %}{% for j in range(10000) %}{% endfor %}{% endfor %}",
+            "{% for i in range(2000) %}{{ 'x' * 10000 }}{% endfor %}",
+            "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+            "{{ messages|tojson(indent=10**9) }}",
+        ] {
+            render(source).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn errors_say_where() {
+        assert_eq!(
+            render("\n{{ raise_exception('no system role') }}").unwrap_err().to_string(),
+            "chat template: no system role (line 2 of the template)"
+        );
+        let message = render("{% if %}").unwrap_err().to_string();
+        assert!(message.contains("syntax error") && message.contains("line 1"), "{message}");
+        let undated = ChatTemplate::new("{{ strftime_now('%Y') }}", Map::new()).unwrap();
+        let message = undated.render(&json!([]), false, &Map::new()).unwrap_err().to_string();
+        assert!(message.contains("with_date"), "{message}");
+    }
+}

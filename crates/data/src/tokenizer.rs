@@ -1,0 +1,357 @@
+use std::{collections::BTreeMap, fs, path::Path};
+
+use firebrick_core::{Detokenizer, TokenId};
+use serde_json::{Map, Value, json};
+
+use crate::{DataError, folder};
+
+/// The files of a model folder that make its tokenizer, which [`Tokenizer::save`] writes back.
+const FILES: [&str; 9] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "generation_config.json",
+];
+
+/// Text to tokens and back, with the ids of the special tokens.
+#[derive(Clone)]
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    bos: Option<TokenId>,
+    eos: TokenId,
+    pad: TokenId,
+    stop: Vec<TokenId>,
+    files: BTreeMap<&'static str, Vec<u8>>,
+}
+
+impl Tokenizer {
+    /// The tokenizer of a Hugging Face model folder.
+    ///
+    /// `tokenizer.json` must be there. Special tokens come from `tokenizer_config.json`, else
+    /// `special_tokens_map.json`; more stop tokens from `generation_config.json`, else
+    /// `config.json`. Truncation and padding that the file asks for are switched off: a prompt is
+    /// never cut in silence.
+    ///
+    /// # Errors
+    /// When a file is missing or broken, or nothing says which token ends a text.
+    pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self, DataError> {
+        let folder = folder.as_ref();
+        let mut files = BTreeMap::new();
+        for name in FILES {
+            if let Some(bytes) = folder::read(&folder.join(name))? {
+                files.insert(name, bytes);
+            }
+        }
+        let generation = folder::read_object(&folder.join("generation_config.json"))?;
+        let model = folder::read_object(&folder.join("config.json"))?;
+        let named = folder::special_tokens(folder)?;
+        let place = folder.join("tokenizer.json").display().to_string();
+        let stop = match eos_ids(&generation) {
+            ids if ids.is_empty() => eos_ids(&model),
+            ids => ids,
+        };
+        Self::assemble(place, files, &named, stop)
+    }
+
+    /// A tokenizer from nothing: one token for each character of `alphabet`.
+    ///
+    /// Ids are `<pad>` 0, `<eos>` 1, then the characters in the order given. Text goes to tokens
+    /// and back unchanged, spaces and line ends included; a character outside the alphabet is an
+    /// error.
+    ///
+    /// # Errors
+    /// When the alphabet is empty or has a character twice.
+    pub fn characters(alphabet: &str) -> Result<Self, DataError> {
+        let place = format!("a character tokenizer over {alphabet:?}");
+        let mut vocabulary = Map::new();
+        for token in ["<pad>", "<eos>"]
+            .map(String::from)
+            .into_iter()
+            .chain(alphabet.chars().map(String::from))
+        {
+            let id = vocabulary.len();
+            if vocabulary.insert(token.clone(), id.into()).is_some() {
+                let problem = format!("{token:?} is there twice; name every character once");
+                return Err(DataError::Tokenizer { place, problem });
+            }
+        }
+        if alphabet.is_empty() {
+            let problem = "the alphabet is empty; name at least one character".to_owned();
+            return Err(DataError::Tokenizer { place, problem });
+        }
+        let named = Map::from_iter([
+            ("eos_token".to_owned(), json!("<eos>")),
+            ("pad_token".to_owned(), json!("<pad>")),
+        ]);
+        Self::assemble(place, character_files(vocabulary), &named, vec![1])
+    }
+
+    fn assemble(
+        place: String,
+        files: BTreeMap<&'static str, Vec<u8>>,
+        named: &Map<String, Value>,
+        mut stop: Vec<TokenId>,
+    ) -> Result<Self, DataError> {
+        let error = |problem: String| DataError::Tokenizer { place: place.clone(), problem };
+        let json = files.get("tokenizer.json").ok_or_else(|| {
+            error(
+                "there is no such file; `transformers` writes it with \
+                 AutoTokenizer.from_pretrained(…).save_pretrained(…)"
+                    .into(),
+            )
+        })?;
+        let mut inner = parse(json).map_err(|problem| {
+            error(format!("not a tokenizer that can be read ({problem}); download it again"))
+        })?;
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|problem| error(problem.to_string()))?;
+
+        let id = |name: &str| named.get(name)?.as_str().and_then(|token| inner.token_to_id(token));
+        let eos = id("eos_token").or(stop.first().copied()).ok_or_else(|| {
+            error(
+                "nothing says which token ends a text; name `eos_token` in \
+                 tokenizer_config.json or `eos_token_id` in generation_config.json"
+                    .into(),
+            )
+        })?;
+        // The warm-up teaches the tokenizer's own end token, so generation must stop there too,
+        // also where generation_config.json lists only others.
+        stop.retain(|&id| id != eos);
+        stop.insert(0, eos);
+        let (bos, pad) = (id("bos_token"), id("pad_token").unwrap_or(eos));
+        Ok(Tokenizer { inner, bos, eos, pad, stop, files })
+    }
+
+    /// The tokens of a text.
+    ///
+    /// With `add_special_tokens`, also those that the tokenizer puts around every text, such as a
+    /// beginning-of-text token; a chat template has written them already. Special tokens spelt out
+    /// in the text become tokens either way.
+    ///
+    /// # Errors
+    /// When the text has a character that the vocabulary cannot write.
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, DataError> {
+        match self.inner.encode_fast(text, add_special_tokens) {
+            Ok(encoding) => Ok(encoding.get_ids().to_vec()),
+            Err(problem) => Err(self.explain(text, problem.to_string())),
+        }
+    }
+
+    /// The text of `tokens`; with `skip_special_tokens`, without the special ones among them.
+    ///
+    /// Ids outside the vocabulary are skipped, and bytes that are no text become `�`.
+    pub fn decode(&self, tokens: &[TokenId], skip_special_tokens: bool) -> String {
+        // Decoders rewrite strings; none of them has an input that it refuses.
+        self.inner.decode(tokens, skip_special_tokens).unwrap_or_default()
+    }
+
+    /// The token before every text, if the tokenizer has one.
+    pub fn bos(&self) -> Option<TokenId> {
+        self.bos
+    }
+
+    /// The token that ends a completion.
+    pub fn eos(&self) -> TokenId {
+        self.eos
+    }
+
+    /// The token that fills up a batch; the end token where the tokenizer names no other.
+    pub fn pad(&self) -> TokenId {
+        self.pad
+    }
+
+    /// Every token that ends generation: [`Tokenizer::eos`], then those of the model's
+    /// configuration.
+    pub fn stop_tokens(&self) -> &[TokenId] {
+        &self.stop
+    }
+
+    /// How many tokens there are, added ones included. A model's vocabulary is often padded to a
+    /// larger round number.
+    #[allow(clippy::len_without_is_empty, reason = "a tokenizer without tokens cannot be made")]
+    pub fn len(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// Writes the tokenizer's files into an existing folder.
+    ///
+    /// What came from a folder is written back byte for byte, chat template and generation
+    /// settings included; what was made is a folder that `transformers` opens.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<(), DataError> {
+        for (name, bytes) in &self.files {
+            let path = folder.as_ref().join(name);
+            fs::write(&path, bytes).map_err(|source| DataError::Write { path, source })?;
+        }
+        Ok(())
+    }
+
+    /// Finds the character that made an encoding fail, if it was one.
+    fn explain(&self, text: &str, problem: String) -> DataError {
+        let mut buffer = [0; 4];
+        let unknown = text
+            .chars()
+            .find(|c| self.inner.encode_fast(&*c.encode_utf8(&mut buffer), false).is_err());
+        match unknown {
+            Some(character) => {
+                let text = text.chars().take(80).collect();
+                DataError::Character { character, text }
+            }
+            None => DataError::Tokenizer {
+                place: format!("encoding {:?}", text.chars().take(80).collect::<String>()),
+                problem,
+            },
+        }
+    }
+}
+
+impl Detokenizer for Tokenizer {
+    fn detokenize(&self, tokens: &[TokenId]) -> String {
+        self.decode(tokens, true)
+    }
+}
+
+/// Reads `tokenizer.json`. The library panics on a decoder that it does not know (0.23.2), where
+/// it returns an error for every other part, so a panic is made into one.
+fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+    std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(json))
+        .map_err(|_| "its decoder is of an unknown kind".to_owned())?
+        .map_err(|problem| problem.to_string())
+}
+
+/// The end tokens of a model or generation configuration: a number or a list of them.
+fn eos_ids(config: &Map<String, Value>) -> Vec<TokenId> {
+    let id = |value: &Value| value.as_u64().and_then(|id| TokenId::try_from(id).ok());
+    match config.get("eos_token_id") {
+        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
+        Some(value) => id(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// The files of a character tokenizer, as `transformers` would write them.
+///
+/// The model is a word list in which every word is one character: unlike a BPE without merges,
+/// which drops what it does not know, it refuses an unknown word, because the one it would put
+/// instead is not in the vocabulary. The decoder joins tokens without the spaces between words.
+fn character_files(vocabulary: Map<String, Value>) -> BTreeMap<&'static str, Vec<u8>> {
+    let special = |id: u32, content: &str| {
+        json!({
+            "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true,
+        })
+    };
+    let tokenizer = json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": [special(0, "<pad>"), special(1, "<eos>")],
+        "normalizer": null,
+        "pre_tokenizer": {
+            "type": "Split", "pattern": {"Regex": "[\\s\\S]"}, "behavior": "Isolated",
+            "invert": false,
+        },
+        "post_processor": null,
+        "decoder": {"type": "Fuse"},
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+    });
+    let config = json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": "<pad>",
+        "eos_token": "<eos>",
+        "clean_up_tokenization_spaces": false,
+        "model_input_names": ["input_ids", "attention_mask"],
+    });
+    let named = json!({"pad_token": "<pad>", "eos_token": "<eos>"});
+    let generation = json!({"pad_token_id": 0, "eos_token_id": 1});
+    [
+        ("tokenizer.json", tokenizer),
+        ("tokenizer_config.json", config),
+        ("special_tokens_map.json", named),
+        ("generation_config.json", generation),
+    ]
+    .map(|(name, value)| (name, format!("{value:#}\n").into_bytes()))
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn characters_round_trip(text in "[ab \n\t.é数]{0,40}") {
+            let tokenizer = Tokenizer::characters("ab \n\t.é数").unwrap();
+            let tokens = tokenizer.encode(&text, true).unwrap();
+            prop_assert_eq!(tokens.len(), text.chars().count());
+            prop_assert_eq!(tokenizer.decode(&tokens, false), text);
+        }
+    }
+
+    #[test]
+    fn a_made_tokenizer_is_loaded_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = Tokenizer::characters("0123456789+=").unwrap();
+        made.save(folder.path()).unwrap();
+        let loaded = Tokenizer::from_folder(folder.path()).unwrap();
+        assert_eq!(loaded.encode("1+2=", false).unwrap(), [3, 12, 4, 13]);
+        assert_eq!((loaded.pad(), loaded.eos(), loaded.bos(), loaded.len()), (0, 1, None, 14));
+        assert_eq!(loaded.stop_tokens(), [1]);
+        assert_eq!(loaded.detokenize(&[3, 12, 4, 13, 1, 0, 999]), "1+2=");
+        assert_eq!(loaded.files, made.files);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_named() {
+        let tokenizer = Tokenizer::characters("0123456789").unwrap();
+        assert_eq!(
+            tokenizer.encode("12 30", false).unwrap_err().to_string(),
+            "the tokenizer has no token for ' ', in \"12 30\"; add it to the alphabet, or take it \
+             out of the text"
+        );
+        let problem = |alphabet| Tokenizer::characters(alphabet).err().unwrap().to_string();
+        assert!(problem("abca").contains("\"a\" is there twice"));
+        assert!(problem("").contains("the alphabet is empty"));
+        let folder = tempfile::tempdir().unwrap();
+        let missing = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();
+        assert!(missing.contains("tokenizer.json: there is no such file"), "{missing}");
+    }
+
+    #[test]
+    fn a_broken_tokenizer_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        Tokenizer::characters("abc").unwrap().save(folder.path()).unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let whole = fs::read_to_string(&path).unwrap();
+        for (good, bad) in
+            [("Fuse", "Confuse"), ("WordLevel", "Wordy"), ("[\\\\s\\\\S]", "["), ("{", "")]
+        {
+            assert!(whole.contains(good), "{good}");
+            fs::write(&path, whole.replace(good, bad)).unwrap();
+            let message = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();
+            assert!(message.contains("not a tokenizer that can be read"), "{message}");
+        }
+    }
+
+    #[test]
+    fn stop_tokens_start_with_the_tokenizers_own() {
+        let folder = tempfile::tempdir().unwrap();
+        Tokenizer::characters("abc").unwrap().save(folder.path()).unwrap();
+        let stop = |file: &str, text: &str| {
+            fs::write(folder.path().join(file), text).unwrap();
+            Tokenizer::from_folder(folder.path()).unwrap().stop_tokens().to_vec()
+        };
+        assert_eq!(stop("config.json", r#"{"eos_token_id": 4}"#), [1]);
+        assert_eq!(stop("generation_config.json", r#"{"eos_token_id": [3, 1, 2]}"#), [1, 3, 2]);
+        assert_eq!(stop("generation_config.json", "{}"), [1, 4]);
+    }
+}

@@ -1,0 +1,168 @@
+use std::{io, ops::Range, path::PathBuf};
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+
+use super::overrides::Override;
+
+/// Why a recipe could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecipeError {
+    /// The file could not be read.
+    #[error("can't read the recipe {}: {error}", path.display())]
+    Read {
+        /// The path that was given.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A `--set` argument could not be applied.
+    #[error("--set {given}: {message}")]
+    Override {
+        /// The argument as it was given.
+        given: String,
+        /// What is wrong with it.
+        message: String,
+        /// What to write instead.
+        help: String,
+    },
+    /// The text is no valid recipe.
+    #[error(transparent)]
+    Invalid(Box<Invalid>),
+}
+
+/// A fault in a recipe, and where it is.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {message}")]
+pub struct Invalid {
+    /// `file:line:column`, counted from 1; the file alone when no place in it is to blame.
+    pub place: String,
+    /// What was expected and what came.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// The effective text of the recipe.
+    source_code: NamedSource<String>,
+    label: Option<LabeledSpan>,
+}
+
+/// Rendered by hand and not by miette's derive, because the fault is boxed to keep `Result` small.
+impl Diagnostic for RecipeError {
+    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
+        match self {
+            RecipeError::Read { path, error } => {
+                let with_extension = path.with_extension("toml");
+                match error.kind() {
+                    io::ErrorKind::NotFound if with_extension.is_file() => {
+                        Some(Box::new(format!("did you mean {}?", with_extension.display())))
+                    }
+                    io::ErrorKind::NotFound => Some(Box::new(
+                        "give the path of a recipe, relative to the current directory; \
+                         the ones that come with Firebrick are in its folder recipes/",
+                    )),
+                    io::ErrorKind::IsADirectory => {
+                        Some(Box::new("that is a folder: name the .toml file inside it"))
+                    }
+                    io::ErrorKind::InvalidData => {
+                        Some(Box::new("a recipe is TOML, which is UTF-8 text"))
+                    }
+                    _ => None,
+                }
+            }
+            RecipeError::Override { help, .. } => Some(Box::new(help)),
+            RecipeError::Invalid(fault) => {
+                fault.help.as_ref().map(|help| Box::new(help) as Box<dyn std::fmt::Display>)
+            }
+        }
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        match self {
+            RecipeError::Invalid(fault) if fault.label.is_some() => Some(&fault.source_code),
+            _ => None,
+        }
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        match self {
+            RecipeError::Invalid(fault) => Some(Box::new(fault.label.iter().cloned())),
+            _ => None,
+        }
+    }
+}
+
+/// A fault that has not met its text yet.
+#[derive(Debug)]
+pub(super) struct Problem {
+    /// Bytes of the text that are to blame; empty when it is the whole file.
+    pub(super) span: Range<usize>,
+    /// The keys that are involved, each as a path from the root.
+    pub(super) keys: Vec<Vec<String>>,
+    /// What was expected and what came.
+    pub(super) message: String,
+    /// A few words beside the caret.
+    pub(super) label: String,
+    /// What to do about it.
+    pub(super) help: Option<String>,
+}
+
+impl Problem {
+    /// What the TOML parser itself says.
+    pub(super) fn syntax(error: &toml::de::Error) -> Self {
+        Problem {
+            span: error.span().unwrap_or_default(),
+            keys: Vec::new(),
+            message: error.message().to_owned(),
+            label: "here".into(),
+            help: None,
+        }
+    }
+}
+
+/// The text that problems point into.
+pub(super) struct Text<'text> {
+    name: String,
+    text: &'text str,
+    overrides: &'text [Override],
+}
+
+impl<'text> Text<'text> {
+    pub(super) fn new(name: String, text: &'text str) -> Self {
+        Text { name, text, overrides: &[] }
+    }
+
+    /// The same file after `overrides`. Its lines need not be the file's, so the name says so.
+    pub(super) fn overridden(self, text: &'text str, overrides: &'text [Override]) -> Self {
+        let name =
+            if overrides.is_empty() { self.name } else { format!("{} (with --set)", self.name) };
+        Text { name, text, overrides }
+    }
+
+    /// The error for `problem`. When an override set one of its keys, the message names it.
+    pub(super) fn point(&self, problem: Problem) -> RecipeError {
+        let Problem { span, keys, mut message, label, help } = problem;
+        let culprits = self.overrides.iter().filter(|set| {
+            keys.iter().any(|key| key.starts_with(&set.path) || set.path.starts_with(key))
+        });
+        for culprit in culprits {
+            message.push_str(&format!(" (set by --set {})", culprit.given));
+        }
+        let span = span.start.min(self.text.len())..span.end.min(self.text.len());
+        let (place, label) = if span.is_empty() && label.is_empty() {
+            (self.name.clone(), None)
+        } else {
+            let (line, column) = line_and_column(self.text, span.start);
+            let place = format!("{}:{line}:{column}", self.name);
+            (place, Some(LabeledSpan::new_primary_with_span(Some(label), span)))
+        };
+        let source_code = NamedSource::new(&self.name, self.text.to_owned());
+        RecipeError::Invalid(Box::new(Invalid { place, message, help, source_code, label }))
+    }
+}
+
+/// Both counted from 1, the column in characters.
+fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let head = text.get(..offset).unwrap_or(text);
+    let line = head.matches('\n').count() + 1;
+    let column = head.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (line, column)
+}

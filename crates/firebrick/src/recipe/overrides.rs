@@ -1,0 +1,107 @@
+use toml_edit::{DocumentMut, Item, Key, TableLike, Value};
+
+use super::error::RecipeError;
+
+/// One `--set table.key=value`.
+#[derive(Debug)]
+pub(super) struct Override {
+    /// The argument as it was given.
+    pub(super) given: String,
+    /// The key, from the root.
+    pub(super) path: Vec<String>,
+    value: Value,
+}
+
+impl Override {
+    /// The value is read as TOML, and as a string where it is none: `device.kind=cuda` needs no
+    /// quotes.
+    pub(super) fn parse(given: &str) -> Result<Self, RecipeError> {
+        let error = |message: String| RecipeError::Override {
+            given: given.to_owned(),
+            message,
+            help: "write --set table.key=value, such as --set loss.clip_ratio_high=0.3".into(),
+        };
+        let (path, value) =
+            given.split_once('=').ok_or_else(|| error("expected a `=` and a value".into()))?;
+        let path = Key::parse(path)
+            .map_err(|_| error(format!("expected a key before the `=`, found `{path}`")))?;
+        let value = value.trim();
+        let value = value.parse().unwrap_or_else(|_| Value::from(value));
+        let path = path.iter().map(|key| key.get().to_owned()).collect();
+        Ok(Override { given: given.to_owned(), path, value })
+    }
+}
+
+/// The recipe's text with every override in place, in their order, and its comments kept.
+pub(super) fn apply(text: &str, overrides: &[Override]) -> Result<String, RecipeError> {
+    let Some(first) = overrides.first() else { return Ok(text.to_owned()) };
+    let error = |set: &Override, message: String, help: String| RecipeError::Override {
+        given: set.given.clone(),
+        message,
+        help,
+    };
+    // toml_edit would put a new top-level key above the opening comment, which belongs to the file.
+    let (opening, body) = text.split_at(opening_comment(text));
+    let mut document: DocumentMut = body.parse().map_err(|fault: toml_edit::TomlError| {
+        let help = "correct the recipe, or set the key in the file itself".into();
+        error(first, format!("the recipe can't be edited: {}", fault.message()), help)
+    })?;
+    for set in overrides {
+        let Some((last, tables)) = set.path.split_last() else { continue };
+        let parent = descend(document.as_table_mut(), tables).map_err(|key| {
+            let message = format!("`{key}` is a value and not a table");
+            error(set, message, format!("set it as a whole: --set {key}=value"))
+        })?;
+        put(parent, last, set.value.clone());
+    }
+    Ok(format!("{opening}{document}"))
+}
+
+/// Length of the comments and empty lines at the beginning.
+fn opening_comment(text: &str) -> usize {
+    let lines = text.split_inclusive('\n');
+    lines
+        .take_while(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+        .map(str::len)
+        .sum()
+}
+
+/// The table at `path`, made where it is missing; else the dotted name of the key that is none.
+fn descend<'a>(
+    root: &'a mut dyn TableLike,
+    path: &[String],
+) -> Result<&'a mut dyn TableLike, String> {
+    let mut table = root;
+    let mut inline = false;
+    for (depth, key) in path.iter().enumerate() {
+        // Inside `{ … }` there is no room for a `[header]`.
+        let missing = || {
+            if inline {
+                Item::Value(toml_edit::InlineTable::new().into())
+            } else {
+                let mut table = toml_edit::Table::new();
+                table.set_implicit(true); // A header of its own only once it has keys.
+                Item::Table(table)
+            }
+        };
+        let entry = table.entry(key).or_insert_with(missing);
+        inline = entry.is_inline_table();
+        table = entry.as_table_like_mut().ok_or_else(|| path[..=depth].join("."))?;
+    }
+    Ok(table)
+}
+
+/// Sets `key`, and leaves the comments above and behind an old value where they were.
+fn put(table: &mut dyn TableLike, key: &str, mut value: Value) {
+    match table.get_mut(key) {
+        Some(item) => {
+            if let Some(old) = item.as_value() {
+                *value.decor_mut() = old.decor().clone();
+            }
+            *item = Item::Value(value);
+        }
+        None => {
+            table.insert(key, Item::Value(value));
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The shape of a recipe: every key known, every value of its type.
+//!
+//! Serde would find the same faults, but it points at the table's header when the fault is inside
+//! an enum with a `kind`, and names no likely spelling. So the document is first held against the
+//! JSON schema, which comes from the very types that serde fills.
+
+use std::ops::Range;
+
+use serde_json::Value as Json;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::error::Problem;
+
+/// The fault that comes first in the text.
+pub(super) fn first_problem(document: &DeTable<'_>, schema: &Json) -> Option<Problem> {
+    let mut walk = Walk { root: schema, path: Vec::new(), problems: Vec::new() };
+    walk.table(document, 0..0, schema);
+    walk.problems.into_iter().min_by_key(|problem| problem.span.start)
+}
+
+struct Walk<'schema> {
+    root: &'schema Json,
+    path: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+impl<'schema> Walk<'schema> {
+    fn table(&mut self, table: &DeTable<'_>, header: Range<usize>, schema: &'schema Json) {
+        let Some(shape) = self.alternative(table, &header, schema) else { return };
+        let keys = properties(shape);
+        for (key, value) in table {
+            self.path.push(key.get_ref().to_string());
+            match keys.iter().find(|(name, _)| name == key.get_ref()) {
+                Some((_, schema)) => self.value(value, schema),
+                None => {
+                    let valid: Vec<&str> = keys.iter().map(|(name, _)| name.as_str()).collect();
+                    self.unknown_key(key.span(), value.get_ref().is_table(), &valid);
+                }
+            }
+            self.path.pop();
+        }
+        for missing in strings(shape.get("required")) {
+            if !table.contains_key(missing) {
+                self.missing_key(
+                    header.clone(),
+                    missing,
+                    keys.iter().find(|(name, _)| name == missing),
+                );
+            }
+        }
+    }
+
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, schema: &'schema Json) {
+        let schema = self.resolve(schema);
+        let span = value.span();
+        let names = string_choices(schema);
+        let is = |kind: &str| schema.get("type").is_some_and(|named| named == kind);
+        match value.get_ref() {
+            DeValue::String(text) if names.contains(&text.as_ref()) => {}
+            _ if !names.is_empty() => self.no_such_choice(value, &names),
+            DeValue::String(_) if is("string") => {}
+            DeValue::Boolean(_) if is("boolean") => {}
+            DeValue::Float(_) if is("number") => {}
+            DeValue::Integer(_) if is("number") => {}
+            DeValue::Integer(number) if is("integer") => {
+                if number.as_str().starts_with('-') && schema.get("minimum").is_some() {
+                    let message =
+                        format!("{} is {}, expected 0 or more", self.dotted(), number.as_str());
+                    self.problem(span, message, "below 0", None);
+                }
+            }
+            DeValue::Table(table) if is_table(schema) => self.table(table, span, schema),
+            other => {
+                let kind = if is_table(schema) { Some("table") } else { kind_of_value(schema) };
+                let expected = kind.map_or_else(|| "another type".into(), article);
+                let found = article(other.type_str());
+                let message = format!("{} is {found}, expected {expected}", self.dotted());
+                let is_plain = !matches!(other, DeValue::Table(_) | DeValue::Array(_));
+                let help = (is("string") && is_plain).then(|| "write it in quotes".into());
+                self.problem(span, message, &format!("this is {found}"), help);
+            }
+        }
+    }
+
+    fn no_such_choice(&mut self, value: &Spanned<DeValue<'_>>, names: &[&str]) {
+        let given = value.get_ref().as_str();
+        let found = given
+            .map_or_else(|| article(value.get_ref().type_str()), |given| format!("\"{given}\""));
+        let choices = one_of(&quoted(names, '"'));
+        let message = format!("{} is {found}, expected {choices}", self.dotted());
+        let help = given.and_then(|given| likely(given, names));
+        let help = help.map(|name| format!("did you mean \"{name}\"?"));
+        self.problem(value.span(), message, "no such choice", help);
+    }
+
+    /// The schema that this table's keys are held against: of an enum, the variant it chose.
+    fn alternative(
+        &mut self,
+        table: &DeTable<'_>,
+        header: &Range<usize>,
+        schema: &'schema Json,
+    ) -> Option<&'schema Json> {
+        let schema = self.resolve(schema);
+        let Some(variants) = schema.get("oneOf").and_then(Json::as_array) else {
+            return Some(schema);
+        };
+        if variants.iter().any(|variant| kind_of(variant).is_some()) {
+            self.tagged(table, header, variants)
+        } else {
+            self.sole_key(table, header, variants)
+        }
+    }
+
+    /// The variant that the table's `kind` names.
+    fn tagged(
+        &mut self,
+        table: &DeTable<'_>,
+        header: &Range<usize>,
+        variants: &'schema [Json],
+    ) -> Option<&'schema Json> {
+        let kinds: Vec<&str> = variants.iter().filter_map(kind_of).collect();
+        let Some(kind) = table.get("kind") else {
+            let message = format!("{} has no `kind`", self.name());
+            let help = format!("add `kind`, {}", one_of(&quoted(&kinds, '"')));
+            self.problem(header.clone(), message, "`kind` is missing", Some(help));
+            return None;
+        };
+        let variant = variants.iter().find(|variant| {
+            kind_of(variant).is_some_and(|name| kind.get_ref().as_str() == Some(name))
+        });
+        if variant.is_none() {
+            self.path.push("kind".into());
+            self.no_such_choice(kind, &kinds);
+            self.path.pop();
+        }
+        variant
+    }
+
+    /// The variant of an enum whose variants are keys, of which exactly one may stand.
+    fn sole_key(
+        &mut self,
+        table: &DeTable<'_>,
+        header: &Range<usize>,
+        variants: &'schema [Json],
+    ) -> Option<&'schema Json> {
+        let keys: Vec<&str> =
+            variants.iter().flat_map(|variant| strings(variant.get("required"))).collect();
+        for (key, value) in table {
+            if !keys.contains(&key.get_ref().as_ref()) {
+                self.path.push(key.get_ref().to_string());
+                self.unknown_key(key.span(), value.get_ref().is_table(), &keys);
+                self.path.pop();
+                return None;
+            }
+        }
+        let mut present: Vec<Range<usize>> = table.keys().map(Spanned::span).collect();
+        present.sort_by_key(|span| span.start);
+        let help = Some(format!("give one of them: {}", one_of(&quoted(&keys, '`'))));
+        match present.as_slice() {
+            [_] => variants.iter().find(|variant| {
+                strings(variant.get("required")).iter().all(|key| table.contains_key(*key))
+            }),
+            [] => {
+                let message =
+                    format!("{} has neither {}", self.name(), quoted(&keys, '`').join(" nor "));
+                self.problem(header.clone(), message, "one key is missing", help);
+                None
+            }
+            [_, second, ..] => {
+                let message =
+                    format!("{} has both {}", self.name(), quoted(&keys, '`').join(" and "));
+                self.problem(second.clone(), message, "one too many", help);
+                None
+            }
+        }
+    }
+
+    fn unknown_key(&mut self, span: Range<usize>, is_table: bool, valid: &[&str]) {
+        let key = self.path.last().cloned().unwrap_or_default();
+        let place = table_name(&self.path[..self.path.len().saturating_sub(1)]);
+        let what = if is_table { "table" } else { "key" };
+        let message = format!("unknown {what} `{key}` in {place}");
+        let homes = self.homes(&key);
+        let help = if let Some(name) = likely(&key, valid) {
+            format!("did you mean `{name}`?")
+        } else if homes.is_empty() {
+            format!("{place} knows {}", quoted(valid, '`').join(", "))
+        } else {
+            format!("`{key}` is a key of {}", homes.join(" and of "))
+        };
+        self.problem(span, message, &format!("unknown {what}"), Some(help));
+    }
+
+    fn missing_key(&mut self, header: Range<usize>, key: &str, schema: Option<&(String, &Json)>) {
+        let schema = schema.map(|&(_, schema)| schema);
+        let (what, help) = if schema.is_some_and(|schema| is_table(self.resolve(schema))) {
+            let mut path = self.path.clone();
+            path.push(key.to_owned());
+            let named = table_name(&path);
+            (named.clone(), format!("add {named}: {}", description(schema)))
+        } else {
+            (format!("key `{key}`"), format!("add `{key}`: {}", description(schema)))
+        };
+        let message = format!("{} has no {what}", self.name());
+        let label = if header.is_empty() { String::new() } else { format!("{what} is missing") };
+        self.problem(header, message, &label, Some(help));
+    }
+
+    /// The tables, from the root, that know `key`.
+    fn homes(&self, key: &str) -> Vec<String> {
+        let tables = properties(self.root).into_iter();
+        tables
+            .filter(|(_, schema)| {
+                properties(self.resolve(schema)).iter().any(|(name, _)| name == key)
+            })
+            .map(|(table, _)| format!("[{table}]"))
+            .collect()
+    }
+
+    fn problem(&mut self, span: Range<usize>, message: String, label: &str, help: Option<String>) {
+        let keys = vec![self.path.clone()];
+        self.problems.push(Problem { span, keys, message, label: label.into(), help });
+    }
+
+    fn resolve(&self, schema: &'schema Json) -> &'schema Json {
+        match schema.get("$ref").and_then(Json::as_str).and_then(|place| place.strip_prefix('#')) {
+            Some(place) => self.root.pointer(place).unwrap_or(schema),
+            None => schema,
+        }
+    }
+
+    fn name(&self) -> String {
+        table_name(&self.path)
+    }
+
+    fn dotted(&self) -> String {
+        self.path.join(".")
+    }
+}
+
+fn table_name(path: &[String]) -> String {
+    if path.is_empty() { "the recipe".into() } else { format!("[{}]", path.join(".")) }
+}
+
+fn properties(schema: &Json) -> Vec<(String, &Json)> {
+    let properties = schema.get("properties").and_then(Json::as_object);
+    properties.into_iter().flatten().map(|(name, schema)| (name.clone(), schema)).collect()
+}
+
+fn is_table(schema: &Json) -> bool {
+    let is_object = |schema: &Json| schema.get("type").is_some_and(|kind| kind == "object");
+    is_object(schema)
+        || schema.get("oneOf").and_then(Json::as_array).is_some_and(|all| all.iter().all(is_object))
+}
+
+/// The names of an enum without data; empty for anything else.
+fn string_choices(schema: &Json) -> Vec<&str> {
+    let variants = schema.get("oneOf").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    variants.iter().filter_map(|variant| variant.get("const")?.as_str()).collect()
+}
+
+/// The `kind` that chooses this variant of a tagged enum.
+fn kind_of(variant: &Json) -> Option<&str> {
+    variant.pointer("/properties/kind/const")?.as_str()
+}
+
+fn kind_of_value(schema: &Json) -> Option<&str> {
+    schema.get("type").and_then(Json::as_str)
+}
+
+/// The schema's description, to stand after a colon.
+fn description(schema: Option<&Json>) -> String {
+    let text = schema.and_then(|schema| schema.get("description")?.as_str()).unwrap_or_default();
+    let mut letters = text.trim_end_matches('.').chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn strings(array: Option<&Json>) -> Vec<&str> {
+    array.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect()
+}
+
+/// The candidate that `given` was most likely meant to be, if one is close enough.
+fn likely<'a>(given: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    // Jaro-Winkler favours a common beginning, as misremembered keys have one. Clap asks for 0.7;
+    // here 0.8, because that takes `lr` for a misspelt `layers`.
+    candidates
+        .iter()
+        .map(|&candidate| (strsim::jaro_winkler(given, candidate), candidate))
+        .filter(|&(similarity, _)| similarity > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+fn quoted(names: &[&str], quote: char) -> Vec<String> {
+    names.iter().map(|name| format!("{quote}{name}{quote}")).collect()
+}
+
+fn one_of(names: &[String]) -> String {
+    match names {
+        [] => "nothing".into(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+fn article(kind: &str) -> String {
+    let article = if kind.starts_with(['a', 'i']) { "an" } else { "a" };
+    format!("{article} {kind}")
+}

@@ -1,0 +1,65 @@
+use std::collections::BTreeMap;
+
+/// How per-token losses become one number.
+///
+/// Every rule is a weight per token, fixed by the whole optimizer update before it is cut into
+/// micro-batches. So the loss of an update is the plain sum of its parts, however it is cut: five
+/// of seven other systems divided by something that belonged to the micro-batch at least once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aggregation {
+    /// Every token weighs the same: DAPO.
+    TokenMean,
+    /// Tokens are averaged within each prompt's group, then prompts: DAPO's Eq. 8 read literally.
+    PromptMean,
+    /// Tokens are averaged within each completion, then completions: GRPO.
+    SequenceMean,
+    /// Token losses are summed within each completion, then completions averaged.
+    SequenceSum,
+    /// The sum is divided by [`Divisors::constant`]: Dr. GRPO, with rows × longest completion.
+    Constant,
+}
+
+/// What the losses of one optimizer update are divided by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Divisors {
+    /// Tokens that count.
+    pub tokens: f64,
+    /// Completions with at least one such token.
+    pub rows: f64,
+    /// Tokens that count, by prompt; a prompt without any still counts as a prompt.
+    pub prompts: BTreeMap<u64, f64>,
+    /// Only for [`Aggregation::Constant`].
+    pub constant: f64,
+}
+
+impl Divisors {
+    /// Counts the completions of an update, given as (prompt, tokens that count).
+    pub fn count(completions: impl IntoIterator<Item = (u64, usize)>) -> Self {
+        let mut divisors = Divisors::default();
+        for (prompt, tokens) in completions {
+            divisors.tokens += tokens as f64;
+            divisors.rows += f64::from(u8::from(tokens > 0));
+            *divisors.prompts.entry(prompt).or_default() += tokens as f64;
+        }
+        divisors
+    }
+}
+
+impl Aggregation {
+    /// The weight of each counted token of a completion with `tokens` of them. A divisor of 0
+    /// counts as 1, so an empty update has loss 0.
+    pub fn weight(self, divisors: &Divisors, prompt: u64, tokens: usize) -> f64 {
+        let or_one = |divisor: f64| if divisor == 0.0 { 1.0 } else { divisor };
+        let divisor = match self {
+            Aggregation::TokenMean => or_one(divisors.tokens),
+            Aggregation::PromptMean => {
+                let own = divisors.prompts.get(&prompt).copied().unwrap_or(0.0);
+                or_one(divisors.prompts.len() as f64) * or_one(own)
+            }
+            Aggregation::SequenceMean => or_one(divisors.rows) * or_one(tokens as f64),
+            Aggregation::SequenceSum => or_one(divisors.rows),
+            Aggregation::Constant => or_one(divisors.constant),
+        };
+        1.0 / divisor
+    }
+}

@@ -1,0 +1,55 @@
+use std::{fs, path::Path};
+
+use burn::module::Module;
+use firebrick_core::{RewardedGroup, Step};
+use serde::{Deserialize, Serialize};
+
+use crate::{AdamW, TrainError};
+
+/// What a resumed run needs to go on as if it had never stopped, besides the weights. Random
+/// numbers are not among it: they follow from the seed and the step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrainerState {
+    /// Steps done.
+    pub step: Step,
+    /// Prompts drawn.
+    pub cursor: u64,
+    /// Groups with spread that no step has used yet.
+    pub surplus: Vec<RewardedGroup>,
+    /// Completions sampled so far.
+    pub generated: u64,
+    /// Completions that went into an update.
+    pub trained: u64,
+}
+
+/// Writes `state.json` and `optimizer.safetensors` into `folder`, which exists.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn save_state(folder: &Path, state: &TrainerState, optimizer: &AdamW) -> Result<(), TrainError> {
+    let path = folder.join(STATE);
+    let text = serde_json::to_string(state).expect("the state has only names as keys");
+    fs::write(&path, text)
+        .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))?;
+    optimizer.save(&folder.join(OPTIMIZER))
+}
+
+/// Reads what [`save_state`] wrote; the optimizer's state goes to `optimizer`.
+///
+/// # Errors
+/// When a file is missing, damaged, or belongs to another model.
+pub fn load_state<M: Module>(folder: &Path, module: &M, optimizer: &mut AdamW) -> Result<TrainerState, TrainError> {
+    let path = folder.join(STATE);
+    let text = fs::read_to_string(&path)
+        .map_err(|error| TrainError::checkpoint(&path, format!("cannot be read: {error}")))?;
+    let state = serde_json::from_str(&text)
+        .map_err(|error| TrainError::checkpoint(&path, format!("is not a trainer's state: {error}")))?;
+    let device = module.devices().into_iter().next().map(burn::tensor::Device::inner);
+    if let Some(device) = device {
+        optimizer.load(module, &folder.join(OPTIMIZER), &device)?;
+    }
+    Ok(state)
+}
+
+const STATE: &str = "state.json";
+const OPTIMIZER: &str = "optimizer.safetensors";

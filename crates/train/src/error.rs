@@ -1,0 +1,44 @@
+use std::path::{Path, PathBuf};
+
+use firebrick_rollout::RolloutError;
+
+/// Why training could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// Completions could not be sampled.
+    #[error(transparent)]
+    Rollout(#[from] RolloutError),
+    /// The sampling cap was reached and the recipe asks for an error.
+    #[error(
+        "step {step}: {rounds} rounds of sampling gave {kept} of {wanted} groups with spread, and \
+         sampling.on_cap is \"error\"; raise sampling.max_rounds, choose easier or harder prompts, \
+         or set on_cap to \"train_smaller\" or \"stop\""
+    )]
+    CapReached {
+        /// Which step.
+        step: u64,
+        /// Rounds sampled.
+        rounds: usize,
+        /// Groups kept.
+        kept: usize,
+        /// `sampling.prompts_per_step`.
+        wanted: usize,
+    },
+    /// A file of the trainer's state is damaged or belongs to another run.
+    #[error("{path} {problem}; remove this checkpoint folder to resume from the one before")]
+    Checkpoint {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The device could not give its values back.
+    #[error("the device could not read back its values: {0}")]
+    Device(String),
+}
+
+impl TrainError {
+    pub(crate) fn checkpoint(path: &Path, problem: String) -> Self {
+        TrainError::Checkpoint { path: path.to_owned(), problem }
+    }
+}

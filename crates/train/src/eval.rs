@@ -1,0 +1,136 @@
+use std::collections::BTreeMap;
+
+use firebrick_core::{Prompt, RewardedGroup, Seed, Verdict, Verifier};
+use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
+use rayon::prelude::*;
+
+use firebrick_core::{RewardScale, Step};
+
+use crate::TrainError;
+
+/// How well a policy answers a set of prompts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EvalReport {
+    /// Number of prompts.
+    pub prompts: usize,
+    /// Completions per prompt: the k of avg@k and maj@k.
+    pub samples: usize,
+    /// Share of right completions: avg@k, and the unbiased estimate of pass@1.
+    pub accuracy: f64,
+    /// Standard error of `accuracy` over prompts.
+    pub standard_error: f64,
+    /// pass@k for k = 1, 2, 4, … up to `samples`: the chance that one of k is right.
+    pub pass_at: Vec<(usize, f64)>,
+    /// Share of prompts whose most frequent answer is right; a tie counts by its share.
+    pub majority: f64,
+    /// Completions by verdict, in the order of [`Verdict::ALL`].
+    pub verdicts: [usize; 5],
+    /// Mean completion length in tokens.
+    pub length: f64,
+    /// Share of completions that were cut off.
+    pub truncated: f64,
+}
+
+/// Samples `samples` completions of each prompt and scores them. The groups come back as well, for
+/// whoever wants to look.
+///
+/// # Errors
+/// When the engine fails.
+pub fn evaluate<M>(
+    engine: &mut dyn RolloutEngine<M>,
+    verifier: &dyn Verifier,
+    prompts: &[Prompt],
+    samples: usize,
+    sampling: &Sampling,
+    seed: Seed,
+    finished: &mut dyn FnMut(usize),
+) -> Result<(EvalReport, Vec<RewardedGroup>), TrainError> {
+    let requests: Vec<GroupRequest> = prompts
+        .iter()
+        .map(|prompt| GroupRequest { prompt: prompt.clone(), draw: 0, group_size: samples })
+        .collect();
+    let groups = engine.generate(&requests, sampling, seed, finished)?;
+    let groups = score(groups, verifier, RewardScale { right: 1.0, wrong: 0.0 }, 0);
+    Ok((EvalReport::new(&groups, samples), groups))
+}
+
+/// Scores groups in parallel.
+pub(crate) fn score(
+    groups: Vec<firebrick_core::Group>,
+    verifier: &dyn Verifier,
+    scale: RewardScale,
+    step: Step,
+) -> Vec<RewardedGroup> {
+    let rewarded = |mut group: firebrick_core::Group| {
+        group.step = step;
+        let rewards = group
+            .completions
+            .iter()
+            .map(|completion| scale.reward(verifier.score(&group.prompt, completion)))
+            .collect();
+        RewardedGroup { group, rewards }
+    };
+    groups.into_par_iter().map(rewarded).collect()
+}
+
+impl EvalReport {
+    fn new(groups: &[RewardedGroup], samples: usize) -> Self {
+        let count = groups.len().max(1) as f64;
+        let rights: Vec<usize> = groups.iter().map(right).collect();
+        let shares: Vec<f64> = rights.iter().map(|&right| right as f64 / samples.max(1) as f64).collect();
+        let accuracy = shares.iter().sum::<f64>() / count;
+        let variance = shares.iter().map(|share| (share - accuracy).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+        let pass_at = std::iter::successors(Some(1), |k| Some(k * 2))
+            .take_while(|&k| k <= samples)
+            .map(|k| (k, rights.iter().map(|&right| pass_at_k(samples, right, k)).sum::<f64>() / count))
+            .collect();
+        let mut verdicts = [0; 5];
+        let (mut tokens, mut truncated, mut completions) = (0, 0, 0);
+        for group in groups {
+            for (completion, reward) in group.group.completions.iter().zip(&group.rewards) {
+                verdicts[reward.score.verdict as usize] += 1;
+                tokens += completion.tokens.len();
+                truncated += usize::from(completion.finish == firebrick_core::FinishReason::Length);
+                completions += 1;
+            }
+        }
+        EvalReport {
+            prompts: groups.len(),
+            samples,
+            accuracy,
+            standard_error: (variance / count).sqrt(),
+            pass_at,
+            majority: groups.iter().map(majority).sum::<f64>() / count,
+            verdicts,
+            length: tokens as f64 / completions.max(1) as f64,
+            truncated: truncated as f64 / completions.max(1) as f64,
+        }
+    }
+}
+
+/// Chance that at least one of `k` completions is right, when `right` of `samples` were: 1 −
+/// C(samples − right, k) / C(samples, k) (Chen et al. 2021), as a product that cannot overflow.
+pub fn pass_at_k(samples: usize, right: usize, k: usize) -> f64 {
+    if samples - right < k {
+        return 1.0;
+    }
+    1.0 - (samples - right + 1..=samples).map(|n| 1.0 - k as f64 / n as f64).product::<f64>()
+}
+
+fn right(group: &RewardedGroup) -> usize {
+    group.rewards.iter().filter(|reward| reward.score.verdict == Verdict::Right).count()
+}
+
+/// 1 when the answer given most often is right, 0 when it is not; completions without an answer do
+/// not vote.
+fn majority(group: &RewardedGroup) -> f64 {
+    let mut votes: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
+    for reward in group.rewards.iter().filter(|reward| !reward.score.extracted.is_empty()) {
+        let vote = votes.entry(reward.score.extracted.trim()).or_default();
+        vote.0 += 1;
+        vote.1 |= reward.score.verdict == Verdict::Right;
+    }
+    let most = votes.values().map(|vote| vote.0).max().unwrap_or(0);
+    let winners: Vec<bool> = votes.values().filter(|vote| vote.0 == most).map(|vote| vote.1).collect();
+    winners.iter().filter(|&&right| right).count() as f64 / winners.len().max(1) as f64
+}

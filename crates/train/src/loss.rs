@@ -1,0 +1,291 @@
+//! The policy losses, per token: DAPO's clipped surrogate and its relatives, KL and entropy.
+
+use burn::tensor::{Bool, Tensor};
+
+/// Log-ratios are clamped to ±20 before `exp`: e²⁰ is 5·10⁸, and what lies beyond is a policy that
+/// has come apart, not a number to train on.
+const MAX_LOG_RATIO: f64 = 20.0;
+
+/// What a loss sees of one micro-batch; tensors are `[rows, tokens]`, log-probabilities in nats.
+///
+/// What lies behind the mask may be anything, infinities included, and must not leak.
+#[derive(Clone, Debug)]
+pub struct LossInput {
+    /// Under the policy in training; the one input that receives gradient, with `entropy`.
+    pub logprobs: Tensor<2>,
+    /// Of the policy's distribution at each token.
+    pub entropy: Tensor<2>,
+    /// Under the policy that sampled the completion.
+    pub old_logprobs: Tensor<2>,
+    /// Under the reference policy, where a KL penalty asks for it.
+    pub ref_logprobs: Option<Tensor<2>>,
+    /// One per token; the same along a completion.
+    pub advantages: Tensor<2>,
+    /// 1 on completion tokens that count, 0 elsewhere.
+    pub mask: Tensor<2>,
+    /// Weight of each token in the loss, from the whole update; 0 where the mask is.
+    pub weights: Tensor<2>,
+    /// Weight of each token in the metrics: mask / counted tokens of the whole update.
+    pub shares: Tensor<2>,
+}
+
+/// A policy's loss per token, before aggregation.
+#[derive(Clone, Debug)]
+pub struct LossOutput {
+    /// `[rows, tokens]`; 0 behind the mask.
+    pub token_loss: Tensor<2>,
+    /// Named parts of means over the update's tokens: they add up over micro-batches.
+    pub metrics: Vec<(&'static str, Tensor<1>)>,
+}
+
+/// A surrogate whose gradient improves the policy. Plain tensor code: autodiff does the rest, and
+/// only ever sees `[rows, tokens]`.
+pub trait PolicyLoss: Send {
+    /// The loss of every token.
+    fn loss(&self, input: &LossInput) -> LossOutput;
+}
+
+/// How far the ratio may move before its gradient is cut: `[1 − low, 1 + high]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClipRange {
+    /// ε_low, 0.2 in the paper.
+    pub low: f64,
+    /// ε_high, 0.28 in the paper: higher than `low`, so that unlikely tokens can grow.
+    pub high: f64,
+}
+
+/// The token-level surrogate with Clip-Higher (Yu et al. 2025, Eq. 8):
+/// ℓ = −min(ρA, clip(ρ, 1 − ε_low, 1 + ε_high) A).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dapo {
+    /// ε_low and ε_high.
+    pub clip: ClipRange,
+    /// c: where A < 0, the loss is at most −cA. Published recipes use 10, or none.
+    pub dual_clip: Option<f64>,
+}
+
+impl PolicyLoss for Dapo {
+    fn loss(&self, input: &LossInput) -> LossOutput {
+        let delta = masked(input.logprobs.clone() - input.old_logprobs.clone(), input)
+            .clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO);
+        let surrogate = Surrogate::new(delta.clone().exp(), input, self.clip);
+        let mut metrics = surrogate.clip_metrics(input);
+        metrics.push(("loss/approx_kl", mean(delta.neg(), input)));
+        let mut token_loss = surrogate.clipped();
+        let mut held = Tensor::zeros_like(&input.mask).equal_elem(1.0);
+        if let Some(c) = self.dual_clip {
+            let cap = surrogate.advantages.clone().mul_scalar(-c);
+            held = surrogate.advantages.clone().lower_elem(0.0).bool_and(
+                token_loss.clone().detach().greater(cap.clone()),
+            );
+            token_loss = token_loss.mask_where(held.clone(), cap);
+        }
+        metrics.push(("loss/dual_clip_fraction", mean(held.float(), input)));
+        LossOutput { token_loss: masked(token_loss, input), metrics }
+    }
+}
+
+/// One ratio per completion, the geometric mean of its tokens' (GSPO, Zheng et al. 2025).
+///
+/// Straight-through: each token's ratio is the completion's, held, times its own new over held-new
+/// probability, so advantages may differ within a completion.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gspo {
+    /// ε_low and ε_high of the completion's ratio; around 3e-4 in the paper.
+    pub clip: ClipRange,
+    /// Largest log-ratio of a completion; 10 in verl. There is no lower one.
+    pub max_log_ratio: f64,
+}
+
+impl PolicyLoss for Gspo {
+    fn loss(&self, input: &LossInput) -> LossOutput {
+        let delta = masked(input.logprobs.clone() - input.old_logprobs.clone(), input);
+        let tokens = input.mask.clone().sum_dim(1).clamp_min(1.0);
+        let row = (delta.clone().detach().sum_dim(1) / tokens).expand(delta.shape());
+        let own = masked(input.logprobs.clone(), input);
+        let log_ratio = (own.clone() - own.detach() + row).clamp_max(self.max_log_ratio);
+        let surrogate = Surrogate::new(log_ratio.exp(), input, self.clip);
+        let mut metrics = surrogate.clip_metrics(input);
+        metrics.push(("loss/approx_kl", mean(delta.neg(), input)));
+        LossOutput { token_loss: masked(surrogate.clipped(), input), metrics }
+    }
+}
+
+/// The clipped ratio as a held factor of the log-probability (CISPO, MiniMax 2025): clipped tokens
+/// keep a gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cispo {
+    /// ε_low and ε_high; a `low` of 1 means no lower bound.
+    pub clip: ClipRange,
+}
+
+impl PolicyLoss for Cispo {
+    fn loss(&self, input: &LossInput) -> LossOutput {
+        let delta = masked(input.logprobs.clone() - input.old_logprobs.clone(), input)
+            .detach()
+            .clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO);
+        let ratio = delta.clone().exp();
+        let (low, high) = (1.0 - self.clip.low, 1.0 + self.clip.high);
+        let below = ratio.clone().lower_elem(low);
+        let above = ratio.clone().greater_elem(high);
+        let held = ratio.clamp(low, high);
+        let advantages = masked(input.advantages.clone(), input);
+        let token_loss = (held * advantages * masked(input.logprobs.clone(), input)).neg();
+        let metrics = vec![
+            ("loss/clip_fraction_low", mean(below.float(), input)),
+            ("loss/clip_fraction_high", mean(above.float(), input)),
+            ("loss/approx_kl", mean(delta.neg(), input)),
+        ];
+        LossOutput { token_loss, metrics }
+    }
+}
+
+/// What is known of each token's ratio and advantage, for losses that clip as PPO does.
+struct Surrogate {
+    ratio: Tensor<2>,
+    advantages: Tensor<2>,
+    clip: ClipRange,
+}
+
+impl Surrogate {
+    fn new(ratio: Tensor<2>, input: &LossInput, clip: ClipRange) -> Self {
+        Surrogate { ratio, advantages: masked(input.advantages.clone(), input), clip }
+    }
+
+    /// −min(ρA, clip(ρ)A); where the clipped branch holds, there is no gradient.
+    fn clipped(&self) -> Tensor<2> {
+        let free = (self.advantages.clone() * self.ratio.clone()).neg();
+        let bounded = self.ratio.clone().detach().clamp(1.0 - self.clip.low, 1.0 + self.clip.high);
+        let held = (self.advantages.clone() * bounded).neg();
+        let worse = held.clone().greater(free.clone().detach());
+        free.mask_where(worse, held)
+    }
+
+    /// Shares of tokens whose gradient was cut: below the lower bound with a negative advantage,
+    /// above the upper one with a positive.
+    fn clip_metrics(&self, input: &LossInput) -> Vec<(&'static str, Tensor<1>)> {
+        let ratio = self.ratio.clone().detach();
+        let low = ratio.clone().lower_elem(1.0 - self.clip.low);
+        let high = ratio.greater_elem(1.0 + self.clip.high);
+        let low = low.bool_and(self.advantages.clone().lower_elem(0.0));
+        let high = high.bool_and(self.advantages.clone().greater_elem(0.0));
+        vec![
+            ("loss/clip_fraction_low", mean(low.float(), input)),
+            ("loss/clip_fraction_high", mean(high.float(), input)),
+        ]
+    }
+}
+
+/// A penalty for leaving the reference policy, with d = log π − log π_ref (Schulman 2020).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kl {
+    /// Which estimate.
+    pub estimator: KlEstimator,
+    /// Take the gradient of k2 whatever the estimate's value.
+    pub gradient_of_k2: bool,
+    /// Factor in the loss.
+    pub coef: f64,
+}
+
+/// Estimates of KL(π ‖ π_ref) from one sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KlEstimator {
+    /// d: unbiased, and often negative.
+    K1,
+    /// d² / 2: its gradient is that of the true KL.
+    K2,
+    /// e^(−d) + d − 1, with d within ±20 and the result at most 10: unbiased and never negative.
+    K3,
+    /// |d|.
+    Abs,
+}
+
+impl Kl {
+    /// The penalty of each token, without `coef`; `reference` has the shape of `logprobs`.
+    pub fn estimate(&self, logprobs: Tensor<2>, reference: Tensor<2>) -> Tensor<2> {
+        let d = logprobs - reference;
+        let k2 = |d: Tensor<2>| d.square().mul_scalar(0.5);
+        let value = match self.estimator {
+            KlEstimator::K1 => d.clone(),
+            KlEstimator::K2 => k2(d.clone()),
+            KlEstimator::K3 => {
+                let d = d.clone().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO);
+                (d.clone().neg().exp() + d - 1.0).clamp(-10.0, 10.0)
+            }
+            KlEstimator::Abs => d.clone().abs(),
+        };
+        if self.gradient_of_k2 {
+            let k2 = k2(d);
+            value.detach() + k2.clone() - k2.detach()
+        } else {
+            value
+        }
+    }
+}
+
+/// The whole loss of an update: the policy's, minus the entropy bonus, plus the KL penalty.
+pub struct Objective {
+    /// The surrogate.
+    pub policy: Box<dyn PolicyLoss>,
+    /// Factor of the entropy bonus; 0 switches it off.
+    pub entropy_coef: f64,
+    /// The penalty, if any.
+    pub kl: Option<Kl>,
+}
+
+/// One micro-batch's part of an update's loss; every tensor is a scalar that adds up over the
+/// parts.
+#[derive(Clone, Debug)]
+pub struct ObjectiveOutput {
+    /// To be differentiated.
+    pub loss: Tensor<1>,
+    /// Its policy term.
+    pub policy_loss: Tensor<1>,
+    /// The entropy, weighted as the loss is.
+    pub entropy: Tensor<1>,
+    /// The KL estimate, weighted as the loss is; absent without a penalty.
+    pub kl: Option<Tensor<1>>,
+    /// Parts of means over the update's tokens.
+    pub metrics: Vec<(&'static str, Tensor<1>)>,
+}
+
+impl Objective {
+    /// Whether [`LossInput::ref_logprobs`] is needed.
+    pub fn needs_reference(&self) -> bool {
+        self.kl.is_some()
+    }
+
+    /// Evaluates the micro-batch.
+    pub fn evaluate(&self, input: &LossInput) -> ObjectiveOutput {
+        let weighted = |x: Tensor<2>| (x * input.weights.clone()).sum();
+        let LossOutput { token_loss, mut metrics } = self.policy.loss(input);
+        let policy_loss = weighted(token_loss);
+        let entropy_of_tokens = masked(input.entropy.clone(), input);
+        metrics.push(("loss/entropy", mean(entropy_of_tokens.clone(), input)));
+        let entropy = weighted(entropy_of_tokens);
+        let mut loss = policy_loss.clone();
+        if self.entropy_coef != 0.0 {
+            loss = loss - entropy.clone().mul_scalar(self.entropy_coef);
+        }
+        let kl = self.kl.zip(input.ref_logprobs.clone()).map(|(kl, reference)| {
+            let estimate = kl.estimate(masked(input.logprobs.clone(), input), masked(reference, input));
+            metrics.push(("loss/kl", mean(estimate.clone(), input)));
+            (weighted(estimate), kl.coef)
+        });
+        if let Some((kl, coef)) = &kl {
+            loss = loss + kl.clone().mul_scalar(*coef);
+        }
+        ObjectiveOutput { loss, policy_loss, entropy, kl: kl.map(|(kl, _)| kl), metrics }
+    }
+}
+
+/// `x` with 0 behind the mask, whatever stood there.
+fn masked(x: Tensor<2>, input: &LossInput) -> Tensor<2> {
+    let hidden: Tensor<2, Bool> = input.mask.clone().equal_elem(0.0);
+    x.mask_fill(hidden, 0.0)
+}
+
+/// This micro-batch's part of the mean of `x` over the update's tokens.
+fn mean(x: Tensor<2>, input: &LossInput) -> Tensor<1> {
+    (x.detach() * input.shares.clone()).sum()
+}

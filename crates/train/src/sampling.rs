@@ -1,0 +1,118 @@
+//! Dynamic sampling: keep the groups that have something to teach, and sample more until there are
+//! enough.
+
+use firebrick_core::{GroupFilter, RewardedGroup};
+
+/// Keeps a group whose live accuracy rewards differ by more than `tolerance`: for right-or-wrong
+/// rewards, one with 0 < correct < group size (Yu et al. 2025, Eq. 11).
+///
+/// Largest minus smallest, and not a standard deviation: that of equal fractional rewards is not
+/// exactly 0 in floating point, which keeps groups that teach nothing. Accuracy, and not the shaped
+/// reward: a group that is all right or all wrong does not become useful by differing in length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Spread up to which rewards count as equal.
+    pub tolerance: f32,
+}
+
+impl GroupFilter for Spread {
+    /// A group with a single live completion is kept; its advantage comes from its whole group.
+    fn keep(&self, group: &RewardedGroup) -> bool {
+        let mut live = group.live_accuracies().peekable();
+        if live.peek().is_none() {
+            return false;
+        }
+        let (count, low, high) =
+            live.fold((0, f32::INFINITY, f32::NEG_INFINITY), |(count, low, high), reward| {
+                (count + 1, low.min(reward), high.max(reward))
+            });
+        count == 1 || high - low > self.tolerance
+    }
+}
+
+/// Keeps every group: dynamic sampling switched off.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KeepAll;
+
+impl GroupFilter for KeepAll {
+    fn keep(&self, _: &RewardedGroup) -> bool {
+        true
+    }
+}
+
+/// The kept groups of a step, while they are being collected.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refill {
+    /// How many groups the update wants.
+    pub target: usize,
+    /// After so many rounds sampling ends, full or not; 0 means never.
+    pub max_rounds: usize,
+    /// Kept groups, oldest first.
+    pub kept: Vec<RewardedGroup>,
+    /// Rounds sampled so far.
+    pub rounds: usize,
+    /// Groups that were sampled and not kept.
+    pub filtered: usize,
+}
+
+/// Whether a [`Refill`] needs another round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// `target` groups are there.
+    Full,
+    /// More rounds are allowed and needed.
+    NeedMore,
+    /// The cap was reached first.
+    CapReached,
+}
+
+impl Refill {
+    /// Nothing sampled yet; `kept` are surplus groups of an earlier step.
+    pub fn new(target: usize, max_rounds: usize, kept: Vec<RewardedGroup>) -> Self {
+        Refill { target, max_rounds, kept, rounds: 0, filtered: 0 }
+    }
+
+    /// Filters one round of groups and appends the survivors in order.
+    pub fn offer(&mut self, round: Vec<RewardedGroup>, filter: &dyn GroupFilter) -> Filled {
+        self.rounds += 1;
+        for group in round {
+            if filter.keep(&group) {
+                self.kept.push(group);
+            } else {
+                self.filtered += 1;
+            }
+        }
+        self.status()
+    }
+
+    /// Whether there is enough.
+    pub fn status(&self) -> Filled {
+        if self.kept.len() >= self.target {
+            Filled::Full
+        } else if self.max_rounds != 0 && self.rounds >= self.max_rounds {
+            Filled::CapReached
+        } else {
+            Filled::NeedMore
+        }
+    }
+
+    /// How many prompts to sample next, from how many were kept so far: as many as should fill the
+    /// step, at most a whole step's worth at a time.
+    pub fn next_round(&self, kept_before: usize) -> usize {
+        let missing = self.target.saturating_sub(self.kept.len());
+        let fresh = self.kept.len() - kept_before.min(self.kept.len());
+        let sampled = fresh + self.filtered;
+        if sampled == 0 {
+            return missing;
+        }
+        // At a keep rate near 0 the estimate would explode; the cap is the step's own size.
+        let rate = (fresh as f64 / sampled as f64).max(1e-3);
+        ((missing as f64 / rate).ceil() as usize).clamp(missing, self.target.max(missing))
+    }
+
+    /// The groups to train on, and the surplus.
+    pub fn finish(mut self) -> (Vec<RewardedGroup>, Vec<RewardedGroup>) {
+        let surplus = self.kept.split_off(self.target.min(self.kept.len()));
+        (self.kept, surplus)
+    }
+}

@@ -1,0 +1,423 @@
+use std::time::Instant;
+
+use firebrick_core::{
+    AdvantageEstimator, FinishReason, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
+    RewardShaper, RewardedGroup, Seed, Verdict, Verifier,
+};
+use firebrick_models::PolicyModel;
+use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
+use rand::seq::SliceRandom;
+
+use crate::{
+    AdamW, EvalReport, Filled, Refill, Sample, TrainError, TrainerState, Updater,
+    constant_with_warmup, eval::score, evaluate,
+};
+
+/// The DAPO loop over a policy. Everything that it is made of can be exchanged.
+pub struct Trainer<M> {
+    /// The policy in training.
+    pub policy: M,
+    /// The frozen policy of the KL penalty; only where the objective asks for one.
+    pub reference: Option<M>,
+    /// Samples completions.
+    pub engine: Box<dyn RolloutEngine<M>>,
+    /// Gives prompts.
+    pub source: Box<dyn PromptSource>,
+    /// Judges completions.
+    pub task: Task,
+    /// Turns samples into gradients.
+    pub updater: Updater,
+    /// Turns gradients into weights.
+    pub optimizer: AdamW,
+    /// Sizes and rules.
+    pub config: TrainConfig,
+    /// The run's randomness.
+    pub seed: Seed,
+    /// What a resumed run needs, besides weights and optimizer.
+    pub state: TrainerState,
+}
+
+/// From completions to advantages.
+pub struct Task {
+    /// Scores a completion.
+    pub verifier: Box<dyn Verifier>,
+    /// The ends of the accuracy reward.
+    pub scale: RewardScale,
+    /// Applied in order.
+    pub shapers: Vec<Box<dyn RewardShaper>>,
+    /// Decides which groups are trained on.
+    pub filter: Box<dyn GroupFilter>,
+    /// From shaped rewards to advantages.
+    pub advantage: Box<dyn AdvantageEstimator>,
+}
+
+/// Sizes and rules of the loop.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainConfig {
+    /// Completions per prompt.
+    pub group_size: usize,
+    /// Groups per step.
+    pub prompts_per_step: usize,
+    /// Rounds of sampling per step; 0 means as many as it takes.
+    pub max_rounds: usize,
+    /// What happens when they did not suffice.
+    pub on_cap: OnCap,
+    /// Keep surplus groups for the next step.
+    pub keep_surplus: bool,
+    /// How many steps old a surplus group may be when it is used.
+    pub max_staleness: u64,
+    /// Completions per optimizer update.
+    pub mini_batch: usize,
+    /// Learning rate after its warm-up.
+    pub lr: f64,
+    /// Steps over which it rises from 0.
+    pub lr_warmup_steps: u64,
+    /// How training completions are drawn.
+    pub sampling: Sampling,
+}
+
+/// What a step does when sampling reached its cap with too few groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCap {
+    /// Trains on those there are; the loss is divided by their tokens.
+    TrainSmaller,
+    /// Ends the run, cleanly.
+    Stop,
+    /// Ends the run with an error.
+    Error,
+}
+
+/// A part of the run that takes long enough to be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Sampling completions.
+    Rollout,
+    /// Optimizer updates.
+    Update,
+    /// Evaluation.
+    Eval,
+}
+
+/// Hears how far a phase has come.
+pub trait Observer {
+    /// `phase` begins and will take `total` units: completions for a rollout, mini-batches for an
+    /// update.
+    fn begin(&mut self, phase: Phase, total: usize);
+
+    /// So many more units are done.
+    fn advance(&mut self, units: usize);
+
+    /// The phase has ended.
+    fn end(&mut self);
+}
+
+/// Hears nothing.
+impl Observer for () {
+    fn begin(&mut self, _: Phase, _: usize) {}
+    fn advance(&mut self, _: usize) {}
+    fn end(&mut self) {}
+}
+
+/// What a step did.
+#[derive(Clone, Debug)]
+pub struct StepReport {
+    /// Its numbers.
+    pub metrics: Metrics,
+    /// Every group that was sampled, kept or not.
+    pub groups: Vec<RewardedGroup>,
+    /// Mini-batches that were skipped because their gradient was not finite.
+    pub skipped: Vec<Vec<Sample>>,
+    /// Why the run should end here, if it should.
+    pub stop: Option<String>,
+}
+
+impl<M: PolicyModel> Trainer<M> {
+    /// One step: rollouts, rewards, advantages, updates.
+    ///
+    /// # Errors
+    /// When the engine or the device fails, or the cap was reached and the configuration makes
+    /// that an error. The state is then as it was after the step before.
+    pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
+        let began = Instant::now();
+        let step = self.state.step + 1;
+        let sampled = self.sample_groups(step, observer)?;
+        if sampled.stop.is_some() {
+            return Ok(self.report(sampled, Updated::default(), began));
+        }
+        let samples = self.advantages(&sampled.kept)?;
+        let updated = self.update(step, samples, observer)?;
+        self.engine.publish(&self.policy)?;
+        self.state.step = step;
+        Ok(self.report(sampled, updated, began))
+    }
+
+    /// Accuracy of the current policy on `prompts`, with the same random numbers at every step, so
+    /// that a curve shows the policy's change and not the draw's.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn evaluate(
+        &mut self,
+        prompts: &[Prompt],
+        samples: usize,
+        sampling: &Sampling,
+        observer: &mut dyn Observer,
+    ) -> Result<EvalReport, TrainError> {
+        observer.begin(Phase::Eval, prompts.len() * samples);
+        let seed = self.seed.derive("eval", &[]);
+        let advance = &mut |units| observer.advance(units);
+        let engine = self.engine.as_mut();
+        let report = evaluate(engine, &*self.task.verifier, prompts, samples, sampling, seed, advance);
+        observer.end();
+        Ok(report?.0)
+    }
+
+    /// Samples until enough groups have spread, or the cap is reached.
+    fn sample_groups(&mut self, step: u64, observer: &mut dyn Observer) -> Result<Sampled, TrainError> {
+        let config = &self.config;
+        let (carried, stale): (Vec<_>, Vec<_>) = std::mem::take(&mut self.state.surplus)
+            .into_iter()
+            .partition(|group| step - group.group.step <= config.max_staleness);
+        let carried_count = carried.len();
+        let mut refill = Refill::new(config.prompts_per_step, config.max_rounds, carried);
+        let mut sampled = Sampled { stale: stale.len(), carried: carried_count, ..Sampled::default() };
+
+        while refill.status() == Filled::NeedMore {
+            let count = refill.next_round(carried_count);
+            let mut requests = Vec::with_capacity(count);
+            for _ in 0..count {
+                let draw = self.source.cursor();
+                requests.push(GroupRequest {
+                    prompt: self.source.draw(),
+                    draw,
+                    group_size: config.group_size,
+                });
+            }
+            let began = Instant::now();
+            observer.begin(Phase::Rollout, count * config.group_size);
+            let seed = self.seed.derive("rollout", &[step]);
+            let advance = &mut |units| observer.advance(units);
+            let groups = self.engine.generate(&requests, &config.sampling, seed, advance);
+            observer.end();
+            sampled.rollout_seconds += began.elapsed().as_secs_f64();
+
+            let began = Instant::now();
+            let mut groups = score(groups?, &*self.task.verifier, self.task.scale, step);
+            for group in &mut groups {
+                for shaper in &self.task.shapers {
+                    shaper.shape(&group.group, &mut group.rewards);
+                }
+            }
+            sampled.reward_seconds += began.elapsed().as_secs_f64();
+            sampled.all.extend(groups.iter().cloned());
+            refill.offer(groups, &*self.task.filter);
+        }
+
+        sampled.rounds = refill.rounds;
+        sampled.filtered = refill.filtered;
+        if refill.status() == Filled::CapReached {
+            let (rounds, kept, wanted) = (refill.rounds, refill.kept.len(), refill.target);
+            match config.on_cap {
+                OnCap::TrainSmaller => {}
+                OnCap::Stop => {
+                    sampled.stop = Some(format!(
+                        "sampling.max_rounds = {rounds} was reached with {kept} of {wanted} groups"
+                    ));
+                }
+                OnCap::Error => return Err(TrainError::CapReached { step, rounds, kept, wanted }),
+            }
+        }
+        let (kept, surplus) = refill.finish();
+        sampled.kept = kept;
+        sampled.surplus = surplus.len();
+        if config.keep_surplus {
+            self.state.surplus = surplus;
+        }
+        self.state.cursor = self.source.cursor();
+        self.state.generated += sampled.completions();
+        Ok(sampled)
+    }
+
+    /// One advantage per completion of every kept group.
+    fn advantages(&self, groups: &[RewardedGroup]) -> Result<Vec<Sample>, TrainError> {
+        let mut samples = Vec::new();
+        for group in groups {
+            let shaped: Vec<f32> = group.rewards.iter().map(|reward| reward.shaped).collect();
+            let advantages = self.task.advantage.advantages(&shaped);
+            let completions = group.group.completions.iter().zip(&group.rewards).zip(advantages);
+            samples.extend(completions.map(|((completion, reward), advantage)| Sample {
+                prompt: group.group.prompt.tokens.clone(),
+                completion: completion.tokens.clone(),
+                old_logprobs: completion.logprobs.clone(),
+                ref_logprobs: Vec::new(),
+                advantage,
+                live: reward.live,
+                group: group.group.draw,
+            }));
+        }
+        if let Some(reference) = &self.reference {
+            let logprobs = self.updater.logprobs(reference, &samples)?;
+            for (sample, logprobs) in samples.iter_mut().zip(logprobs) {
+                sample.ref_logprobs = logprobs;
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Optimizer updates over shuffled mini-batches, of equal size as far as that goes: a last one
+    /// of a few leftovers would move the weights as far as a whole one, with more noise.
+    fn update(
+        &mut self,
+        step: u64,
+        mut samples: Vec<Sample>,
+        observer: &mut dyn Observer,
+    ) -> Result<Updated, TrainError> {
+        let began = Instant::now();
+        samples.shuffle(&mut self.seed.derive("mini_batches", &[step]).rng());
+        let count = samples.len().div_ceil(self.config.mini_batch.max(1));
+        let lr = constant_with_warmup(self.config.lr, self.config.lr_warmup_steps, step - 1);
+        let mut updated = Updated { lr, ..Updated::default() };
+        observer.begin(Phase::Update, count);
+        for index in 0..count {
+            let batch = &samples[samples.len() * index / count..samples.len() * (index + 1) / count];
+            if batch.iter().all(|sample| sample.counted() == 0) {
+                updated.empty += 1;
+            } else {
+                let policy = self.policy.clone();
+                let (policy, report, outcome) =
+                    self.updater.step(policy, &mut self.optimizer, batch, lr)?;
+                self.policy = policy;
+                updated.add(report.metrics, report.tokens, outcome.grad_norm);
+                if outcome.skipped {
+                    updated.skipped.push(batch.to_vec());
+                } else {
+                    self.state.trained += batch.iter().filter(|sample| sample.live).count() as u64;
+                }
+            }
+            observer.advance(1);
+        }
+        observer.end();
+        updated.seconds = began.elapsed().as_secs_f64();
+        Ok(updated)
+    }
+
+    fn report(&self, sampled: Sampled, updated: Updated, began: Instant) -> StepReport {
+        let mut metrics = Metrics::default();
+        sampled.measure(&mut metrics);
+        let skipped = updated.measure(&mut metrics);
+        metrics.set("time/step", began.elapsed().as_secs_f64());
+        StepReport { metrics, groups: sampled.all, skipped, stop: sampled.stop }
+    }
+}
+
+/// What sampling a step gave.
+#[derive(Default)]
+struct Sampled {
+    kept: Vec<RewardedGroup>,
+    all: Vec<RewardedGroup>,
+    rounds: usize,
+    filtered: usize,
+    carried: usize,
+    stale: usize,
+    surplus: usize,
+    rollout_seconds: f64,
+    reward_seconds: f64,
+    stop: Option<String>,
+}
+
+impl Sampled {
+    fn completions(&self) -> u64 {
+        self.all.iter().map(|group| group.rewards.len() as u64).sum()
+    }
+
+    /// Rewards, verdicts and lengths are those of everything sampled: the policy as it is, and not
+    /// what the filter left of it. The mean reward is of the groups trained on.
+    fn measure(&self, metrics: &mut Metrics) {
+        let completions = || self.all.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
+        let count = self.completions().max(1) as f64;
+        let share = |total: f64| total / count;
+        for verdict in Verdict::ALL {
+            let of_verdict = completions().filter(|(_, reward)| reward.score.verdict == verdict).count();
+            metrics.set(format!("reward/{}", verdict.name()), of_verdict as f64);
+        }
+        metrics.set("reward/accuracy", share(completions().map(|(_, reward)| f64::from(reward.score.credit)).sum()));
+        metrics.set("reward/mean", share(completions().map(|(_, reward)| f64::from(reward.shaped)).sum()));
+        metrics.set("reward/overlong_filtered", completions().filter(|(_, reward)| !reward.live).count() as f64);
+
+        let lengths = || completions().map(|(completion, _)| completion.tokens.len());
+        let truncated = completions().filter(|(completion, _)| completion.finish == FinishReason::Length);
+        let tokens: usize = lengths().sum();
+        metrics.set("rollout/length_mean", share(tokens as f64));
+        metrics.set("rollout/length_max", lengths().max().unwrap_or(0) as f64);
+        metrics.set("rollout/truncated", share(truncated.count() as f64));
+        metrics.set("rollout/tokens", tokens as f64);
+        metrics.set("rollout/tokens_per_second", tokens as f64 / self.rollout_seconds.max(1e-9));
+
+        let uniform = |verdict_right: bool| {
+            let all = |group: &&RewardedGroup| {
+                group.rewards.iter().all(|reward| (reward.score.verdict == Verdict::Right) == verdict_right)
+            };
+            self.all.iter().filter(all).count() as f64
+        };
+        metrics.set("sampling/groups_sampled", self.all.len() as f64);
+        metrics.set("sampling/groups_kept", self.kept.len() as f64);
+        metrics.set("sampling/groups_filtered", self.filtered as f64);
+        metrics.set("sampling/groups_all_right", uniform(true));
+        metrics.set("sampling/groups_all_wrong", uniform(false));
+        metrics.set("sampling/groups_carried", self.carried as f64);
+        metrics.set("sampling/groups_stale", self.stale as f64);
+        metrics.set("sampling/groups_surplus", self.surplus as f64);
+        metrics.set("sampling/rounds", self.rounds as f64);
+        metrics.set("time/rollout", self.rollout_seconds);
+        metrics.set("time/reward", self.reward_seconds);
+    }
+}
+
+/// What the updates of a step did.
+#[derive(Default)]
+struct Updated {
+    sums: Metrics,
+    /// Mean change of log-probabilities before the first update: what sampling and training
+    /// disagree by on the same weights, plus the age of surplus groups.
+    first_change: Option<f64>,
+    tokens: usize,
+    updates: usize,
+    empty: usize,
+    grad_norm: f64,
+    skipped: Vec<Vec<Sample>>,
+    lr: f64,
+    seconds: f64,
+}
+
+impl Updated {
+    fn add(&mut self, metrics: Metrics, tokens: usize, grad_norm: f64) {
+        self.first_change = self.first_change.or(metrics.get("loss/logprob_change"));
+        for (name, value) in metrics.0 {
+            *self.sums.0.entry(name).or_default() += value * tokens as f64;
+        }
+        self.tokens += tokens;
+        self.updates += 1;
+        self.grad_norm += grad_norm;
+    }
+
+    /// Means over the step's tokens; an update without tokens has none.
+    fn measure(self, metrics: &mut Metrics) -> Vec<Vec<Sample>> {
+        for (name, sum) in self.sums.0 {
+            metrics.set(name, sum / self.tokens.max(1) as f64);
+        }
+        if let Some(change) = self.first_change {
+            metrics.set("rollout/logprob_diff_mean", change);
+        }
+        if self.updates > 0 {
+            metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);
+        }
+        metrics.set("update/count", self.updates as f64);
+        metrics.set("update/empty", self.empty as f64);
+        metrics.set("update/skipped", self.skipped.len() as f64);
+        metrics.set("update/lr", self.lr);
+        metrics.set("update/tokens", self.tokens as f64);
+        metrics.set("update/tokens_per_second", self.tokens as f64 / self.seconds.max(1e-9));
+        metrics.set("time/update", self.seconds);
+        self.skipped
+    }
+}

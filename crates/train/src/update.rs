@@ -1,0 +1,192 @@
+use std::collections::BTreeMap;
+
+use burn::{
+    optim::{GradientsAccumulator, GradientsParams},
+    tensor::Tensor,
+};
+use firebrick_core::Metrics;
+use firebrick_models::{PolicyModel, head_backward, head_logprobs};
+
+use crate::{
+    AdamW, Aggregation, Divisors, LossInput, MicroBatch, Objective, Sample, StepOutcome, TrainError,
+    micro_batches, optim::read,
+};
+
+/// Turns samples into one optimizer step.
+pub struct Updater {
+    /// What is minimised.
+    pub objective: Objective,
+    /// How token losses become one number.
+    pub aggregation: Aggregation,
+    /// Divisor of one completion for [`Aggregation::Constant`], in tokens.
+    pub constant_length: usize,
+    /// The temperature that the samples were drawn at.
+    pub temperature: f64,
+    /// Padded tokens per micro-batch: bounds activations.
+    pub micro_batch_tokens: usize,
+    /// Tokens per chunk of logits: bounds the widest tensor.
+    pub logits_chunk: usize,
+}
+
+/// The gradient of an update and its numbers, both whole: no trace of how it was cut.
+pub struct UpdateReport {
+    /// By parameter.
+    pub gradients: GradientsParams,
+    /// The loss.
+    pub loss: f64,
+    /// `loss/…` means over the update's tokens.
+    pub metrics: Metrics,
+    /// Tokens that counted.
+    pub tokens: usize,
+}
+
+impl Updater {
+    /// One optimizer step over `samples`.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn step<M: PolicyModel>(
+        &self,
+        policy: M,
+        optimizer: &mut AdamW,
+        samples: &[Sample],
+        lr: f64,
+    ) -> Result<(M, UpdateReport, StepOutcome), TrainError> {
+        let mut report = self.gradients(&policy, samples)?;
+        let gradients = std::mem::take(&mut report.gradients);
+        let (policy, outcome) = optimizer.step(policy, gradients, lr)?;
+        Ok((policy, report, outcome))
+    }
+
+    /// Loss, gradient and metrics of `samples` as one update.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn gradients<M: PolicyModel>(&self, policy: &M, samples: &[Sample]) -> Result<UpdateReport, TrainError> {
+        let mut divisors = Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
+        divisors.constant = divisors.rows * self.constant_length as f64;
+        let mut accumulator = GradientsAccumulator::new();
+        let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
+        for samples in micro_batches(samples, self.micro_batch_tokens) {
+            let batch = MicroBatch::new(&samples, self.aggregation, &divisors, &policy.device());
+            let (gradients, parts) = self.micro_batch(policy, batch);
+            accumulator.accumulate(policy, gradients);
+            for (name, part) in parts {
+                let sum = match sums.remove(name) {
+                    Some(sum) => sum + part,
+                    None => part,
+                };
+                sums.insert(name, sum);
+            }
+        }
+        let mut metrics = Metrics::default();
+        if !sums.is_empty() {
+            // One read-back an update.
+            let values = read(Tensor::cat(sums.values().cloned().collect(), 0))?;
+            for (name, value) in sums.keys().zip(values) {
+                metrics.set(*name, value);
+            }
+        }
+        Ok(UpdateReport {
+            gradients: accumulator.grads(),
+            loss: metrics.get("loss/total").unwrap_or(0.0),
+            metrics,
+            tokens: divisors.tokens as usize,
+        })
+    }
+
+    /// Log-probabilities of the samples' completion tokens under `policy`, one list per sample.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn logprobs<M: PolicyModel>(&self, policy: &M, samples: &[Sample]) -> Result<Vec<Vec<f32>>, TrainError> {
+        let policy = policy.valid();
+        let divisors = Divisors::default();
+        let mut result = vec![Vec::new(); samples.len()];
+        let mut order: Vec<usize> = (0..samples.len()).collect();
+        order.sort_by_key(|&index| samples[index].prompt.len() + samples[index].completion.len());
+        for indices in order.chunks((self.micro_batch_tokens / 1024).max(1)) {
+            let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
+            let batch = MicroBatch::new(&part, self.aggregation, &divisors, &policy.device());
+            let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
+            let head = policy.head().val();
+            let logprobs =
+                head_logprobs(&hidden, &head, &batch.labels, self.temperature, self.logits_chunk);
+            let values = read(logprobs.logprobs)?;
+            for (row, &index) in values.chunks(batch.width).zip(indices) {
+                result[index] = row[..samples[index].completion.len()].to_vec();
+            }
+        }
+        Ok(result)
+    }
+
+    /// Gradient and metric parts of one micro-batch.
+    ///
+    /// The backward pass has three stages, so that logits exist for one chunk of tokens at a time:
+    /// loss to log-probabilities by autodiff on `[rows, tokens]`; log-probabilities to hidden
+    /// states and head by hand; hidden states to weights by autodiff through the trunk.
+    fn micro_batch<M: PolicyModel>(
+        &self,
+        policy: &M,
+        batch: MicroBatch,
+    ) -> (GradientsParams, Vec<(&'static str, Tensor<1>)>) {
+        let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
+        let values = hidden.clone().inner();
+        let head = policy.head().val().inner();
+        let labels = batch.labels.clone().inner();
+        let now = head_logprobs(&values, &head, &labels, self.temperature, self.logits_chunk);
+
+        let shape = [batch.rows, batch.width];
+        let leaf = |flat: Tensor<1>| Tensor::<2>::from_inner(flat.reshape(shape)).require_grad();
+        let (logprobs, entropy) = (leaf(now.logprobs.clone()), leaf(now.entropy));
+        let difference = (now.logprobs.reshape(shape) - batch.old_logprobs.clone().inner()).abs();
+        let output = self.objective.evaluate(&LossInput {
+            logprobs: logprobs.clone(),
+            entropy: entropy.clone(),
+            old_logprobs: batch.old_logprobs,
+            ref_logprobs: batch.ref_logprobs,
+            advantages: batch.advantages,
+            mask: batch.mask,
+            weights: batch.weights,
+            shares: batch.shares.clone(),
+        });
+        let gradients = output.loss.backward();
+        let flat = |leaf: Tensor<2>| Some(leaf.grad(&gradients)?.reshape([shape[0] * shape[1]]));
+        let d_logprobs = flat(logprobs).unwrap_or_else(|| Tensor::zeros([shape[0] * shape[1]], &values.device()));
+        let d_entropy = if self.objective.entropy_coef == 0.0 { None } else { flat(entropy) };
+
+        let (d_hidden, d_head) = head_backward(
+            &values,
+            &head,
+            &labels,
+            self.temperature,
+            self.logits_chunk,
+            &d_logprobs,
+            d_entropy.as_ref(),
+        );
+        let trunk = (hidden * Tensor::from_inner(d_hidden)).sum().backward();
+        let mut gradients = GradientsParams::from_grads(trunk, policy);
+        let id = policy.head().id;
+        // Tied weights have a gradient as embedding already.
+        let d_head = match gradients.remove::<2>(id) {
+            Some(as_embedding) => as_embedding + d_head,
+            None => d_head,
+        };
+        gradients.register(id, d_head);
+
+        let mut parts = vec![
+            ("loss/total", output.loss.inner()),
+            ("loss/policy", output.policy_loss.inner()),
+            ("loss/logprob_change", (difference * batch.shares.inner()).sum()),
+        ];
+        parts.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
+        (gradients, parts)
+    }
+}
+
+/// `[rows, tokens, hidden]` to the hidden states that predict completion tokens,
+/// `[rows · width, hidden]`.
+fn select_predictors(hidden: Tensor<3>, batch: &MicroBatch) -> Tensor<2> {
+    let [rows, tokens, width] = hidden.dims();
+    hidden.reshape([rows * tokens, width]).select(0, batch.predictors.clone())
+}
