@@ -1,1 +1,113 @@
-//! Being written.
+//! Numbers of verl, trl, SkyRL, OpenRLHF and PyTorch that training must reproduce, through the
+//! functions that training itself calls. `golden/` holds them; `FIREBRICK_GOLDEN_DIR` names another
+//! folder of the same kind.
+
+mod golden_cases;
+
+use firebrick_tests::golden::{Case, failures, files};
+use golden_cases::{advantage, kl, logprob, optim, overlong, policy_loss, sampling};
+
+#[test]
+fn golden_a_advantages() {
+    run("a");
+}
+
+#[test]
+fn golden_b1_policy_loss() {
+    run("b1");
+}
+
+#[test]
+fn golden_b2_policy_loss_extreme() {
+    run("b2");
+}
+
+#[test]
+fn golden_b3_gspo() {
+    run("b3");
+}
+
+#[test]
+fn golden_b4_cispo() {
+    run("b4");
+}
+
+#[test]
+fn golden_b5_micro_batches() {
+    run("b5");
+}
+
+#[test]
+fn golden_b6_prompt_mean() {
+    run("b6");
+}
+
+#[test]
+fn golden_c_overlong() {
+    run("c");
+}
+
+#[test]
+fn golden_d_dynamic_sampling() {
+    run("d");
+}
+
+#[test]
+fn golden_e_kl_entropy() {
+    run("e");
+}
+
+#[test]
+fn golden_f_token_logprobs() {
+    run("f");
+}
+
+#[test]
+fn golden_i_lr_adamw() {
+    run("i");
+}
+
+/// A folder may split these topics into more files than the ones above.
+#[test]
+fn golden_other_files_of_these_topics() {
+    let others = files(|topic| topic.starts_with(['a', 'b', 'c', 'd', 'e', 'f', 'i']) && !TOPICS.contains(&topic));
+    for file in others {
+        report(&failures(&file, case));
+    }
+}
+
+const TOPICS: [&str; 12] = ["a", "b1", "b2", "b3", "b4", "b5", "b6", "c", "d", "e", "f", "i"];
+
+fn run(topic: &str) {
+    let files = files(|name| name == topic);
+    let folder = firebrick_tests::golden::folder();
+    assert!(!files.is_empty(), "no file {topic}_*.json in {}", folder.display());
+    report(&files.iter().flat_map(|file| failures(file, case)).collect::<Vec<_>>());
+}
+
+fn report(failures: &[String]) {
+    assert!(failures.is_empty(), "{} do not hold:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn case(case: &Case) {
+    match case.function.as_str() {
+        "group_advantage" => advantage::of_rewards(case),
+        "token_advantage" => advantage::of_tokens(case),
+        "ppo_clip_loss" | "ppo_clip_loss_prompt_mean" => policy_loss::dapo(case),
+        "ppo_clip_loss_micro_batches" => policy_loss::micro_batches(case),
+        "gspo_loss" => policy_loss::gspo(case),
+        "cispo_loss" => policy_loss::cispo(case),
+        "soft_overlong_penalty" => overlong::penalty(case),
+        "shaped_reward" => overlong::shaped_reward(case),
+        "filter_groups" => sampling::filter(case),
+        "filter_groups_metric" => sampling::filter_by_accuracy(case),
+        "fill_batch" => sampling::fill(case),
+        "kl_estimate" => kl::estimate(case),
+        "entropy_from_logits" => logprob::entropy(case),
+        "token_logp" => logprob::of_labels(case),
+        "logits_to_loss" => logprob::to_loss(case),
+        "constant_with_warmup" => optim::schedule(case),
+        "adamw_steps" => optim::steps(case),
+        unknown => case.fail(format!("no test knows \"{unknown}\"")),
+    }
+}

@@ -67,8 +67,10 @@ pub fn save(decoder: &Decoder, config: &Value, folder: &Path) -> Result<(), Chec
     for parameter in parameters(decoder) {
         let values: Vec<f32> =
             parameter.values.into_data().try_to_vec().map_err(|error| CheckpointError::Device(format!("{error:?}")))?;
-        let pieces = decoder.config().family.pieces(&parameter.path, decoder.config());
-        tensors.extend(split(&values, &parameter.shape, &parameter.path, &pieces));
+        for tensor in named_tensors(decoder.config(), &parameter.path, &parameter.shape, &values) {
+            let bytes: Vec<u8> = tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            tensors.insert(tensor.name, (tensor.shape, bytes));
+        }
     }
     let views = tensors.iter().map(|(name, (shape, bytes))| {
         let view = TensorView::new(Dtype::F32, shape.clone(), bytes).expect("four bytes for every value");
@@ -78,6 +80,46 @@ pub fn save(decoder: &Decoder, config: &Value, folder: &Path) -> Result<(), Chec
     let path = folder.join("model.safetensors");
     safetensors::serialize_to_file(views, Some(metadata), &path)
         .map_err(|source| CheckpointError::Tensors { path, source })
+}
+
+/// A tensor as a checkpoint names it and lays it out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedTensor {
+    /// Its name, such as `model.layers.0.self_attn.q_proj.weight`.
+    pub name: String,
+    /// Its shape; matrices are `[outputs, inputs]`.
+    pub shape: Vec<usize>,
+    /// Its values, row-major.
+    pub values: Vec<f32>,
+}
+
+/// One parameter's values, or its gradient's, as the checkpoint tensors that it is made of: fused
+/// projections are taken apart and matrices turned.
+///
+/// `path`, `shape` and `values` are those of a [`Parameter`](crate::Parameter).
+///
+/// # Panics
+/// When a model of this configuration has no such parameter.
+pub fn named_tensors(
+    config: &DecoderConfig,
+    path: &str,
+    shape: &[usize],
+    values: &[f32],
+) -> Vec<NamedTensor> {
+    // The inverse of `Weights::values`.
+    let (columns, rows_first) = match shape {
+        [_] => (None, values.to_vec()),
+        [_, hidden] if is_lookup(path) => (Some(*hidden), values.to_vec()),
+        _ => (Some(shape[0]), transpose(values, shape[0], shape[1])),
+    };
+    let mut rest = rows_first.as_slice();
+    let take = |piece: Piece| {
+        let (own, others) = rest.split_at(piece.rows * columns.unwrap_or(1));
+        rest = others;
+        let shape = std::iter::once(piece.rows).chain(columns).collect();
+        NamedTensor { name: piece.name, shape, values: own.to_vec() }
+    };
+    config.family.pieces(path, config).into_iter().map(take).collect()
 }
 
 /// What is wrong with a checkpoint.
@@ -254,31 +296,6 @@ impl ParameterSource for Weights {
             _ => joined,
         })
     }
-}
-
-/// The inverse of [`Weights::values`]: one parameter as the tensors of a checkpoint.
-fn split(
-    values: &[f32],
-    shape: &[usize],
-    path: &str,
-    pieces: &[Piece],
-) -> Vec<(String, (Vec<usize>, Vec<u8>))> {
-    let (columns, rows_first) = match shape {
-        [_] => (None, values.to_vec()),
-        [_, hidden] if is_lookup(path) => (Some(*hidden), values.to_vec()),
-        _ => (Some(shape[0]), transpose(values, shape[0], shape[1])),
-    };
-    let mut rest = rows_first.as_slice();
-    pieces
-        .iter()
-        .map(|piece| {
-            let (own, others) = rest.split_at(piece.rows * columns.unwrap_or(1));
-            rest = others;
-            let shape = std::iter::once(piece.rows).chain(columns).collect();
-            let bytes = own.iter().flat_map(|value| value.to_le_bytes()).collect();
-            (piece.name.clone(), (shape, bytes))
-        })
-        .collect()
 }
 
 /// Embedding and head are rows per token on both sides; every other matrix is `[outputs, inputs]`

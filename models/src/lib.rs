@@ -19,7 +19,7 @@ mod qwen2;
 
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
-pub use checkpoint::{CheckpointError, load, load_config, save};
+pub use checkpoint::{CheckpointError, NamedTensor, load, load_config, named_tensors, save};
 pub use config::{ConfigError, DecoderConfig, Family};
 pub use decoder::Decoder;
 pub use init::random;

@@ -1,1 +1,7 @@
-//! Placeholder.
+//! Helpers that several of this package's test binaries share.
+
+pub mod close;
+pub mod expected;
+pub mod fixture;
+pub mod golden;
+pub mod transformers;

@@ -19,6 +19,7 @@
 
 mod advantage;
 mod completion;
+mod example;
 mod group;
 mod metrics;
 mod prompt;
@@ -29,6 +30,7 @@ mod tracker;
 
 pub use advantage::AdvantageEstimator;
 pub use completion::{Completion, Detokenizer, FinishReason};
+pub use example::WorkedExample;
 pub use group::{Group, GroupFilter, RewardedGroup};
 pub use metrics::Metrics;
 pub use prompt::{Prompt, Step, TokenId};

@@ -16,7 +16,8 @@
 //!
 //! let task = Task::Addition { digits: 2, worked: true };
 //! let tokenizer = Tokenizer::characters(task.alphabet())?;
-//! let preparation = Preparation::new(&tokenizer, &PromptFormat::default());
+//! let format = PromptFormat::default();
+//! let preparation = Preparation::new(&tokenizer, &format);
 //!
 //! let seed = Seed::run(17);
 //! let (train, report) = preparation.prompts(&task.train(seed, 1000)?)?;
@@ -25,6 +26,8 @@
 //! assert!(source.draw().text.ends_with('='));
 //! # Ok::<(), firebrick_data::DataError>(())
 //! ```
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should"))]
 
 mod error;
 mod folder;
@@ -41,7 +44,7 @@ mod tokenizer;
 pub use error::DataError;
 pub use format::PromptFormat;
 pub use jsonl::{JsonlRows, Row, read_jsonl};
-pub use prepare::{Preparation, PromptReport, WorkedExample};
+pub use prepare::{Preparation, PromptReport};
 pub use problem::{Columns, Problem, Question, problems_from_rows};
 pub use prompts::Prompts;
 pub use task::Task;

@@ -1,6 +1,6 @@
 use std::{borrow::Cow, collections::HashMap, fmt};
 
-use firebrick_core::{Prompt, TokenId};
+use firebrick_core::{Prompt, WorkedExample};
 use rayon::prelude::*;
 
 use crate::{DataError, Problem, PromptFormat, Tokenizer};
@@ -43,7 +43,7 @@ impl<'a> Preparation<'a> {
             .map(|problem| self.prompt(problem))
             .collect::<Result<Vec<Prompt>, DataError>>()?;
         prompts.retain(|prompt| self.fits(prompt.tokens.len(), &mut report));
-        self.some(prompts, report)
+        self.unless_empty(prompts, report)
     }
 
     /// What the supervised warm-up imitates: the prompts of the problems that are short enough,
@@ -66,7 +66,7 @@ impl<'a> Preparation<'a> {
             })
             .collect::<Result<Vec<WorkedExample>, DataError>>()?;
         examples.retain(|example| self.fits(example.prompt.len(), &mut report));
-        self.some(examples, report)
+        self.unless_empty(examples, report)
     }
 
     fn prompt(&self, problem: &Problem) -> Result<Prompt, DataError> {
@@ -85,7 +85,7 @@ impl<'a> Preparation<'a> {
         (1..=self.max_prompt_tokens).contains(&tokens)
     }
 
-    fn some<T>(
+    fn unless_empty<T>(
         &self,
         kept: Vec<T>,
         report: PromptReport,
@@ -96,15 +96,6 @@ impl<'a> Preparation<'a> {
             _ => Ok((kept, report)),
         }
     }
-}
-
-/// A prompt with a completion to imitate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkedExample {
-    /// The prompt's tokens; never empty.
-    pub prompt: Vec<TokenId>,
-    /// The completion's tokens; the last is the end token.
-    pub completion: Vec<TokenId>,
 }
 
 /// What became of the problems that were read.

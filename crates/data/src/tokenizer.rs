@@ -111,6 +111,9 @@ impl Tokenizer {
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|problem| error(problem.to_string()))?;
 
+        // Configurations are copied from model to model; an id that this vocabulary lacks would be
+        // an index past the end of the embedding.
+        stop.retain(|&id| inner.id_to_token(id).is_some());
         let id = |name: &str| named.get(name)?.as_str().and_then(|token| inner.token_to_id(token));
         let eos = id("eos_token").or(stop.first().copied()).ok_or_else(|| {
             error(
@@ -218,11 +221,19 @@ impl Detokenizer for Tokenizer {
     }
 }
 
-/// Reads `tokenizer.json`. The library panics on a decoder that it does not know (0.23.2), where
-/// it returns an error for every other part, so a panic is made into one.
+/// Reads `tokenizer.json` and tries it.
+///
+/// The library (0.23.2) panics instead of failing where parts of a file contradict each other: a
+/// subword prefix longer than a word when it is read, a template that names an unknown special
+/// token when it is first used. Trying it here, where a panic becomes an error, covers both.
 fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
-    std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(json))
-        .map_err(|_| "its decoder is of an unknown kind".to_owned())?
+    let read = std::panic::catch_unwind(|| {
+        let tokenizer = tokenizers::Tokenizer::from_bytes(json)?;
+        // Whether it has a token for this text does not matter.
+        let _ = tokenizer.encode_fast("1", true);
+        Ok::<_, tokenizers::Error>(tokenizer)
+    });
+    read.map_err(|_| "its parts contradict each other".to_owned())?
         .map_err(|problem| problem.to_string())
 }
 
@@ -351,7 +362,7 @@ mod tests {
             Tokenizer::from_folder(folder.path()).unwrap().stop_tokens().to_vec()
         };
         assert_eq!(stop("config.json", r#"{"eos_token_id": 4}"#), [1]);
-        assert_eq!(stop("generation_config.json", r#"{"eos_token_id": [3, 1, 2]}"#), [1, 3, 2]);
+        assert_eq!(stop("generation_config.json", r#"{"eos_token_id": [3, 1, 2, 99]}"#), [1, 3, 2]);
         assert_eq!(stop("generation_config.json", "{}"), [1, 4]);
     }
 }

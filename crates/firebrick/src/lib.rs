@@ -1,6 +1,14 @@
 //! Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 //!
-//! This crate is the program and the one place where a recipe is read and things are built from
-//! it.
+//! This crate is the program, and the one place where a recipe is read and things are built from
+//! it: [`recipe`] says what to do, [`wire`] builds it, [`run`] does it, [`commands`] are the
+//! program's.
 
+pub mod commands;
+mod error;
 pub mod recipe;
+pub mod run;
+pub mod wire;
+
+pub use burn;
+pub use error::ProgramError;

@@ -128,6 +128,15 @@ impl Recipe {
         Ok(Loaded { recipe, text: effective, name })
     }
 
+    /// The verifier: the recipe's, or the one that fits its data.
+    pub fn reward_kind(&self) -> RewardKind {
+        self.reward.kind.unwrap_or(match self.data.task {
+            Some(Task::Addition { .. } | Task::Multiplication { .. }) => RewardKind::Integer,
+            Some(Task::Countdown { .. }) => RewardKind::Countdown,
+            None => RewardKind::Gsm8k,
+        })
+    }
+
     /// The JSON schema of a recipe: what editors complete from, what unknown keys are measured
     /// against, and what the book's table of options is made from.
     pub fn schema() -> serde_json::Value {

@@ -15,7 +15,8 @@ pub enum RunError {
     },
     /// The folder exists and holds a run.
     #[error(
-        "{} already holds a run: continue it with --resume, give this one another name, or remove the folder",
+        "{} already holds a run: continue it with --resume, give this one another name, \
+         or remove the folder",
         path.display()
     )]
     Exists {
@@ -23,15 +24,21 @@ pub enum RunError {
         path: PathBuf,
     },
     /// There is no run to continue.
-    #[error("{} holds no run to resume: expected a recipe.toml in it; start without --resume", path.display())]
+    #[error(
+        "{} holds no run to resume: expected a recipe.toml in it; start without --resume",
+        path.display()
+    )]
     NothingToResume {
         /// Where a run was expected.
         path: PathBuf,
     },
-    /// A checkpoint is to be published over one that is already complete.
-    #[error("{} already exists: a checkpoint is never overwritten; remove it first", path.display())]
-    Published {
-        /// The folder in the way.
+    /// Another process is writing the same run.
+    #[error(
+        "{} is in use by another firebrick: wait for it, stop it, or give this run another name",
+        path.display()
+    )]
+    Busy {
+        /// The run's folder.
         path: PathBuf,
     },
     /// The file system refused.
@@ -44,8 +51,16 @@ pub enum RunError {
         /// What the system said.
         error: io::Error,
     },
+    /// A file of the run says something else than expected.
+    #[error("{} is no valid run summary: {error}; it is written anew at the end of a run", path.display())]
+    Summary {
+        /// The file.
+        path: PathBuf,
+        /// Where it departs from one.
+        error: serde_json::Error,
+    },
     /// SQLite refused.
-    #[error("can't {action} in {}: {error}", path.display())]
+    #[error("can't {action} {}: {error}", path.display())]
     Database {
         /// What was tried, as a verb.
         action: &'static str,
@@ -54,9 +69,21 @@ pub enum RunError {
         /// What SQLite said.
         error: rusqlite::Error,
     },
+    /// The file is no database, or a damaged one.
+    #[error(
+        "{} is damaged, or no SQLite database ({error}): move it away, and a resumed run starts a new one",
+        path.display()
+    )]
+    Corrupt {
+        /// The database file.
+        path: PathBuf,
+        /// What SQLite said.
+        error: rusqlite::Error,
+    },
     /// The database was made by a later Firebrick.
     #[error(
-        "{} has schema version {found}, this program knows versions up to {known}: open it with the newer Firebrick that wrote it",
+        "{} has schema version {found}, this firebrick knows versions up to {known}: \
+         open it with the newer one that wrote it",
         path.display()
     )]
     Newer {
@@ -67,13 +94,15 @@ pub enum RunError {
         /// The latest version this program knows.
         known: i64,
     },
-    /// The database file is not one of ours.
-    #[error("{} is not a run database: expected the tables of Firebrick; {why}", path.display())]
+    /// The database is someone else's.
+    #[error(
+        "{} is an SQLite database, but not a run's: expected one that firebrick made; \
+         move it away or choose another folder",
+        path.display()
+    )]
     Foreign {
         /// The database file.
         path: PathBuf,
-        /// What gave it away.
-        why: String,
     },
     /// The export's destination refused.
     #[error("can't write the exported metrics: {0}")]

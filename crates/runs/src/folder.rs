@@ -1,4 +1,191 @@
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use firebrick_core::Step;
+
 use crate::RunError;
+
+/// The folder of one run, which this process alone may write while the value lives.
+///
+/// A checkpoint is there whole or not at all: it is written under a hidden name, synced, and
+/// renamed. So whatever carries the name of a checkpoint is complete, wherever the run was killed.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    /// Held for the lock on it; the system lets go of it when the process ends, however it does.
+    _lock: File,
+}
+
+impl RunFolder {
+    /// Makes the folder `name` in `runs` for a new run.
+    ///
+    /// # Errors
+    /// When the name is no folder's, the folder already holds a run, another process has it, or it
+    /// can't be made.
+    pub fn create(runs: &Path, name: &str) -> Result<Self, RunError> {
+        check_name(name)?;
+        let path = runs.join(name);
+        let traces = [path.join("recipe.toml"), path.join("run.db")];
+        if traces.iter().any(|trace| trace.exists()) {
+            return Err(RunError::Exists { path });
+        }
+        let checkpoints = path.join("checkpoints");
+        fs::create_dir_all(&checkpoints).map_err(file_error("make the folder", &checkpoints))?;
+        let folder = RunFolder { _lock: lock(&path)?, path };
+        folder.sweep()?;
+        if !folder.checkpoints()?.is_empty() {
+            return Err(RunError::Exists { path: folder.path });
+        }
+        Ok(folder)
+    }
+
+    /// Opens the folder `name` in `runs` to continue its run, and clears away what an interrupted
+    /// process left half done.
+    ///
+    /// # Errors
+    /// When there is no run, another process has it, or it can't be read.
+    pub fn resume(runs: &Path, name: &str) -> Result<Self, RunError> {
+        check_name(name)?;
+        let path = runs.join(name);
+        if !path.join("recipe.toml").is_file() {
+            return Err(RunError::NothingToResume { path });
+        }
+        let checkpoints = path.join("checkpoints");
+        fs::create_dir_all(&checkpoints).map_err(file_error("make the folder", &checkpoints))?;
+        let folder = RunFolder { _lock: lock(&path)?, path };
+        folder.sweep()?;
+        Ok(folder)
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the effective recipe is kept.
+    pub fn recipe(&self) -> PathBuf {
+        self.path.join("recipe.toml")
+    }
+
+    /// Where the [`Store`](crate::Store) is.
+    pub fn database(&self) -> PathBuf {
+        self.path.join("run.db")
+    }
+
+    /// Where the metrics are exported to at the end.
+    pub fn metrics(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// Where the [`Summary`](crate::Summary) is.
+    pub fn summary(&self) -> PathBuf {
+        self.path.join("summary.json")
+    }
+
+    /// Where the checkpoint of `step` is, or would be.
+    pub fn checkpoint(&self, step: Step) -> PathBuf {
+        self.path.join("checkpoints").join(format!("step-{step:06}"))
+    }
+
+    /// Makes an empty hidden folder in which the checkpoint of `step` can be written. When all of
+    /// it is there, [`publish_folder`] gives it its name.
+    ///
+    /// # Errors
+    /// When it can't be made, or a stale one can't be removed.
+    pub fn begin_checkpoint(&self, step: Step) -> Result<PathBuf, RunError> {
+        let temporary = hidden(&self.checkpoint(step), TEMPORARY);
+        remove(&temporary)?;
+        fs::create_dir_all(&temporary).map_err(file_error("make the folder", &temporary))?;
+        Ok(temporary)
+    }
+
+    /// The complete checkpoints, oldest first.
+    ///
+    /// # Errors
+    /// When the folder can't be read.
+    pub fn checkpoints(&self) -> Result<Vec<(Step, PathBuf)>, RunError> {
+        let mut found: Vec<(Step, PathBuf)> = entries(&self.path.join("checkpoints"))?
+            .into_iter()
+            .filter_map(|(name, path)| Some((step_of(&name)?, path)))
+            .filter(|(_, path)| path.is_dir())
+            .collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// Removes all checkpoints but the newest `keep`; with `keep` 0, none.
+    ///
+    /// # Errors
+    /// When one can't be removed.
+    pub fn prune(&self, keep: usize) -> Result<(), RunError> {
+        let checkpoints = self.checkpoints()?;
+        let surplus = if keep == 0 { 0 } else { checkpoints.len().saturating_sub(keep) };
+        for (_, path) in checkpoints.into_iter().take(surplus) {
+            // Hidden first: a process killed half way through must not leave half a checkpoint.
+            let doomed = hidden(&path, TEMPORARY);
+            remove(&doomed)?;
+            fs::rename(&path, &doomed).map_err(file_error("rename", &path))?;
+            remove(&doomed)?;
+        }
+        Ok(())
+    }
+
+    /// Clears away temporary files and folders, and puts back a checkpoint whose replacement was
+    /// interrupted between its two renames.
+    fn sweep(&self) -> Result<(), RunError> {
+        for folder in [self.path.clone(), self.path.join("checkpoints")] {
+            for (name, path) in entries(&folder)? {
+                if name.starts_with(TEMPORARY) {
+                    remove(&path)?;
+                } else if let Some(original) = name.strip_prefix(REPLACED) {
+                    let original = folder.join(original);
+                    if original.exists() {
+                        remove(&path)?;
+                    } else {
+                        fs::rename(&path, &original).map_err(file_error("put back", &original))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file so that a reader finds the old bytes or the new ones, never a part, even after a
+/// power cut.
+///
+/// # Errors
+/// When it can't be written; the old file is then as it was.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    let temporary = hidden(path, TEMPORARY);
+    let written = File::create(&temporary).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written.map_err(file_error("write", &temporary))?;
+    fs::rename(&temporary, path).map_err(file_error("replace", path))?;
+    sync_parent(path)
+}
+
+/// Gives the complete folder `temporary` the name `published`, in the same parent folder, after
+/// everything in it has reached the disk. A folder that has the name already is replaced.
+///
+/// # Errors
+/// When it can't be synced or renamed.
+pub fn publish_folder(temporary: &Path, published: &Path) -> Result<(), RunError> {
+    sync_files(temporary)?;
+    let replaced = hidden(published, REPLACED);
+    if published.exists() {
+        remove(&replaced)?;
+        fs::rename(published, &replaced).map_err(file_error("make room at", published))?;
+    }
+    fs::rename(temporary, published).map_err(file_error("rename to", published))?;
+    sync_parent(published)?;
+    remove(&replaced)
+}
 
 /// Checks that `name` can be a folder's on every system: no separators, no `..`, nothing hidden.
 ///
@@ -19,4 +206,159 @@ pub fn check_name(name: &str) -> Result<(), RunError> {
         return Ok(());
     };
     Err(RunError::Name { name: name.to_owned(), why })
+}
+
+/// Marks what is not complete yet, or no longer.
+const TEMPORARY: &str = ".tmp-";
+
+/// Marks a checkpoint that is making room for another of the same step.
+const REPLACED: &str = ".old-";
+
+/// The path beside `path` whose name has the mark in front.
+fn hidden(path: &Path, mark: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{mark}{name}"))
+}
+
+fn step_of(name: &str) -> Option<Step> {
+    let digits = name.strip_prefix("step-")?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+fn lock(folder: &Path) -> Result<File, RunError> {
+    let path = folder.join(".lock");
+    let file = File::create(&path).map_err(file_error("make", &path))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(RunError::Busy { path: folder.to_owned() }),
+        // Some network file systems know no locks. A run there is worth more than the check.
+        Err(TryLockError::Error(_)) | Ok(()) => Ok(file),
+    }
+}
+
+fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, RunError> {
+    let list = || -> io::Result<_> {
+        fs::read_dir(folder)?
+            .map(|entry| entry.map(|entry| (lossy_name(&entry), entry.path())))
+            .collect()
+    };
+    list().map_err(file_error("list", folder))
+}
+
+fn lossy_name(entry: &fs::DirEntry) -> String {
+    entry.file_name().to_string_lossy().into_owned()
+}
+
+/// Removes a file or a folder; that there is none is as good.
+fn remove(path: &Path) -> Result<(), RunError> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(file_error("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn sync_files(folder: &Path) -> Result<(), RunError> {
+    for (_, path) in entries(folder)? {
+        let metadata = fs::symlink_metadata(&path).map_err(file_error("look at", &path))?;
+        if metadata.is_dir() {
+            sync_files(&path)?;
+        } else if metadata.is_file() {
+            sync(&path)?;
+        }
+    }
+    sync_folder(folder)
+}
+
+fn sync_parent(path: &Path) -> Result<(), RunError> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    sync_folder(parent.unwrap_or(Path::new(".")))
+}
+
+fn sync_folder(folder: &Path) -> Result<(), RunError> {
+    // Only Unix opens folders as files; elsewhere a rename is as durable as the system makes it.
+    if cfg!(unix) { sync(folder) } else { Ok(()) }
+}
+
+fn sync(path: &Path) -> Result<(), RunError> {
+    // Windows syncs only what is open for writing. Elsewhere reading is enough, and a copied
+    // tokenizer.json may be read-only.
+    let open =
+        if cfg!(windows) { File::options().append(true).open(path) } else { File::open(path) };
+    open.and_then(|file| file.sync_all()).map_err(file_error("sync", path))
+}
+
+fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunError {
+    let path = path.to_owned();
+    move |error| RunError::File { action, path, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_plain_folder() {
+        for good in ["addition", "gsm8k-qwen2.5-0.5b", "lauf 3", "größe"] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "a/b", r"a\b", "../x", "/etc", ".hidden", "a\0b", "c:", "x."] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_not_started_twice() {
+        let runs = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(runs.path(), "a").unwrap();
+        assert!(matches!(
+            RunFolder::resume(runs.path(), "a"),
+            Err(RunError::NothingToResume { .. })
+        ));
+        write_atomically(&folder.recipe(), b"seed = 1").unwrap();
+        assert!(matches!(RunFolder::resume(runs.path(), "a"), Err(RunError::Busy { .. })));
+        drop(folder);
+
+        let error = RunFolder::create(runs.path(), "a").unwrap_err().to_string();
+        assert!(error.contains("--resume") && error.contains("another name"), "{error}");
+        let folder = RunFolder::resume(runs.path(), "a").unwrap();
+        assert_eq!(fs::read(folder.recipe()).unwrap(), b"seed = 1");
+    }
+
+    #[test]
+    fn only_complete_checkpoints_are_seen_and_the_newest_kept() {
+        let runs = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(runs.path(), "a").unwrap();
+        write_atomically(&folder.recipe(), b"").unwrap();
+        for step in [1_000_000, 50, 100, 100] {
+            let temporary = folder.begin_checkpoint(step).unwrap();
+            fs::create_dir(temporary.join("trainer")).unwrap();
+            fs::write(temporary.join("trainer/state"), step.to_string()).unwrap();
+            publish_folder(&temporary, &folder.checkpoint(step)).unwrap();
+        }
+        fs::write(folder.begin_checkpoint(150).unwrap().join("half"), "").unwrap();
+        fs::create_dir(folder.path().join("checkpoints/step-7x")).unwrap();
+
+        let steps = |folder: &RunFolder| -> Vec<Step> {
+            folder.checkpoints().unwrap().into_iter().map(|(step, _)| step).collect()
+        };
+        assert_eq!(steps(&folder), [50, 100, 1_000_000]);
+        folder.prune(0).unwrap();
+        assert_eq!(steps(&folder).len(), 3);
+        folder.prune(2).unwrap();
+        assert_eq!(steps(&folder), [100, 1_000_000]);
+
+        // Killed between the two renames of a replacement: the old checkpoint comes back.
+        let replaced = folder.path().join("checkpoints/.old-step-000100");
+        fs::rename(folder.checkpoint(100), &replaced).unwrap();
+        drop(folder);
+        let folder = RunFolder::resume(runs.path(), "a").unwrap();
+        assert_eq!(steps(&folder), [100, 1_000_000]);
+        assert!(!folder.path().join("checkpoints/.tmp-step-000150").exists());
+    }
 }

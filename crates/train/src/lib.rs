@@ -30,4 +30,4 @@ pub use optim::{AdamW, OptimConfig, StepOutcome, constant_with_warmup, global_no
 pub use sampling::{Filled, KeepAll, Refill, Spread};
 pub use trainer::{Observer, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
 pub use update::{Updater, UpdateReport};
-pub use warmup::{WorkedExample, warmup_step};
+pub use warmup::{CrossEntropy, warmup_step};

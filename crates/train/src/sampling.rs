@@ -16,17 +16,15 @@ pub struct Spread {
 }
 
 impl GroupFilter for Spread {
-    /// A group with a single live completion is kept; its advantage comes from its whole group.
+    /// Fewer than two live completions have no spread to look at, and the group is kept: the
+    /// advantage of a lone one comes from its whole group.
     fn keep(&self, group: &RewardedGroup) -> bool {
-        let mut live = group.live_accuracies().peekable();
-        if live.peek().is_none() {
-            return false;
-        }
-        let (count, low, high) =
-            live.fold((0, f32::INFINITY, f32::NEG_INFINITY), |(count, low, high), reward| {
+        let (count, low, high) = group
+            .live_accuracies()
+            .fold((0, f32::INFINITY, f32::NEG_INFINITY), |(count, low, high), reward| {
                 (count + 1, low.min(reward), high.max(reward))
             });
-        count == 1 || high - low > self.tolerance
+        count < 2 || high - low > self.tolerance
     }
 }
 

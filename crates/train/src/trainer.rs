@@ -359,6 +359,7 @@ impl Sampled {
             };
             self.all.iter().filter(all).count() as f64
         };
+        metrics.set("sampling/completions", self.completions() as f64);
         metrics.set("sampling/groups_sampled", self.all.len() as f64);
         metrics.set("sampling/groups_kept", self.kept.len() as f64);
         metrics.set("sampling/groups_filtered", self.filtered as f64);

@@ -1,17 +1,8 @@
 use burn::tensor::Tensor;
-use firebrick_core::TokenId;
+use firebrick_core::WorkedExample;
 use firebrick_models::PolicyModel;
 
 use crate::{AdamW, Aggregation, LossInput, LossOutput, Objective, PolicyLoss, Sample, StepOutcome, TrainError, Updater};
-
-/// A prompt with an answer to imitate.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WorkedExample {
-    /// Tokens of the prompt; at least one.
-    pub prompt: Vec<TokenId>,
-    /// Tokens of the answer, its stop token included.
-    pub completion: Vec<TokenId>,
-}
 
 /// One supervised step: cross-entropy of the completions, averaged over their tokens.
 ///
@@ -52,8 +43,9 @@ pub fn warmup_step<M: PolicyModel>(
     Ok((policy, report.loss, outcome))
 }
 
-/// −log p of each token.
-struct CrossEntropy;
+/// −log p of each token: supervised learning as a policy loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrossEntropy;
 
 impl PolicyLoss for CrossEntropy {
     fn loss(&self, input: &LossInput) -> LossOutput {

@@ -141,7 +141,9 @@ impl<'text> Text<'text> {
     pub(super) fn point(&self, problem: Problem) -> RecipeError {
         let Problem { span, keys, mut message, label, help } = problem;
         let culprits = self.overrides.iter().filter(|set| {
-            keys.iter().any(|key| key.starts_with(&set.path) || set.path.starts_with(key))
+            keys.iter()
+                .filter(|key| !key.is_empty())
+                .any(|key| key.starts_with(&set.path) || set.path.starts_with(key))
         });
         for culprit in culprits {
             message.push_str(&format!(" (set by --set {})", culprit.given));

@@ -54,7 +54,8 @@ pub(super) fn apply(text: &str, overrides: &[Override]) -> Result<String, Recipe
         })?;
         put(parent, last, set.value.clone());
     }
-    Ok(format!("{opening}{document}"))
+    let gap = if opening.is_empty() || opening.ends_with('\n') { "" } else { "\n" };
+    Ok(format!("{opening}{gap}{document}"))
 }
 
 /// Length of the comments and empty lines at the beginning.

@@ -1,4 +1,4 @@
-//! The shape of a recipe: every key known, every value of its type.
+//! The shape of a recipe: every key known, every value of its type and in its range.
 //!
 //! Serde would find the same faults, but it points at the table's header when the fault is inside
 //! an enum with a `kind`, and names no likely spelling. So the document is first held against the
@@ -31,16 +31,21 @@ impl<'schema> Walk<'schema> {
     fn table(&mut self, table: &DeTable<'_>, header: Range<usize>, schema: &'schema Json) {
         let Some(shape) = self.alternative(table, &header, schema) else { return };
         let keys = properties(shape);
+        let mut all_known = true;
         for (key, value) in table {
             self.path.push(key.get_ref().to_string());
             match keys.iter().find(|(name, _)| name == key.get_ref()) {
                 Some((_, schema)) => self.value(value, schema),
                 None => {
+                    all_known = false;
                     let valid: Vec<&str> = keys.iter().map(|(name, _)| name.as_str()).collect();
                     self.unknown_key(key.span(), value.get_ref().is_table(), &valid);
                 }
             }
             self.path.pop();
+        }
+        if !all_known {
+            return; // A key that seems to be missing is most likely the one misspelt.
         }
         for missing in strings(shape.get("required")) {
             if !table.contains_key(missing) {
@@ -63,13 +68,14 @@ impl<'schema> Walk<'schema> {
             _ if !names.is_empty() => self.no_such_choice(value, &names),
             DeValue::String(_) if is("string") => {}
             DeValue::Boolean(_) if is("boolean") => {}
-            DeValue::Float(_) if is("number") => {}
-            DeValue::Integer(_) if is("number") => {}
-            DeValue::Integer(number) if is("integer") => {
-                if number.as_str().starts_with('-') && schema.get("minimum").is_some() {
-                    let message =
-                        format!("{} is {}, expected 0 or more", self.dotted(), number.as_str());
-                    self.problem(span, message, "below 0", None);
+            DeValue::Float(number) if is("number") => {
+                let given = number.as_str();
+                self.range(span, given, given.parse().unwrap_or(f64::NAN), schema);
+            }
+            DeValue::Integer(number) if is("number") || is("integer") => {
+                // A number beyond 64 bits is left to serde, which says so.
+                if let Ok(value) = i64::from_str_radix(number.as_str(), number.radix()) {
+                    self.range(span, &value.to_string(), value as f64, schema);
                 }
             }
             DeValue::Table(table) if is_table(schema) => self.table(table, span, schema),
@@ -78,11 +84,39 @@ impl<'schema> Walk<'schema> {
                 let expected = kind.map_or_else(|| "another type".into(), article);
                 let found = article(other.type_str());
                 let message = format!("{} is {found}, expected {expected}", self.dotted());
-                let is_plain = !matches!(other, DeValue::Table(_) | DeValue::Array(_));
-                let help = (is("string") && is_plain).then(|| "write it in quotes".into());
+                let help = match other {
+                    DeValue::Table(_) | DeValue::Array(_) => None,
+                    _ if is("string") => Some("write it in quotes".into()),
+                    DeValue::String(text) if is_bare(text) => {
+                        Some("write it without quotes".into())
+                    }
+                    _ => None,
+                };
                 self.problem(span, message, &format!("this is {found}"), help);
             }
         }
+    }
+
+    /// Holds a number against the schema's bounds. NaN and infinities are never in range.
+    fn range(&mut self, span: Range<usize>, given: &str, value: f64, schema: &Json) {
+        let bound = |name: &str| schema.get(name).and_then(Json::as_f64);
+        let bounds = [
+            bound("minimum").map(|least| (value >= least, format!("at least {least}"))),
+            bound("exclusiveMinimum").map(|below| (value > below, format!("above {below}"))),
+            bound("maximum").map(|most| (value <= most, format!("at most {most}"))),
+            bound("exclusiveMaximum").map(|above| (value < above, format!("below {above}"))),
+        ];
+        let bounds: Vec<(bool, String)> = bounds.into_iter().flatten().collect();
+        if value.is_finite() && bounds.iter().all(|(holds, _)| *holds) {
+            return;
+        }
+        let words: Vec<&str> = bounds.iter().map(|(_, words)| words.as_str()).collect();
+        let expected =
+            if words.is_empty() { "a finite number".into() } else { words.join(" and ") };
+        let message = format!("{} is {given}, expected {expected}", self.dotted());
+        let key = self.path.last().cloned().unwrap_or_default();
+        let help = format!("`{key}`: {}", description(Some(schema)));
+        self.problem(span, message, "out of range", Some(help));
     }
 
     fn no_such_choice(&mut self, value: &Spanned<DeValue<'_>>, names: &[&str]) {
@@ -262,6 +296,11 @@ fn string_choices(schema: &Json) -> Vec<&str> {
     variants.iter().filter_map(|variant| variant.get("const")?.as_str()).collect()
 }
 
+/// Whether a string would be a number or a boolean if it had no quotes.
+fn is_bare(text: &str) -> bool {
+    text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok()
+}
+
 /// The `kind` that chooses this variant of a tagged enum.
 fn kind_of(variant: &Json) -> Option<&str> {
     variant.pointer("/properties/kind/const")?.as_str()
@@ -271,11 +310,18 @@ fn kind_of_value(schema: &Json) -> Option<&str> {
     schema.get("type").and_then(Json::as_str)
 }
 
-/// The schema's description, to stand after a colon.
+/// The schema's description, to stand after a colon: its first letter is made small, unless it
+/// begins an abbreviation.
 fn description(schema: Option<&Json>) -> String {
     let text = schema.and_then(|schema| schema.get("description")?.as_str()).unwrap_or_default();
-    let mut letters = text.trim_end_matches('.').chars();
-    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+    let text = text.trim_end_matches('.');
+    let mut letters = text.chars();
+    match (letters.next(), letters.clone().next()) {
+        (Some(first), Some(second)) if second.is_lowercase() => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        _ => text.to_owned(),
+    }
 }
 
 fn strings(array: Option<&Json>) -> Vec<&str> {

@@ -55,20 +55,27 @@ pub struct NewModel {
     #[serde(default)]
     pub family: ModelFamily,
     /// Width of the residual stream; a multiple of `heads`.
+    #[schemars(range(min = 1))]
     pub hidden_size: usize,
     /// Number of decoder layers.
+    #[schemars(range(min = 1))]
     pub layers: usize,
     /// Number of attention heads; each is `hidden_size / heads` wide, an even number.
+    #[schemars(range(min = 1))]
     pub heads: usize,
     /// Number of key and value heads, which divides `heads`.
+    #[schemars(range(min = 1))]
     pub kv_heads: usize,
     /// Width of the feed-forward layer.
+    #[schemars(range(min = 1))]
     pub intermediate_size: usize,
     /// The longest sequence in tokens, prompt and completion together.
     #[serde(default = "default_max_position_embeddings")]
+    #[schemars(range(min = 1))]
     pub max_position_embeddings: usize,
     /// Base of the rotary position embedding.
     #[serde(default = "default_rope_theta")]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub rope_theta: f64,
     /// Whether the output head shares the input embedding's weights.
     #[serde(default = "yes")]
@@ -98,7 +105,10 @@ pub struct Data {
     /// from the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heldout: Option<PathBuf>,
+    /// Number of training problems to generate; a task that has fewer gives what it has.
+    pub train_size: usize,
     /// Number of held-out prompts to generate or split off; ignored when `heldout` names a file.
+    #[schemars(range(min = 1))]
     pub heldout_size: usize,
     /// Names of the file's columns, for files that are in none of the known formats.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,6 +122,7 @@ pub struct Data {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
     /// Prompts with more tokens than this are left out.
+    #[schemars(range(min = 1))]
     pub max_prompt_tokens: usize,
 }
 
@@ -121,6 +132,7 @@ impl Default for Data {
             train: None,
             task: None,
             heldout: None,
+            train_size: 20_000,
             heldout_size: 500,
             columns: None,
             template: Template::Auto,
@@ -137,7 +149,8 @@ impl Default for Data {
 pub enum Task {
     /// Sums of two numbers.
     Addition {
-        /// Digits of each summand.
+        /// The most digits of a summand, 1 to 18.
+        #[schemars(range(min = 1, max = 18))]
         digits: u32,
         /// Whether the worked examples of the warm-up write the intermediate steps.
         #[serde(default = "yes")]
@@ -145,7 +158,8 @@ pub enum Task {
     },
     /// Products of two numbers.
     Multiplication {
-        /// Digits of each factor.
+        /// The most digits of a factor, 1 to 9.
+        #[schemars(range(min = 1, max = 9))]
         digits: u32,
         /// Whether the worked examples of the warm-up write the intermediate steps.
         #[serde(default = "yes")]
@@ -153,14 +167,17 @@ pub enum Task {
     },
     /// Reach a target from given numbers with + - * /.
     Countdown {
-        /// How many numbers are given.
+        /// How many numbers are given, 2 to 16.
+        #[schemars(range(min = 2, max = 16))]
         numbers: u32,
-        /// The largest number that may be given; the task's own default without one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        max_number: Option<u32>,
-        /// The largest target; the task's own default without one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        max_target: Option<u32>,
+        /// The largest number that may be given.
+        #[serde(default = "default_max_number")]
+        #[schemars(range(min = 1))]
+        max_number: u64,
+        /// The largest target, from `max_number` to 10⁹.
+        #[serde(default = "default_max_target")]
+        #[schemars(range(min = 1, max = 1_000_000_000))]
+        max_target: u64,
     },
 }
 
@@ -194,15 +211,20 @@ pub struct Warmup {
     /// Number of supervised steps; 0 leaves the warm-up out.
     pub steps: u64,
     /// Examples per step.
+    #[schemars(range(min = 1))]
     pub batch: usize,
     /// Learning rate.
+    #[schemars(range(min = 0.0))]
     pub lr: f64,
     /// Held-out accuracy of sampled completions, in [0, 1], at which the warm-up stops early.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub stop_at: Option<f64>,
     /// Steps between two measurements of that accuracy.
+    #[schemars(range(min = 1))]
     pub every: u64,
     /// Held-out prompts per measurement.
+    #[schemars(range(min = 1))]
     pub samples: usize,
 }
 
@@ -216,17 +238,22 @@ impl Default for Warmup {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rollout {
-    /// Completions per prompt; at least 2, because the advantage compares them with each other.
+    /// Completions per prompt; at least 2, because a group of one has no advantage.
+    #[schemars(range(min = 2))]
     pub group_size: usize,
     /// Tokens after which a completion is cut off.
+    #[schemars(range(min = 1))]
     pub max_completion_tokens: usize,
     /// Divides the logits; above 0. At 1.0 the policy samples from what it learns.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub temperature: f64,
     /// Sample among the most likely `top_k` tokens only; 0 turns it off.
     pub top_k: usize,
     /// Sample among the most likely tokens that together have this probability, in (0, 1].
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f64,
     /// Sequences decoded at once: more is faster and needs more memory for the KV cache.
+    #[schemars(range(min = 1))]
     pub max_sequences: usize,
 }
 
@@ -248,6 +275,7 @@ impl Default for Rollout {
 #[serde(default, deny_unknown_fields)]
 pub struct Sampling {
     /// Groups that a step trains on.
+    #[schemars(range(min = 1))]
     pub prompts_per_step: usize,
     /// Whether groups without spread in their accuracy are replaced by further prompts. They have
     /// no advantage, so they would only thin the batch.
@@ -261,6 +289,7 @@ pub struct Sampling {
     /// Steps that a kept surplus group may wait before it is thrown away.
     pub max_staleness: u64,
     /// Accuracies within a group count as equal when they differ by no more than this.
+    #[schemars(range(min = 0.0))]
     pub tolerance: f64,
 }
 
@@ -356,6 +385,7 @@ pub struct Overlong {
     /// Tokens before `max_completion_tokens` at which the punishment begins to grow from 0.
     pub buffer: usize,
     /// The punishment at `max_completion_tokens`, taken off the reward; 0.0 is none.
+    #[schemars(range(min = 0.0))]
     pub penalty: f64,
     /// Whether completions that were cut off are left out of the loss.
     pub filter: bool,
@@ -368,6 +398,7 @@ pub struct Advantage {
     /// The estimator.
     pub kind: AdvantageKind,
     /// For `group_norm`: added to the standard deviation.
+    #[schemars(range(min = 0.0))]
     pub epsilon: f64,
 }
 
@@ -397,19 +428,24 @@ pub struct Loss {
     /// The surrogate.
     pub kind: LossKind,
     /// How far below 1 the probability ratio counts, in [0, 1].
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub clip_ratio_low: f64,
     /// How far above 1 the probability ratio counts; above `clip_ratio_low` is Clip-Higher.
+    #[schemars(range(min = 0.0))]
     pub clip_ratio_high: f64,
     /// Bound on the ratio where the advantage is negative, above 1; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 1.0))]
     pub dual_clip: Option<f64>,
     /// How the losses of tokens become one number.
     pub aggregation: Aggregation,
     /// For `aggregation = "constant"`: the tokens that a completion counts as;
     /// `rollout.max_completion_tokens` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub constant_length: Option<usize>,
     /// Weight of the entropy bonus; 0.0 is none.
+    #[schemars(range(min = 0.0))]
     pub entropy_coef: f64,
     /// Penalty on the distance to the policy the run started from; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -466,6 +502,7 @@ pub struct Kl {
     /// The estimator.
     pub kind: KlKind,
     /// Weight of the penalty; at least 0.
+    #[schemars(range(min = 0.0))]
     pub coef: f64,
 }
 
@@ -486,18 +523,24 @@ pub enum KlKind {
 #[serde(default, deny_unknown_fields)]
 pub struct Optim {
     /// Learning rate after its warm-up.
+    #[schemars(range(min = 0.0))]
     pub lr: f64,
     /// Rollout steps over which the learning rate grows linearly from 0.
     pub warmup_steps: u64,
     /// Decay of the mean of gradients, in [0, 1).
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub beta1: f64,
     /// Decay of the mean of squared gradients, in [0, 1).
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub beta2: f64,
     /// Added to the root of the mean of squared gradients.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub epsilon: f64,
     /// Decoupled weight decay, on matrices only.
+    #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
     /// Global norm to which larger gradients are scaled down.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub max_grad_norm: f64,
 }
 
@@ -520,13 +563,17 @@ impl Default for Optim {
 #[serde(default, deny_unknown_fields)]
 pub struct Train {
     /// Rollout steps.
+    #[schemars(range(min = 1))]
     pub steps: u64,
     /// Completions per optimizer update; at most `prompts_per_step` × `group_size`.
+    #[schemars(range(min = 1))]
     pub mini_batch: usize,
     /// Tokens that go through the model at once. Changes memory and speed, not the result.
+    #[schemars(range(min = 1))]
     pub micro_batch_tokens: usize,
     /// Held-out accuracy, in [0, 1], at which the run ends early.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub stop_at: Option<f64>,
 }
 
@@ -541,12 +588,16 @@ impl Default for Train {
 #[serde(default, deny_unknown_fields)]
 pub struct Eval {
     /// Steps between two evaluations; there is always one before the first step and one at the end.
+    #[schemars(range(min = 1))]
     pub every: u64,
     /// Completions per held-out prompt, whose accuracies are averaged.
+    #[schemars(range(min = 1))]
     pub samples: usize,
     /// Divides the logits; 0.0 always takes the most likely token.
+    #[schemars(range(min = 0.0))]
     pub temperature: f64,
     /// Sample among the most likely tokens that together have this probability, in (0, 1].
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f64,
     /// Held-out prompts that are used, at most; 0 is all of them.
     pub prompts: usize,
@@ -563,6 +614,7 @@ impl Default for Eval {
 #[serde(default, deny_unknown_fields)]
 pub struct Checkpoint {
     /// Steps between two checkpoints; there is always one at the end.
+    #[schemars(range(min = 1))]
     pub every: u64,
     /// Newest checkpoints that stay on disk; 0 is all of them.
     pub keep: usize,
@@ -576,6 +628,14 @@ impl Default for Checkpoint {
 
 fn yes() -> bool {
     true
+}
+
+fn default_max_number() -> u64 {
+    99
+}
+
+fn default_max_target() -> u64 {
+    100
 }
 
 fn default_max_position_embeddings() -> usize {

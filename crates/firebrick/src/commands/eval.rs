@@ -1,0 +1,126 @@
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use firebrick_core::{Seed, Verdict};
+use firebrick_runs::{Bars, ProgressDrawTarget};
+use firebrick_train::{EvalReport, evaluate};
+
+use crate::{ProgramError, recipe::Recipe, wire};
+
+/// The arguments of `firebrick eval`.
+#[derive(Args)]
+pub struct Eval {
+    /// A checkpoint, such as runs/quickstart/checkpoints/step-000100
+    checkpoint: PathBuf,
+    /// Completions per prompt: the k of avg@k and maj@k
+    #[arg(long, default_value_t = 8)]
+    samples: usize,
+    /// The recipe that says what to evaluate on; the run's own without one
+    #[arg(long)]
+    recipe: Option<PathBuf>,
+    /// Replace a value of the recipe, such as eval.temperature=0.7
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Eval {
+    pub(super) fn run(self) -> Result<(), ProgramError> {
+        let recipe = Recipe::load(&self.recipe_path()?, &self.set)?.recipe;
+        let mut evaluation = wire::evaluation(&recipe, &self.checkpoint, super::now())?;
+        if evaluation.heldout.is_empty() {
+            return Err(ProgramError::NoHeldout);
+        }
+        let bars = Bars::new(ProgressDrawTarget::stderr());
+        let samples = self.samples.max(1);
+        let bar = bars.phase("held-out", (evaluation.heldout.len() * samples) as u64);
+        let (report, _) = evaluate(
+            &mut evaluation.engine,
+            &*evaluation.verifier,
+            &evaluation.heldout,
+            samples,
+            &evaluation.sampling,
+            Seed::run(recipe.seed).derive("eval", &[]),
+            &mut |finished| bar.advance(finished as u64),
+        )?;
+        drop(bar);
+        let text = if self.json { json(&report) } else { table(&report, &evaluation.sampling) };
+        std::io::stdout()
+            .write_all(text.as_bytes())
+            .map_err(|source| ProgramError::File { path: "standard output".into(), source })
+    }
+
+    /// The recipe of the run that the checkpoint belongs to: `runs/<name>/recipe.toml`.
+    fn recipe_path(&self) -> Result<PathBuf, ProgramError> {
+        let missing = |what: &str| ProgramError::NotACheckpoint {
+            path: self.checkpoint.clone(),
+            missing: what.to_owned(),
+        };
+        if !self.checkpoint.join("config.json").is_file() {
+            return Err(missing("config.json"));
+        }
+        match &self.recipe {
+            Some(path) => Ok(path.clone()),
+            None => {
+                let folder = std::path::absolute(&self.checkpoint).unwrap_or_default();
+                let run = folder.parent().and_then(Path::parent);
+                run.map(|run| run.join("recipe.toml"))
+                    .filter(|path| path.is_file())
+                    .ok_or_else(|| missing("recipe.toml two folders up"))
+            }
+        }
+    }
+}
+
+fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String {
+    let k = report.samples;
+    let mut lines = vec![
+        format!(
+            "{} prompts × {k} completions, temperature {}, top_p {}",
+            report.prompts, sampling.temperature, sampling.top_p
+        ),
+        format!("pass@1   {:.4} ± {:.4}", report.accuracy, report.standard_error),
+        format!("avg@{k:<4} {:.4}", report.accuracy),
+    ];
+    for (k, pass) in report.pass_at.iter().skip(1) {
+        lines.push(format!("pass@{k:<3} {pass:.4}"));
+    }
+    lines.push(format!("maj@{k:<4} {:.4}", report.majority));
+    let verdicts: Vec<String> = Verdict::ALL
+        .iter()
+        .zip(report.verdicts)
+        .filter(|(_, count)| *count > 0)
+        .map(|(verdict, count)| format!("{count} {}", verdict.name()))
+        .collect();
+    lines.push(format!("verdicts {}", verdicts.join(", ")));
+    lines.push(format!("length   {:.1} tokens, {:.1} % cut off", report.length, 100.0 * report.truncated));
+    lines.join("\n") + "\n"
+}
+
+fn json(report: &EvalReport) -> String {
+    let pass: serde_json::Map<String, serde_json::Value> =
+        report.pass_at.iter().map(|(k, pass)| (k.to_string(), (*pass).into())).collect();
+    let verdicts: serde_json::Map<String, serde_json::Value> = Verdict::ALL
+        .iter()
+        .zip(report.verdicts)
+        .map(|(verdict, count)| (verdict.name().to_owned(), count.into()))
+        .collect();
+    let value = serde_json::json!({
+        "prompts": report.prompts,
+        "samples": report.samples,
+        "pass@1": report.accuracy,
+        "avg@k": report.accuracy,
+        "standard_error": report.standard_error,
+        "pass@k": pass,
+        "maj@k": report.majority,
+        "verdicts": verdicts,
+        "length_mean": report.length,
+        "truncated": report.truncated,
+    });
+    format!("{value}\n")
+}

@@ -1,0 +1,419 @@
+//! A training run from its first evaluation to its summary: everything around the steps.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use burn::module::Module as _;
+use firebrick_core::{Metrics, Step, Tracker as _, WorkedExample};
+use firebrick_models::PolicyModel as _;
+use firebrick_runs::{
+    Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
+    peak_rss_bytes, publish_folder, write_atomically,
+};
+use firebrick_train::{AdamW, EvalReport, Observer, Phase, StepReport, save_state, warmup_step};
+use rand::seq::IndexedRandom;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ProgramError,
+    recipe::Recipe,
+    wire::{self, TRAINER, Wired},
+};
+
+/// Everything that a run holds while it goes.
+pub struct Run {
+    /// What to do.
+    recipe: Recipe,
+    /// What does it.
+    wired: Wired,
+    /// Where it is kept.
+    folder: RunFolder,
+    /// Its record.
+    store: Store,
+    /// What a person sees of it.
+    terminal: Terminal,
+    bars: Bars,
+    /// Set by Ctrl-C: finish the step, save, end.
+    interrupted: Arc<AtomicBool>,
+    /// What has been done and measured so far.
+    progress: Progress,
+    began: Instant,
+    /// Seconds that earlier processes worked at this run.
+    seconds_before: f64,
+}
+
+/// `stopped_because` of a run that Ctrl-C ended.
+const INTERRUPTED: &str = "interrupted";
+
+/// How a run ended.
+pub struct Ended {
+    /// The result in a few numbers, as written to `summary.json`.
+    pub summary: Summary,
+    /// The last checkpoint.
+    pub checkpoint: Option<PathBuf>,
+    /// Whether Ctrl-C ended it.
+    pub interrupted: bool,
+}
+
+/// What a resumed run has to remember of what it measured: part of every checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Supervised steps done.
+    warmup_steps: Step,
+    /// Whether the warm-up is over.
+    warmed_up: bool,
+    heldout: Heldout,
+    seconds: Seconds,
+    rollout_tokens: f64,
+    update_tokens: f64,
+}
+
+/// The file of a checkpoint's `trainer/` folder that holds the [`Progress`].
+pub const PROGRESS: &str = "progress.json";
+
+impl Run {
+    /// Puts the parts together; the clock starts.
+    pub fn new(
+        recipe: Recipe,
+        wired: Wired,
+        folder: RunFolder,
+        store: Store,
+        terminal: Terminal,
+        bars: Bars,
+        interrupted: Arc<AtomicBool>,
+        progress: Progress,
+    ) -> Self {
+        let (began, seconds_before) = (Instant::now(), progress.seconds.total);
+        Run { recipe, wired, folder, store, terminal, bars, interrupted, progress, began, seconds_before }
+    }
+
+    /// Runs from where `progress` says to the end.
+    ///
+    /// # Errors
+    /// What ended the run early. What was done before the last checkpoint is on disk.
+    pub fn run(mut self) -> Result<Ended, ProgramError> {
+        if self.progress.heldout.initial.is_none() {
+            self.progress.heldout.initial = self.evaluate()?;
+            self.show_accuracy(self.progress.heldout.initial);
+        }
+        let mut interrupted = false;
+        if !self.progress.warmed_up {
+            interrupted = !self.warm_up()?;
+            self.checkpoint()?;
+        }
+        let stopped_because = if interrupted { INTERRUPTED.to_owned() } else { self.steps()? };
+        self.finish(stopped_because)
+    }
+
+    /// Supervised steps, until their number or the accuracy that the recipe asks for; false when
+    /// interrupted.
+    fn warm_up(&mut self) -> Result<bool, ProgramError> {
+        let warmup = self.recipe.warmup.clone();
+        if warmup.steps == 0 {
+            self.progress.warmed_up = true;
+            return Ok(true);
+        }
+        let bar = self.bars.phase("warm-up", warmup.steps);
+        bar.advance(self.progress.warmup_steps);
+        for step in self.progress.warmup_steps + 1..=warmup.steps {
+            let began = Instant::now();
+            let examples = self.examples(step, warmup.batch);
+            let trainer = &mut self.wired.trainer;
+            // Rising over 50 steps or a tenth, whichever is shorter: Adam's first steps are blind.
+            let rise = (warmup.steps as f64 / 10.0).clamp(1.0, 50.0);
+            let (policy, loss, _) = warmup_step(
+                trainer.policy.clone(),
+                &mut trainer.optimizer,
+                &examples,
+                warmup.lr * (step as f64 / rise).min(1.0),
+                trainer.updater.micro_batch_tokens,
+                trainer.updater.logits_chunk,
+            )?;
+            trainer.policy = policy;
+            bar.advance(1);
+            self.progress.warmup_steps = step;
+            self.progress.seconds.warmup += began.elapsed().as_secs_f64();
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            if step.is_multiple_of(warmup.every.max(1)) || step == warmup.steps {
+                let mut metrics = Metrics::default();
+                metrics.set("warmup/loss", loss);
+                let accuracy = self.measure(warmup.samples)?.map(|report| report.accuracy);
+                if let Some(accuracy) = accuracy {
+                    metrics.set("warmup/accuracy", accuracy);
+                }
+                let _ = self.terminal.log(step, &metrics);
+                if accuracy.zip(warmup.stop_at).is_some_and(|(accuracy, stop_at)| accuracy >= stop_at) {
+                    break;
+                }
+            }
+            if step.is_multiple_of(self.recipe.checkpoint.every.max(1)) {
+                self.checkpoint()?;
+            }
+        }
+        drop(bar);
+        // Adam's moments of supervised gradients say nothing about the sizes of policy gradients.
+        self.wired.trainer.optimizer = AdamW::new(wire::optim(&self.recipe.optim));
+        self.progress.warmed_up = true;
+        self.progress.heldout.after_warmup = self.evaluate()?;
+        self.show_accuracy(self.progress.heldout.after_warmup);
+        Ok(true)
+    }
+
+    fn examples(&self, step: Step, batch: usize) -> Vec<WorkedExample> {
+        let mut rng = self.wired.trainer.seed.derive("warmup", &[step]).rng();
+        let worked = &self.wired.worked;
+        (0..batch).filter_map(|_| worked.choose(&mut rng).cloned()).collect()
+    }
+
+    /// Rollout steps to the end; gives the reason for it.
+    fn steps(&mut self) -> Result<String, ProgramError> {
+        self.keep_reference()?;
+        let recipe = self.recipe.clone();
+        loop {
+            let step = self.wired.trainer.state.step;
+            if step >= recipe.train.steps {
+                return Ok("steps".into());
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                self.checkpoint()?;
+                return Ok(INTERRUPTED.into());
+            }
+            let step = step + 1;
+            let report = self.wired.trainer.step(&mut Watch { bars: &self.bars, phase: None });
+            let StepReport { mut metrics, groups, skipped, stop } = match report {
+                Ok(report) => report,
+                Err(error) => {
+                    // The state is that of the step before: worth keeping.
+                    self.checkpoint()?;
+                    return Err(error.into());
+                }
+            };
+            self.count(&metrics);
+            self.save_skipped(step, &skipped)?;
+            let last = step == recipe.train.steps || stop.is_some();
+            let mut reached = false;
+            if (last || step.is_multiple_of(recipe.eval.every.max(1)))
+                && let Some(accuracy) = self.evaluate()?
+            {
+                metrics.set("eval/heldout_accuracy", accuracy);
+                self.progress.heldout.r#final = Some(accuracy);
+                reached = recipe.train.stop_at.is_some_and(|stop_at| accuracy >= stop_at);
+            }
+            self.record(step, &metrics, &groups);
+            if stop.is_some() || reached || last || step.is_multiple_of(recipe.checkpoint.every.max(1)) {
+                self.checkpoint()?;
+            }
+            if let Some(reason) = stop {
+                return Ok(reason);
+            }
+            if reached {
+                return Ok("stop_at".into());
+            }
+        }
+    }
+
+    /// Tells what a run with nothing to learn from looks like; the counters are in the metrics.
+    fn explain_empty(&mut self, metrics: &Metrics) {
+        let get = |name| metrics.get(name).unwrap_or(0.0);
+        if get("sampling/groups_kept") == 0.0 {
+            let text = format!(
+                "         no group with spread in {} rounds: {} groups all wrong, {} all right; {} of {} \
+                 completions unparsable, {} cut off. No update.",
+                get("sampling/rounds"),
+                get("sampling/groups_all_wrong"),
+                get("sampling/groups_all_right"),
+                get("reward/unparsable"),
+                get("sampling/completions"),
+                (get("rollout/truncated") * get("sampling/completions")).round(),
+            );
+            // What the terminal can't show is in the store.
+            let _ = self.terminal.say(&text);
+        }
+    }
+
+    /// A store or terminal that fails must not end a run that works: the loss is said and borne.
+    fn record(&mut self, step: Step, metrics: &Metrics, groups: &[firebrick_core::RewardedGroup]) {
+        let _ = self.terminal.log(step, metrics);
+        self.explain_empty(metrics);
+        let stored = self.store.log(step, metrics).and_then(|()| self.store.log_groups(step, groups));
+        if let Err(error) = stored {
+            let _ = self.terminal.say(&format!("step {step} is not in run.db: {error}"));
+        }
+    }
+
+    fn count(&mut self, metrics: &Metrics) {
+        let get = |name| metrics.get(name).unwrap_or(0.0);
+        let progress = &mut self.progress;
+        progress.seconds.rollout += get("time/rollout");
+        progress.seconds.reward += get("time/reward");
+        progress.seconds.update += get("time/update");
+        progress.rollout_tokens += get("rollout/tokens");
+        progress.update_tokens += get("update/tokens");
+    }
+
+    /// Batches whose gradient was not finite, kept for whoever wants to know why.
+    fn save_skipped(&mut self, step: Step, skipped: &[Vec<firebrick_train::Sample>]) -> Result<(), ProgramError> {
+        for (index, samples) in skipped.iter().enumerate() {
+            let path = self.folder.path().join(format!("skipped-step-{step:06}-{index}.json"));
+            let bytes = serde_json::to_vec(samples).unwrap_or_default();
+            write_atomically(&path, &bytes)?;
+            let text = format!("step {step}: a gradient was not finite; its batch is in {}", path.display());
+            self.terminal.say(&text).map_err(terminal_io)?;
+        }
+        Ok(())
+    }
+
+    /// The frozen policy of a KL penalty: the one that the first step starts from, kept in the run
+    /// folder because a resumed run has moved away from it.
+    fn keep_reference(&mut self) -> Result<(), ProgramError> {
+        let trainer = &mut self.wired.trainer;
+        if !trainer.updater.objective.needs_reference() {
+            return Ok(());
+        }
+        let path = self.folder.path().join("reference");
+        if path.is_dir() {
+            let device = trainer.policy.device().inner();
+            trainer.reference = Some(firebrick_models::load(&path, &device)?);
+        } else {
+            let temporary = self.folder.path().join(".tmp-reference");
+            fs::create_dir_all(&temporary)
+                .map_err(|source| ProgramError::File { path: temporary.clone(), source })?;
+            firebrick_models::save(&trainer.policy, &self.wired.config, &temporary)?;
+            publish_folder(&temporary, &path)?;
+            trainer.reference = Some(trainer.policy.valid());
+        }
+        Ok(())
+    }
+
+    /// Held-out accuracy of the policy as it is; none without held-out prompts.
+    fn evaluate(&mut self) -> Result<Option<f64>, ProgramError> {
+        let began = Instant::now();
+        let report = self.measure(self.wired.heldout.len())?;
+        self.progress.seconds.eval += began.elapsed().as_secs_f64();
+        Ok(report.map(|report| report.accuracy))
+    }
+
+    fn measure(&mut self, prompts: usize) -> Result<Option<EvalReport>, ProgramError> {
+        let Wired { trainer, heldout, eval_sampling, .. } = &mut self.wired;
+        if heldout.is_empty() {
+            return Ok(None);
+        }
+        trainer.engine.publish(&trainer.policy)?;
+        let prompts = &heldout[..prompts.min(heldout.len())];
+        let samples = self.recipe.eval.samples.max(1);
+        let watch = &mut Watch { bars: &self.bars, phase: None };
+        Ok(Some(trainer.evaluate(prompts, samples, eval_sampling, watch)?))
+    }
+
+    /// Shows an accuracy from before the first step; the store has it in the summary.
+    fn show_accuracy(&mut self, accuracy: Option<f64>) {
+        if let Some(accuracy) = accuracy {
+            let mut metrics = Metrics::default();
+            metrics.set("eval/heldout_accuracy", accuracy);
+            let _ = self.terminal.log(0, &metrics);
+        }
+    }
+
+    /// Writes a checkpoint: a Hugging Face model folder, with what a resumed run needs in
+    /// `trainer/`.
+    fn checkpoint(&mut self) -> Result<(), ProgramError> {
+        let trainer = &self.wired.trainer;
+        self.progress.seconds.total = self.seconds_before + self.began.elapsed().as_secs_f64();
+        let temporary = self.folder.begin_checkpoint(trainer.state.step)?;
+        firebrick_models::save(&trainer.policy, &self.wired.config, &temporary)?;
+        self.wired.tokenizer.save(&temporary)?;
+        let inner = temporary.join(TRAINER);
+        fs::create_dir(&inner).map_err(|source| ProgramError::File { path: inner.clone(), source })?;
+        save_state(&inner, &trainer.state, &trainer.optimizer)?;
+        let bytes = serde_json::to_vec_pretty(&self.progress).unwrap_or_default();
+        write_atomically(&inner.join(PROGRESS), &bytes)?;
+        publish_folder(&temporary, &self.folder.checkpoint(trainer.state.step))?;
+        if self.recipe.checkpoint.keep > 0 {
+            self.folder.prune(self.recipe.checkpoint.keep)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, stopped_because: String) -> Result<Ended, ProgramError> {
+        self.progress.seconds.total = self.seconds_before + self.began.elapsed().as_secs_f64();
+        let Run { wired, folder, store, mut terminal, progress, .. } = self;
+        let state = &wired.trainer.state;
+        let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
+        let summary = Summary {
+            heldout: progress.heldout,
+            steps: state.step,
+            completions: Completions { generated: state.generated, trained: state.trained },
+            tokens_per_second: TokensPerSecond {
+                rollout: rate(progress.rollout_tokens, progress.seconds.rollout),
+                update: rate(progress.update_tokens, progress.seconds.update),
+            },
+            seconds: progress.seconds,
+            peak_rss_bytes: peak_rss_bytes(),
+            stopped_because,
+        };
+        summary.write(&folder.summary())?;
+        export(&store, &folder.metrics())?;
+        let checkpoint = folder.checkpoints()?.pop().map(|(_, path)| path);
+        terminal.close(&summary, checkpoint.as_deref()).map_err(terminal_io)?;
+        let interrupted = summary.stopped_because == INTERRUPTED;
+        Ok(Ended { summary, checkpoint, interrupted })
+    }
+}
+
+/// Reads the progress of a checkpoint.
+///
+/// # Errors
+/// When the file is missing or damaged.
+pub fn read_progress(checkpoint: &Path) -> Result<Progress, ProgramError> {
+    let path = checkpoint.join(TRAINER).join(PROGRESS);
+    let file = |source| ProgramError::File { path: path.clone(), source };
+    let text = fs::read_to_string(&path).map_err(file)?;
+    serde_json::from_str(&text).map_err(|error| file(error.into()))
+}
+
+/// Writes the metrics of `store` as JSON lines to `path`.
+fn export(store: &Store, path: &Path) -> Result<(), ProgramError> {
+    let mut bytes = Vec::new();
+    store.export_jsonl(&mut bytes)?;
+    Ok(write_atomically(path, &bytes)?)
+}
+
+fn terminal_io(source: std::io::Error) -> ProgramError {
+    ProgramError::File { path: "the terminal".into(), source }
+}
+
+/// Shows the phases of a step as bars.
+struct Watch<'a> {
+    bars: &'a Bars,
+    phase: Option<firebrick_runs::Phase>,
+}
+
+impl Observer for Watch<'_> {
+    fn begin(&mut self, phase: Phase, total: usize) {
+        let name = match phase {
+            Phase::Rollout => "rollout",
+            Phase::Update => "update",
+            Phase::Eval => "held-out",
+        };
+        self.phase = Some(self.bars.phase(name, total as u64));
+    }
+
+    fn advance(&mut self, units: usize) {
+        if let Some(phase) = &self.phase {
+            phase.advance(units as u64);
+        }
+    }
+
+    fn end(&mut self) {
+        self.phase = None;
+    }
+}

@@ -1,0 +1,414 @@
+//! From a recipe to the things it names: the only place that builds them.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use burn::tensor::Device;
+use firebrick_core::{
+    AdvantageEstimator, GroupFilter, Prompt, PromptSource as _, RewardScale, RewardShaper, Seed,
+    Verifier, WorkedExample,
+};
+use firebrick_data::{
+    ChatTemplate, DateTime, Preparation, Problem, PromptFormat, PromptReport, Prompts, Tokenizer,
+    problems_from_rows, read_jsonl,
+};
+use firebrick_models::{Decoder, DecoderConfig, Family};
+use firebrick_reward::{Countdown, Gsm8k, Gsm8kMode, Integer, Overlong};
+use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
+use firebrick_train::{
+    AdamW, Cispo, ClipRange, Dapo, Gspo, GroupNorm, KeepAll, Kl, KlEstimator, LeaveOneOut, MeanOnly,
+    Objective, OptimConfig, PolicyLoss, Spread, Task, TrainConfig, Trainer, TrainerState, Updater,
+    load_state,
+};
+
+use crate::{ProgramError, recipe, recipe::Recipe};
+
+/// A run, ready to begin or to go on.
+pub struct Wired {
+    /// The loop with its policy.
+    pub trainer: Trainer<Decoder>,
+    /// Prompts to evaluate on; empty when the recipe has none.
+    pub heldout: Vec<Prompt>,
+    /// What the warm-up imitates; empty without a warm-up.
+    pub worked: Vec<WorkedExample>,
+    /// How held-out completions are drawn.
+    pub eval_sampling: Sampling,
+    /// Encodes and decodes; saved with every checkpoint.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The content of the checkpoints' `config.json`.
+    pub config: serde_json::Value,
+    /// What became of the training problems.
+    pub report: PromptReport,
+}
+
+/// Builds the run of `recipe`; with `resume`, weights, optimizer and place come from that
+/// checkpoint. `now` is what chat templates may print.
+///
+/// # Errors
+/// When a file is missing or damaged, or the parts do not fit each other.
+pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wired, ProgramError> {
+    let seed = Seed::run(recipe.seed);
+    let device = device(&recipe.device)?.autodiff();
+    let data = Data::read(recipe, resume, seed, now)?;
+    let (policy, config) = policy(recipe, resume, &data.tokenizer, seed, &device)?;
+    let (context, vocab) = (policy.config().max_position_embeddings, policy.config().vocab_size);
+    check_lengths(recipe, context)?;
+
+    let mut optimizer = AdamW::new(optim(&recipe.optim));
+    let mut source = Prompts::new(data.train, seed)?;
+    let mut state = TrainerState::default();
+    if let Some(checkpoint) = resume {
+        state = load_state(&checkpoint.join(TRAINER), &policy, &mut optimizer)?;
+        source.seek(state.cursor);
+    }
+    let engine = engine(recipe, &policy, &data.tokenizer);
+    let trainer = Trainer {
+        policy,
+        reference: None,
+        engine: Box::new(engine),
+        source: Box::new(source),
+        task: task(recipe),
+        updater: updater(recipe, vocab),
+        optimizer,
+        config: train_config(recipe, train_sampling(recipe, &data.tokenizer)),
+        seed,
+        state,
+    };
+    Ok(Wired {
+        trainer,
+        heldout: data.heldout,
+        worked: data.worked,
+        eval_sampling: eval_sampling(recipe, &data.tokenizer),
+        tokenizer: data.tokenizer,
+        config,
+        report: data.report,
+    })
+}
+
+/// What measures a checkpoint.
+pub struct Evaluation {
+    /// Samples from the checkpoint's policy.
+    pub engine: LocalEngine<Decoder>,
+    /// Judges.
+    pub verifier: Box<dyn Verifier>,
+    /// The questions.
+    pub heldout: Vec<Prompt>,
+    /// How completions are drawn.
+    pub sampling: Sampling,
+}
+
+/// Builds what evaluates the policy in `checkpoint`, any model folder, on the recipe's held-out
+/// prompts.
+///
+/// # Errors
+/// As for [`wire`].
+pub fn evaluation(recipe: &Recipe, checkpoint: &Path, now: DateTime) -> Result<Evaluation, ProgramError> {
+    let seed = Seed::run(recipe.seed);
+    let data = Data::read(recipe, Some(checkpoint), seed, now)?;
+    let (policy, _) =
+        policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device(&recipe.device)?)?;
+    Ok(Evaluation {
+        engine: engine(recipe, &policy, &data.tokenizer),
+        verifier: verifier(recipe),
+        heldout: data.heldout,
+        sampling: eval_sampling(recipe, &data.tokenizer),
+    })
+}
+
+/// The folder inside a checkpoint that holds what is not the model.
+pub const TRAINER: &str = "trainer";
+
+/// Logits made at once: 64 MB in f32, whatever the vocabulary.
+const LOGITS_AT_ONCE: usize = 1 << 24;
+
+fn device(recipe: &recipe::Device) -> Result<Device, ProgramError> {
+    match recipe.kind {
+        recipe::DeviceKind::Cpu => Ok(Device::flex()),
+        other => Err(ProgramError::Device {
+            kind: serde_json::to_value(other).map_or_else(|_| format!("{other:?}"), |kind| kind.as_str().unwrap_or_default().to_owned()),
+        }),
+    }
+}
+
+fn engine(recipe: &Recipe, policy: &Decoder, tokenizer: &Arc<Tokenizer>) -> LocalEngine<Decoder> {
+    LocalEngine::new(
+        policy,
+        tokenizer.clone(),
+        recipe.rollout.max_sequences,
+        policy.config().max_position_embeddings,
+        SampleOn::Host,
+    )
+}
+
+fn train_sampling(recipe: &Recipe, tokenizer: &Tokenizer) -> Sampling {
+    Sampling {
+        temperature: recipe.rollout.temperature,
+        top_k: recipe.rollout.top_k,
+        top_p: recipe.rollout.top_p,
+        max_completion_tokens: recipe.rollout.max_completion_tokens,
+        stop: tokenizer.stop_tokens().to_vec(),
+    }
+}
+
+fn eval_sampling(recipe: &Recipe, tokenizer: &Tokenizer) -> Sampling {
+    let (temperature, top_p) = (recipe.eval.temperature, recipe.eval.top_p);
+    Sampling { temperature, top_k: 0, top_p, ..train_sampling(recipe, tokenizer) }
+}
+
+/// Prompts and tokenizer.
+struct Data {
+    tokenizer: Arc<Tokenizer>,
+    train: Vec<Prompt>,
+    heldout: Vec<Prompt>,
+    worked: Vec<WorkedExample>,
+    report: PromptReport,
+}
+
+impl Data {
+    fn read(recipe: &Recipe, resume: Option<&Path>, seed: Seed, now: DateTime) -> Result<Self, ProgramError> {
+        let folder = match (&recipe.model, resume) {
+            (_, Some(checkpoint)) => Some(checkpoint),
+            (recipe::Model::Path(path), None) => Some(path.as_path()),
+            (recipe::Model::New(_), None) => None,
+        };
+        let tokenizer = match (folder, &recipe.data.task) {
+            (Some(folder), _) => Tokenizer::from_folder(folder)?,
+            (None, Some(task)) => Tokenizer::characters(generator(task).alphabet())?,
+            (None, None) => return Err(ProgramError::NewModelNeedsTask),
+        };
+        let format = format(&recipe.data, folder, now)?;
+        let mut preparation = Preparation::new(&tokenizer, &format);
+        preparation.max_prompt_tokens = recipe.data.max_prompt_tokens;
+
+        let (train, mut heldout) = problems(&recipe.data, seed)?;
+        if recipe.eval.prompts > 0 {
+            heldout.truncate(recipe.eval.prompts);
+        }
+        let (prompts, report) = preparation.prompts(&train)?;
+        let heldout = if heldout.is_empty() { Vec::new() } else { preparation.prompts(&heldout)?.0 };
+        let worked =
+            if recipe.warmup.steps > 0 { preparation.worked_examples(&train)?.0 } else { Vec::new() };
+        Ok(Data { tokenizer: Arc::new(tokenizer), train: prompts, heldout, worked, report })
+    }
+}
+
+/// Training and held-out problems.
+fn problems(data: &recipe::Data, seed: Seed) -> Result<(Vec<Problem>, Vec<Problem>), ProgramError> {
+    let columns = data.columns.as_ref().map(|columns| firebrick_data::Columns {
+        prompt: columns.prompt.clone(),
+        reference: columns.reference.clone(),
+    });
+    let read = |path: &PathBuf| -> Result<Vec<Problem>, ProgramError> {
+        Ok(problems_from_rows(&read_jsonl(path)?, columns.as_ref())?)
+    };
+    match (&data.task, &data.train) {
+        (Some(task), _) => {
+            let task = generator(task);
+            Ok((task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?))
+        }
+        (None, Some(path)) => {
+            let mut train = read(path)?;
+            let heldout = match &data.heldout {
+                Some(path) => read(path)?,
+                // At most half: a file of ten rows is for trying things, and must still train.
+                None => train.split_off(train.len() - data.heldout_size.min(train.len() / 2)),
+            };
+            Ok((train, heldout))
+        }
+        (None, None) => Err(ProgramError::NewModelNeedsTask),
+    }
+}
+
+fn generator(task: &recipe::Task) -> firebrick_data::Task {
+    match *task {
+        recipe::Task::Addition { digits, worked } => firebrick_data::Task::Addition { digits, worked },
+        recipe::Task::Multiplication { digits, worked } => {
+            firebrick_data::Task::Multiplication { digits, worked }
+        }
+        recipe::Task::Countdown { numbers, max_number, max_target } => firebrick_data::Task::Countdown {
+            numbers,
+            max_number,
+            max_target,
+        },
+    }
+}
+
+fn format(data: &recipe::Data, folder: Option<&Path>, now: DateTime) -> Result<PromptFormat, ProgramError> {
+    let chat = match (data.template, folder) {
+        (recipe::Template::Plain, _) | (_, None) => None,
+        (_, Some(folder)) => ChatTemplate::from_folder(folder)?,
+    };
+    if data.template == recipe::Template::Chat && chat.is_none() {
+        return Err(ProgramError::NoChatTemplate { folder: folder.map(Path::to_owned).unwrap_or_default() });
+    }
+    let default = PromptFormat::default();
+    Ok(PromptFormat {
+        text: data.prompt.clone().unwrap_or(default.text),
+        system: data.system.clone(),
+        chat: chat.map(|chat| chat.with_date(now)),
+        kwargs: default.kwargs,
+    })
+}
+
+/// The policy and the content of its `config.json`.
+fn policy(
+    recipe: &Recipe,
+    resume: Option<&Path>,
+    tokenizer: &Tokenizer,
+    seed: Seed,
+    device: &Device,
+) -> Result<(Decoder, serde_json::Value), ProgramError> {
+    let folder = match (&recipe.model, resume) {
+        (_, Some(checkpoint)) => checkpoint,
+        (recipe::Model::Path(path), None) => path,
+        (recipe::Model::New(new), None) => {
+            let config = new_model(new, tokenizer.len());
+            let policy = firebrick_models::random(&config, seed.derive("weights", &[]), device)?;
+            return Ok((policy, config.to_json(Some(tokenizer.pad()), tokenizer.eos())));
+        }
+    };
+    let (config, json) = firebrick_models::load_config(folder)?;
+    // More rows than tokens is usual (padding for speed); fewer would index past the embedding.
+    if tokenizer.len() > config.vocab_size {
+        return Err(ProgramError::Vocabulary {
+            folder: folder.to_owned(),
+            tokenizer: tokenizer.len(),
+            model: config.vocab_size,
+        });
+    }
+    Ok((firebrick_models::load(folder, device)?, json))
+}
+
+fn new_model(new: &recipe::NewModel, vocab_size: usize) -> DecoderConfig {
+    DecoderConfig {
+        family: match new.family {
+            recipe::ModelFamily::Qwen2 => Family::Qwen2,
+        },
+        vocab_size,
+        hidden_size: new.hidden_size,
+        layers: new.layers,
+        heads: new.heads,
+        kv_heads: new.kv_heads,
+        head_dim: new.hidden_size / new.heads,
+        intermediate_size: new.intermediate_size,
+        max_position_embeddings: new.max_position_embeddings,
+        rope_theta: new.rope_theta,
+        norm_epsilon: 1e-6,
+        tied: new.tied,
+        qkv_bias: true,
+    }
+}
+
+fn check_lengths(recipe: &Recipe, context: usize) -> Result<(), ProgramError> {
+    let completion = recipe.rollout.max_completion_tokens;
+    if completion >= context {
+        return Err(ProgramError::Context { completion, context });
+    }
+    Ok(())
+}
+
+fn task(recipe: &Recipe) -> Task {
+    let reward = &recipe.reward;
+    let scale = RewardScale { right: reward.right as f32, wrong: reward.wrong as f32 };
+    let mut shapers: Vec<Box<dyn RewardShaper>> = Vec::new();
+    let overlong = &reward.overlong;
+    if overlong.penalty != 0.0 || overlong.filter {
+        shapers.push(Box::new(Overlong {
+            max_completion_tokens: recipe.rollout.max_completion_tokens,
+            buffer: overlong.buffer,
+            penalty: overlong.penalty,
+            filter: overlong.filter,
+        }));
+    }
+    let filter: Box<dyn GroupFilter> = if recipe.sampling.dynamic {
+        Box::new(Spread { tolerance: recipe.sampling.tolerance as f32 })
+    } else {
+        Box::new(KeepAll)
+    };
+    let advantage: Box<dyn AdvantageEstimator> = match recipe.advantage.kind {
+        recipe::AdvantageKind::GroupNorm => {
+            Box::new(GroupNorm { epsilon: recipe.advantage.epsilon, unbiased: true })
+        }
+        recipe::AdvantageKind::MeanOnly => Box::new(MeanOnly),
+        recipe::AdvantageKind::LeaveOneOut => Box::new(LeaveOneOut),
+    };
+    Task { verifier: verifier(recipe), scale, shapers, filter, advantage }
+}
+
+fn verifier(recipe: &Recipe) -> Box<dyn Verifier> {
+    let gsm8k = |mode| Box::new(Gsm8k { mode, published: false });
+    match recipe.reward_kind() {
+        recipe::RewardKind::Integer => {
+            let of_task = || generator(recipe.data.task.as_ref()?).marker().map(str::to_owned);
+            Box::new(Integer { marker: recipe.reward.marker.clone().or_else(of_task) })
+        }
+        recipe::RewardKind::Countdown => Box::new(Countdown { use_all: recipe.reward.use_all }),
+        recipe::RewardKind::Gsm8k => gsm8k(Gsm8kMode::Strict),
+        recipe::RewardKind::Gsm8kFlexible => gsm8k(Gsm8kMode::Flexible),
+    }
+}
+
+fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
+    let loss = &recipe.loss;
+    let clip = ClipRange { low: loss.clip_ratio_low, high: loss.clip_ratio_high };
+    let policy: Box<dyn PolicyLoss> = match loss.kind {
+        recipe::LossKind::Dapo => Box::new(Dapo { clip, dual_clip: loss.dual_clip }),
+        recipe::LossKind::Gspo => Box::new(Gspo { clip, max_log_ratio: 10.0 }),
+        recipe::LossKind::Cispo => Box::new(Cispo { clip }),
+    };
+    let kl = loss.kl.as_ref().map(|kl| Kl {
+        estimator: match kl.kind {
+            recipe::KlKind::K1 => KlEstimator::K1,
+            recipe::KlKind::K2 => KlEstimator::K2,
+            recipe::KlKind::K3 => KlEstimator::K3,
+        },
+        gradient_of_k2: false,
+        coef: kl.coef,
+    });
+    Updater {
+        objective: Objective { policy, entropy_coef: loss.entropy_coef, kl },
+        aggregation: match loss.aggregation {
+            recipe::Aggregation::TokenMean => firebrick_train::Aggregation::TokenMean,
+            recipe::Aggregation::PromptMean => firebrick_train::Aggregation::PromptMean,
+            recipe::Aggregation::SequenceMean => firebrick_train::Aggregation::SequenceMean,
+            recipe::Aggregation::Constant => firebrick_train::Aggregation::Constant,
+        },
+        constant_length: loss.constant_length.unwrap_or(recipe.rollout.max_completion_tokens),
+        temperature: recipe.rollout.temperature,
+        micro_batch_tokens: recipe.train.micro_batch_tokens,
+        logits_chunk: (LOGITS_AT_ONCE / vocab_size).max(1),
+    }
+}
+
+/// The optimizer's settings, for training and for the warm-up.
+pub fn optim(optim: &recipe::Optim) -> OptimConfig {
+    OptimConfig {
+        beta1: optim.beta1,
+        beta2: optim.beta2,
+        epsilon: optim.epsilon,
+        weight_decay: optim.weight_decay,
+        decay_vectors: false,
+        max_grad_norm: optim.max_grad_norm,
+    }
+}
+
+fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
+    TrainConfig {
+        group_size: recipe.rollout.group_size,
+        prompts_per_step: recipe.sampling.prompts_per_step,
+        max_rounds: recipe.sampling.max_rounds,
+        on_cap: match recipe.sampling.on_cap {
+            recipe::OnCap::TrainSmaller => firebrick_train::OnCap::TrainSmaller,
+            recipe::OnCap::Stop => firebrick_train::OnCap::Stop,
+            recipe::OnCap::Error => firebrick_train::OnCap::Error,
+        },
+        keep_surplus: recipe.sampling.surplus == recipe::Surplus::Keep,
+        max_staleness: recipe.sampling.max_staleness,
+        mini_batch: recipe.train.mini_batch,
+        lr: recipe.optim.lr,
+        lr_warmup_steps: recipe.optim.warmup_steps,
+        sampling,
+    }
+}

@@ -1,0 +1,451 @@
+//! What a recipe's author gets to read, and that recipes and their schema agree with the program.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+use std::{fs, path::Path};
+
+use firebrick::recipe::{Recipe, RecipeError};
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+const FILES: &str = r#"[model]
+path = "model"
+
+[data]
+train = "train.jsonl"
+"#;
+
+fn with_files(tables: &str) -> String {
+    format!("{FILES}\n{tables}\n")
+}
+
+/// The error as the program shows it on a narrow terminal without colour.
+fn error(text: &str, overrides: &[&str]) -> String {
+    let overrides: Vec<String> = overrides.iter().map(|&set| set.to_owned()).collect();
+    let error = Recipe::parse(Path::new("recipe.toml"), text, &overrides).unwrap_err();
+    let mut page = String::new();
+    GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
+        .with_width(80)
+        .render_report(&mut page, &error)
+        .unwrap();
+    let lines: Vec<&str> = page.lines().map(str::trim_end).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn a_misspelt_key() {
+    insta::assert_snapshot!(error(&with_files("[rollout]\ngroup_siz = 8"), &[]), @r#"
+      × recipe.toml:8:1: unknown key `group_siz` in [rollout]
+       ╭─[recipe.toml:8:1]
+     7 │ [rollout]
+     8 │ group_siz = 8
+       · ────┬────
+       ·     ╰── unknown key
+       ╰────
+      help: did you mean `group_size`?
+    "#);
+}
+
+#[test]
+fn a_key_of_another_table() {
+    insta::assert_snapshot!(error(&with_files("[rollout]\nprompts_per_step = 8"), &[]), @r#"
+      × recipe.toml:8:1: unknown key `prompts_per_step` in [rollout]
+       ╭─[recipe.toml:8:1]
+     7 │ [rollout]
+     8 │ prompts_per_step = 8
+       · ────────┬───────
+       ·         ╰── unknown key
+       ╰────
+      help: `prompts_per_step` is a key of [sampling]
+    "#);
+}
+
+#[test]
+fn a_misspelt_choice() {
+    insta::assert_snapshot!(error(&with_files("[loss]\naggregation = \"token-mean\""), &[]), @r#"
+      × recipe.toml:8:15: loss.aggregation is "token-mean", expected "token_mean",
+      │ "prompt_mean", "sequence_mean" or "constant"
+       ╭─[recipe.toml:8:15]
+     7 │ [loss]
+     8 │ aggregation = "token-mean"
+       ·               ──────┬─────
+       ·                     ╰── no such choice
+       ╰────
+      help: did you mean "token_mean"?
+    "#);
+}
+
+#[test]
+fn a_number_in_quotes() {
+    insta::assert_snapshot!(error(&with_files("[optim]\nlr = \"1e-6\""), &[]), @r#"
+      × recipe.toml:8:6: optim.lr is a string, expected a number
+       ╭─[recipe.toml:8:6]
+     7 │ [optim]
+     8 │ lr = "1e-6"
+       ·      ───┬──
+       ·         ╰── this is a string
+       ╰────
+      help: write it without quotes
+    "#);
+}
+
+#[test]
+fn a_value_out_of_range() {
+    insta::assert_snapshot!(error(&with_files("[rollout]\ntop_p = 1.5"), &[]), @r#"
+      × recipe.toml:8:9: rollout.top_p is 1.5, expected above 0 and at most 1
+       ╭─[recipe.toml:8:9]
+     7 │ [rollout]
+     8 │ top_p = 1.5
+       ·         ─┬─
+       ·          ╰── out of range
+       ╰────
+      help: `top_p`: sample among the most likely tokens that together have this
+            probability, in (0, 1]
+    "#);
+}
+
+#[test]
+fn a_group_of_one() {
+    insta::assert_snapshot!(error(&with_files("[rollout]\ngroup_size = 1 # greedy"), &[]), @r#"
+      × recipe.toml:8:14: rollout.group_size is 1, expected at least 2
+       ╭─[recipe.toml:8:14]
+     7 │ [rollout]
+     8 │ group_size = 1 # greedy
+       ·              ┬
+       ·              ╰── out of range
+       ╰────
+      help: `group_size`: completions per prompt; at least 2, because a group of
+            one has no advantage
+    "#);
+}
+
+#[test]
+fn a_mini_batch_larger_than_the_step() {
+    insta::assert_snapshot!(error(&with_files("[sampling]\nprompts_per_step = 4"), &[]), @r#"
+      × recipe.toml:8:20: train.mini_batch is 256 by default, expected at most
+      │ prompts_per_step × group_size = 4 × 16 = 64
+       ╭─[recipe.toml:8:20]
+     7 │ [sampling]
+     8 │ prompts_per_step = 4
+       ·                    ┬
+       ·                    ╰── a step has fewer completions
+       ╰────
+      help: `mini_batch = 64` under [train] makes one update of a step
+    "#);
+}
+
+#[test]
+fn an_overlong_buffer_longer_than_a_completion() {
+    insta::assert_snapshot!(error(&with_files("[reward]\noverlong = { buffer = 2048, penalty = 1.0 }"), &[]), @r#"
+      × recipe.toml:8:23: reward.overlong.buffer is 2048, expected at most
+      │ rollout.max_completion_tokens = 1024
+       ╭─[recipe.toml:8:23]
+     7 │ [reward]
+     8 │ overlong = { buffer = 2048, penalty = 1.0 }
+       ·                       ──┬─
+       ·                         ╰── longer than a completion
+       ╰────
+      help: the punishment grows over a completion's last `buffer` tokens: a
+            quarter is usual
+    "#);
+}
+
+#[test]
+fn two_models() {
+    let recipe = r#"
+[model]
+path = "model"
+
+[model.new]
+hidden_size = 64
+
+[data]
+train = "train.jsonl"
+"#;
+    insta::assert_snapshot!(error(recipe, &[]), @r#"
+      × recipe.toml:5:8: [model] has both `path` and `new`
+       ╭─[recipe.toml:5:8]
+     4 │
+     5 │ [model.new]
+       ·        ─┬─
+       ·         ╰── one too many
+     6 │ hidden_size = 64
+       ╰────
+      help: give one of them: `path` or `new`
+    "#);
+}
+
+#[test]
+fn heads_that_do_not_divide() {
+    let recipe = r#"
+[model.new]
+max_position_embeddings = 2048
+hidden_size = 64
+layers = 2
+heads = 3
+kv_heads = 1
+intermediate_size = 128
+
+[data]
+train = "train.jsonl"
+"#;
+    insta::assert_snapshot!(error(recipe, &[]), @r#"
+      × recipe.toml:4:15: model.new.hidden_size is 64, expected a multiple of
+      │ heads = 3
+       ╭─[recipe.toml:4:15]
+     3 │ max_position_embeddings = 2048
+     4 │ hidden_size = 64
+       ·               ─┬
+       ·                ╰── every head gets hidden_size / heads
+     5 │ layers = 2
+       ╰────
+      help: the next multiple is 66
+    "#);
+}
+
+#[test]
+fn no_prompts() {
+    let recipe = r#"
+[model]
+path = "model"
+
+[data]
+heldout_size = 100
+"#;
+    insta::assert_snapshot!(error(recipe, &[]), @r#"
+      × recipe.toml:5:1: [data] has neither `train` nor `task`, expected one of
+      │ them
+       ╭─[recipe.toml:5:1]
+     4 │
+     5 │ [data]
+       · ───┬──
+       ·    ╰── no prompts
+     6 │ heldout_size = 100
+       ╰────
+      help: add `train = "prompts.jsonl"`, or `task = { kind = "addition", digits
+            = 3 }`
+    "#);
+}
+
+#[test]
+fn a_misspelt_key_of_a_task() {
+    let recipe = r#"
+[model]
+path = "model"
+
+[data]
+task = { kind = "addition", digit = 3 }
+"#;
+    insta::assert_snapshot!(error(recipe, &[]), @r#"
+      × recipe.toml:6:29: unknown key `digit` in [data.task]
+       ╭─[recipe.toml:6:29]
+     5 │ [data]
+     6 │ task = { kind = "addition", digit = 3 }
+       ·                             ──┬──
+       ·                               ╰── unknown key
+       ╰────
+      help: did you mean `digits`?
+    "#);
+}
+
+#[test]
+fn no_model() {
+    let recipe = r#"
+seed = 17
+
+[data]
+train = "train.jsonl"
+"#;
+    insta::assert_snapshot!(error(recipe, &[]), @r#"
+      × recipe.toml: the recipe has no [model]
+      help: add [model]: the policy to start from
+    "#);
+}
+
+#[test]
+fn broken_toml() {
+    let recipe = r#"
+[model]
+path = "model
+"#;
+    insta::assert_snapshot!(error(recipe, &[]), @r#"
+      × recipe.toml:3:14: invalid basic string, expected `"`
+       ╭─[recipe.toml:3:14]
+     2 │ [model]
+     3 │ path = "model
+       ·              ▲
+       ·              ╰── here
+       ╰────
+    "#);
+}
+
+#[test]
+fn a_misspelt_override() {
+    insta::assert_snapshot!(error(FILES, &["rollout.group_siz=8"]), @r#"
+      × recipe.toml (with --set):8:1: unknown key `group_siz` in [rollout] (set by
+      │ --set rollout.group_siz=8)
+       ╭─[recipe.toml (with --set):8:1]
+     7 │ [rollout]
+     8 │ group_siz = 8
+       · ────┬────
+       ·     ╰── unknown key
+       ╰────
+      help: did you mean `group_size`?
+    "#);
+}
+
+#[test]
+fn an_override_without_a_value() {
+    insta::assert_snapshot!(error(FILES, &["seed"]), @r#"
+      × --set seed: expected a `=` and a value
+      help: write --set table.key=value, such as --set loss.clip_ratio_high=0.3
+    "#);
+}
+
+#[test]
+fn an_override_inside_a_value() {
+    let recipe = r#"
+seed = 17
+[model]
+path = "model"
+
+[data]
+train = "train.jsonl"
+"#;
+    insta::assert_snapshot!(error(recipe, &["seed.high=1"]), @r#"
+      × --set seed.high=1: `seed` is a value and not a table
+      help: set it as a whole: --set seed=value
+    "#);
+}
+
+#[test]
+fn an_override_keeps_the_comments() {
+    let text = r#"#:schema ./recipe.schema.json
+# Learns to add.
+
+[model]
+path = "model" # small
+
+[data]
+task = { kind = "addition", digits = 2 } # sums
+
+[rollout]
+# More is slower.
+group_size = 16 # per prompt
+"#;
+    let overrides = [
+        "seed=3",
+        "rollout.group_size=8",
+        "data.task.digits=4",
+        "device.kind=cuda",
+        "reward.overlong.filter=true",
+    ];
+    let loaded = Recipe::parse(Path::new("runs/add.toml"), text, &overrides.map(String::from));
+    let loaded = loaded.unwrap();
+    assert_eq!((loaded.name.as_str(), loaded.recipe.seed), ("add", 3));
+    insta::assert_snapshot!(loaded.text, @r#"
+    #:schema ./recipe.schema.json
+    # Learns to add.
+
+    seed = 3
+    [model]
+    path = "model" # small
+
+    [data]
+    task = { kind = "addition", digits = 4 } # sums
+
+    [rollout]
+    # More is slower.
+    group_size = 8 # per prompt
+
+    [device]
+    kind = "cuda"
+
+    [reward.overlong]
+    filter = true
+    "#);
+    // What the run folder keeps is a recipe that means the same.
+    let again = Recipe::parse(Path::new("recipe.toml"), &loaded.text, &[]).unwrap();
+    assert_eq!(again.recipe, loaded.recipe);
+}
+
+#[test]
+fn a_recipe_that_is_not_there() {
+    let error = Recipe::load(Path::new("recipes/none.toml"), &[]).unwrap_err();
+    assert!(matches!(error, RecipeError::Read { .. }));
+    let help = miette::Diagnostic::help(&error).unwrap().to_string();
+    assert!(error.to_string().starts_with("can't read the recipe recipes/none.toml: "), "{error}");
+    assert!(help.contains("relative to the current directory"), "{help}");
+}
+
+#[test]
+fn the_plain_message_says_where() {
+    let text = with_files("[rollout]\ngroup_siz = 8");
+    let error = Recipe::parse(Path::new("recipe.toml"), &text, &[]).unwrap_err();
+    assert_eq!(error.to_string(), "recipe.toml:8:1: unknown key `group_siz` in [rollout]");
+}
+
+/// A recipe is an untrusted file: whatever stands in it, it is read or refused.
+#[test]
+fn no_text_makes_the_reader_panic() {
+    let text = r#"name = "ä"
+[model]
+new = { hidden_size = 64, layers = 2, heads = 4, kv_heads = 2, intermediate_size = 128 }
+[data]
+task = { kind = "countdown", numbers = 3 }
+[reward]
+overlong.buffer = 0x10
+"#;
+    let read = |text: &str| {
+        for overrides in [&[][..], &["model.new.heads=0".into(), "data.task=3".into()]] {
+            if let Err(error) = Recipe::parse(Path::new("recipe.toml"), text, overrides) {
+                assert!(!error.to_string().is_empty());
+                assert!(!format!("{:?}", miette::Report::new(error)).is_empty());
+            }
+        }
+    };
+    let depth = 100_000;
+    for deep in ["[", "{a=", "a.", "[a]\na={b=["] {
+        read(&format!("a = {}", deep.repeat(depth)));
+        read(&format!("{}a = 1", deep.repeat(depth)));
+    }
+    for (at, _) in text.char_indices() {
+        read(&text[..at]);
+        for noise in ["\0", "=", "{", "]", "\"", "-9e99", "ü", "\n", "."] {
+            read(&format!("{}{noise}{}", &text[..at], &text[at..]));
+        }
+    }
+}
+
+#[test]
+fn every_recipe_here_is_valid() {
+    let mut folders = vec![recipes()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "toml") {
+                Recipe::load(&path, &[]).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn schema_is_current() {
+    let path = recipes().join("recipe.schema.json");
+    let schema = serde_json::to_string_pretty(&Recipe::schema()).unwrap() + "\n";
+    if std::env::var_os("FIREBRICK_UPDATE").is_some() {
+        fs::write(&path, &schema).unwrap();
+    }
+    let stored = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        stored.replace("\r\n", "\n") == schema,
+        "recipes/recipe.schema.json is not the schema of the recipe's types; regenerate it with\n\
+         cargo run --release -- schema > recipes/recipe.schema.json"
+    );
+}
+
+fn recipes() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes")
+}

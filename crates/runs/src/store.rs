@@ -1,0 +1,504 @@
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use firebrick_core::{
+    Completion, FinishReason, Metrics, Reward, RewardedGroup, Step, TrackError, Tracker,
+};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
+use serde_json::{Map, Value};
+
+use crate::RunError;
+
+/// The record of a run: one SQLite file, which any SQLite client can read while the run writes.
+///
+/// | table | one row per | columns |
+/// |---|---|---|
+/// | `info` | fact about the run | `key`, `value` |
+/// | `metrics` | number | `step`, `name`, `value` |
+/// | `groups` | sampled group | `step`, `draw`, `policy_step`, `prompt_id`, `prompt`, `reference`, `spread` |
+/// | `completions` | completion | `step`, `draw`, `completion`, `text`, `tokens`, `finish`, `verdict`, `credit`, `extracted`, `accuracy`, `shaped`, `live`, `mean_logprob` |
+///
+/// `spread` is the largest minus the smallest accuracy of the completions that count: dynamic
+/// sampling keeps a group when it is above the tolerance. A NaN is stored as `NULL`, because
+/// SQLite has no other place for it; infinities are stored as they are. Unsigned numbers above
+/// 2⁶³, such as hashed prompt ids, wrap to negative ones.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Store {
+    /// Opens the database at `path` to write, or makes it.
+    ///
+    /// # Errors
+    /// When it is damaged, another program's, from a newer Firebrick, or can't be opened.
+    pub fn open(path: &Path) -> Result<Self, RunError> {
+        let store = Store::connect(path, OpenFlags::default())?;
+        // WAL lets readers in while the run writes. With it, NORMAL loses at most the last
+        // transactions in a power cut, which a resumed run samples again anyway.
+        store
+            .connection
+            .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
+            .map_err(store.fault("open"))?;
+        match store.version()? {
+            Some(VERSION) => {}
+            None => store.create()?,
+            Some(found) => return Err(store.unknown(found)),
+        }
+        Ok(store)
+    }
+
+    /// Opens an existing database to read, also while a run writes it.
+    ///
+    /// # Errors
+    /// As for [`Store::open`], and when there is none.
+    pub fn open_read_only(path: &Path) -> Result<Self, RunError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let store = Store::connect(path, flags)?;
+        match store.version()? {
+            Some(VERSION) => Ok(store),
+            None => Err(RunError::Foreign { path: path.to_owned() }),
+            Some(found) => Err(store.unknown(found)),
+        }
+    }
+
+    /// Notes a fact about the run, such as its device, replacing an earlier value.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn set_info(&self, key: &str, value: &str) -> Result<(), RunError> {
+        let sql = "INSERT OR REPLACE INTO info (key, value) VALUES (?1, ?2)";
+        self.connection.execute(sql, [key, value]).map_err(self.fault("write to"))?;
+        Ok(())
+    }
+
+    /// The fact of that name, if it was noted.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn info(&self, key: &str) -> Result<Option<String>, RunError> {
+        let sql = "SELECT value FROM info WHERE key = ?1";
+        let value = self.connection.query_row(sql, [key], |row| row.get(0)).optional();
+        value.map_err(self.fault("read"))
+    }
+
+    /// The values of one metric by step, in order; NaN where it was stored as such.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn metrics(&self, name: &str) -> Result<Vec<(Step, f64)>, RunError> {
+        let read = || -> rusqlite::Result<_> {
+            let sql = "SELECT step, value FROM metrics WHERE name = ?1 ORDER BY step";
+            let mut rows = self.connection.prepare_cached(sql)?;
+            rows.query_map([name], |row| Ok((unsigned(row.get(0)?), number(row.get(1)?))))?
+                .collect()
+        };
+        read().map_err(self.fault("read"))
+    }
+
+    /// The names of all metrics, sorted.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn metric_names(&self) -> Result<Vec<String>, RunError> {
+        let read = || -> rusqlite::Result<_> {
+            let sql = "SELECT DISTINCT name FROM metrics ORDER BY name";
+            self.connection.prepare_cached(sql)?.query_map([], |row| row.get(0))?.collect()
+        };
+        read().map_err(self.fault("read"))
+    }
+
+    /// Writes the metrics as JSON Lines: one object a step, `step` first and then the names sorted.
+    /// What is not finite becomes one of the strings `"NaN"`, `"Infinity"`, `"-Infinity"`, because
+    /// JSON has no numbers for them.
+    ///
+    /// # Errors
+    /// When the database can't be read or the writer not written.
+    pub fn export_jsonl(&self, writer: &mut dyn Write) -> Result<(), RunError> {
+        let sql = "SELECT step, name, value FROM metrics ORDER BY step, name";
+        let mut query = self.connection.prepare(sql).map_err(self.fault("read"))?;
+        let mut rows = query.query([]).map_err(self.fault("read"))?;
+        let mut line = Map::new();
+        let mut current = None;
+        while let Some(row) = rows.next().map_err(self.fault("read"))? {
+            let cells = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            let (step, name, value): (i64, String, _) = cells().map_err(self.fault("read"))?;
+            if current != Some(step) {
+                write_line(writer, &line)?;
+                line = Map::from_iter([("step".to_owned(), unsigned(step).into())]);
+                current = Some(step);
+            }
+            line.insert(name, json(number(value)));
+        }
+        write_line(writer, &line)?;
+        writer.flush().map_err(RunError::Export)
+    }
+
+    /// Forgets everything that was logged after `step`: what a run resumed from the checkpoint of
+    /// that step is about to do again.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn truncate_after(&mut self, step: Step) -> Result<(), RunError> {
+        self.transaction(|transaction| {
+            for table in ["metrics", "completions", "groups"] {
+                let sql = format!("DELETE FROM {table} WHERE step > ?1");
+                transaction.execute(&sql, [signed(step)])?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Each call is one transaction, so a step's record is there whole or not at all. Logging a step
+/// again replaces what it said.
+impl Tracker for Store {
+    fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError> {
+        let logged = self.transaction(|transaction| {
+            let sql = "INSERT OR REPLACE INTO metrics (step, name, value) VALUES (?1, ?2, ?3)";
+            let mut insert = transaction.prepare_cached(sql)?;
+            for (name, value) in &metrics.0 {
+                insert.execute(params![signed(step), name, cell(*value)])?;
+            }
+            Ok(())
+        });
+        logged.map_err(|error| TrackError(Box::new(error)))
+    }
+
+    fn log_groups(&mut self, step: Step, groups: &[RewardedGroup]) -> Result<(), TrackError> {
+        let logged = self.transaction(|transaction| {
+            groups.iter().try_for_each(|group| insert_group(transaction, step, group))
+        });
+        logged.map_err(|error| TrackError(Box::new(error)))
+    }
+}
+
+/// Goes up with every change that an older program could not read.
+const VERSION: i64 = 1;
+
+/// "FBRK": tells a run's database from any other.
+const APPLICATION: i64 = 0x4642_524B;
+
+const SCHEMA: &str = "
+    CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE metrics (
+        step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
+        PRIMARY KEY (step, name)
+    ) WITHOUT ROWID;
+    CREATE INDEX metrics_by_name ON metrics (name, step);
+    CREATE TABLE groups (
+        step INTEGER NOT NULL, draw INTEGER NOT NULL, policy_step INTEGER NOT NULL,
+        prompt_id INTEGER NOT NULL, prompt TEXT NOT NULL, reference TEXT NOT NULL, spread REAL,
+        PRIMARY KEY (step, draw)
+    );
+    CREATE TABLE completions (
+        step INTEGER NOT NULL, draw INTEGER NOT NULL, completion INTEGER NOT NULL,
+        text TEXT NOT NULL, tokens INTEGER NOT NULL, finish TEXT NOT NULL,
+        verdict TEXT NOT NULL, credit REAL, extracted TEXT NOT NULL,
+        accuracy REAL, shaped REAL, live INTEGER NOT NULL, mean_logprob REAL,
+        PRIMARY KEY (step, draw, completion)
+    );
+";
+
+impl Store {
+    fn connect(path: &Path, flags: OpenFlags) -> Result<Self, RunError> {
+        let fault = |error| fault("open", path, error);
+        let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
+        // A reader that holds the database for a moment must not cost the run a step's record.
+        connection.busy_timeout(Duration::from_secs(10)).map_err(fault)?;
+        Ok(Store { connection, path: path.to_owned() })
+    }
+
+    /// The schema's version; `None` for an empty database.
+    fn version(&self) -> Result<Option<i64>, RunError> {
+        let ask = |sql: &str| {
+            self.connection
+                .query_row(sql, [], |row| row.get::<_, i64>(0))
+                .map_err(self.fault("open"))
+        };
+        let tables = ask("SELECT count(*) FROM sqlite_schema")?;
+        match (tables, ask("PRAGMA application_id")?) {
+            (0, _) => Ok(None),
+            (_, APPLICATION) => Ok(Some(ask("PRAGMA user_version")?)),
+            _ => Err(RunError::Foreign { path: self.path.clone() }),
+        }
+    }
+
+    fn create(&self) -> Result<(), RunError> {
+        let sql = format!(
+            "BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; \
+             PRAGMA user_version = {VERSION}; COMMIT;"
+        );
+        self.connection.execute_batch(&sql).map_err(self.fault("make"))
+    }
+
+    fn unknown(&self, found: i64) -> RunError {
+        let path = self.path.clone();
+        if found > VERSION {
+            RunError::Newer { path, found, known: VERSION }
+        } else {
+            RunError::Foreign { path }
+        }
+    }
+
+    fn transaction(
+        &mut self,
+        write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), RunError> {
+        let path = self.path.clone();
+        let run = |connection: &mut Connection| {
+            let transaction = connection.transaction()?;
+            write(&transaction)?;
+            transaction.commit()
+        };
+        run(&mut self.connection).map_err(|error| fault("write to", &path, error))
+    }
+
+    fn fault(&self, action: &'static str) -> impl Fn(rusqlite::Error) -> RunError {
+        let path = self.path.clone();
+        move |error| fault(action, &path, error)
+    }
+}
+
+fn fault(action: &'static str, path: &Path, error: rusqlite::Error) -> RunError {
+    let path = path.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            RunError::Corrupt { path, error }
+        }
+        _ => RunError::Database { action, path, error },
+    }
+}
+
+fn insert_group(
+    transaction: &Transaction<'_>,
+    step: Step,
+    rewarded: &RewardedGroup,
+) -> rusqlite::Result<()> {
+    let group = &rewarded.group;
+    let (step, draw) = (signed(step), signed(group.draw));
+    let sql = "DELETE FROM completions WHERE step = ?1 AND draw = ?2";
+    transaction.prepare_cached(sql)?.execute([step, draw])?;
+    let sql = "INSERT OR REPLACE INTO groups VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    transaction.prepare_cached(sql)?.execute(params![
+        step,
+        draw,
+        signed(group.step),
+        signed(group.prompt.id),
+        group.prompt.text,
+        group.prompt.reference,
+        cell(spread(rewarded)),
+    ])?;
+    for (index, (completion, reward)) in group.completions.iter().zip(&rewarded.rewards).enumerate()
+    {
+        insert_completion(transaction, (step, draw, index as i64), completion, reward)?;
+    }
+    Ok(())
+}
+
+fn insert_completion(
+    transaction: &Transaction<'_>,
+    (step, draw, index): (i64, i64, i64),
+    completion: &Completion,
+    reward: &Reward,
+) -> rusqlite::Result<()> {
+    let finish = match completion.finish {
+        FinishReason::Stop => "stop",
+        FinishReason::Length => "length",
+    };
+    let logprobs = completion.logprobs.iter().map(|&logprob| f64::from(logprob));
+    let mean_logprob = logprobs.sum::<f64>() / completion.logprobs.len() as f64;
+    let sql = "INSERT INTO completions \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+    transaction.prepare_cached(sql)?.execute(params![
+        step,
+        draw,
+        index,
+        completion.text,
+        completion.tokens.len() as i64,
+        finish,
+        reward.score.verdict.name(),
+        cell(reward.score.credit.into()),
+        reward.score.extracted,
+        cell(reward.accuracy.into()),
+        cell(reward.shaped.into()),
+        reward.live,
+        cell(mean_logprob),
+    ])?;
+    Ok(())
+}
+
+/// NaN for a group without a live completion.
+fn spread(group: &RewardedGroup) -> f64 {
+    let (least, most) = group
+        .live_accuracies()
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(least, most), accuracy| {
+            (least.min(accuracy), most.max(accuracy))
+        });
+    if least <= most { f64::from(most - least) } else { f64::NAN }
+}
+
+/// SQLite would make `NULL` of a NaN by itself; said here because readers rely on it.
+fn cell(value: f64) -> Option<f64> {
+    (!value.is_nan()).then_some(value)
+}
+
+fn number(cell: Option<f64>) -> f64 {
+    cell.unwrap_or(f64::NAN)
+}
+
+/// SQLite's integers are signed. The bits survive the way there and back.
+fn signed(value: u64) -> i64 {
+    value.cast_signed()
+}
+
+fn unsigned(value: i64) -> u64 {
+    value.cast_unsigned()
+}
+
+fn json(value: f64) -> Value {
+    match serde_json::Number::from_f64(value) {
+        Some(number) => Value::Number(number),
+        None if value.is_nan() => "NaN".into(),
+        None if value > 0.0 => "Infinity".into(),
+        None => "-Infinity".into(),
+    }
+}
+
+fn write_line(writer: &mut dyn Write, line: &Map<String, Value>) -> Result<(), RunError> {
+    if line.is_empty() {
+        return Ok(());
+    }
+    let mut text = Value::Object(line.clone()).to_string();
+    text.push('\n');
+    writer.write_all(text.as_bytes()).map_err(RunError::Export)
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{Group, Prompt, RewardScale, Score};
+
+    use super::*;
+
+    fn metrics(pairs: &[(&str, f64)]) -> Metrics {
+        Metrics(pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    fn group(draw: u64, right: &[bool]) -> RewardedGroup {
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let score = |&right: &bool| if right { Score::right("7") } else { Score::wrong("8") };
+        let completion = Completion {
+            tokens: vec![1, 2],
+            logprobs: vec![-0.5, -1.5],
+            text: "3+4=7".into(),
+            finish: FinishReason::Stop,
+        };
+        let prompt = Prompt { id: u64::MAX, text: "3+4=".into(), ..Prompt::default() };
+        let completions = vec![completion; right.len()];
+        RewardedGroup {
+            group: Group { prompt, completions, step: 0, draw },
+            rewards: right.iter().map(score).map(|score| scale.reward(score)).collect(),
+        }
+    }
+
+    fn count(store: &Store, table: &str) -> i64 {
+        let sql = format!("SELECT count(*) FROM {table}");
+        store.connection.query_row(&sql, [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_run_resumed_at_a_checkpoint_forgets_what_came_after() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.db");
+        let mut store = Store::open(&path).unwrap();
+        for step in 1..=3 {
+            store.log(step, &metrics(&[("reward/mean", step as f64)])).unwrap();
+            store.log_groups(step, &[group(step, &[true, false, false])]).unwrap();
+        }
+        store.set_info("device", "cpu").unwrap();
+        drop(store);
+
+        let mut store = Store::open(&path).unwrap();
+        store.truncate_after(2).unwrap();
+        assert_eq!(store.metrics("reward/mean").unwrap(), [(1, 1.0), (2, 2.0)]);
+        assert_eq!((count(&store, "groups"), count(&store, "completions")), (2, 6));
+        assert_eq!(store.info("device").unwrap().as_deref(), Some("cpu"));
+        assert_eq!(store.info("nothing").unwrap(), None);
+    }
+
+    #[test]
+    fn a_step_logged_twice_counts_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+        for right in [&[true, false, true][..], &[true, true]] {
+            store.log(1, &metrics(&[("reward/mean", right.len() as f64)])).unwrap();
+            store.log_groups(1, &[group(5, right)]).unwrap();
+        }
+        assert_eq!(store.metrics("reward/mean").unwrap(), [(1, 2.0)]);
+        assert_eq!((count(&store, "groups"), count(&store, "completions")), (1, 2));
+        let row = store.connection.query_row(
+            "SELECT spread, prompt_id, mean_logprob FROM groups JOIN completions USING (step, draw)",
+            [],
+            |row| Ok((row.get(0)?, unsigned(row.get(1)?), row.get(2)?)),
+        );
+        assert_eq!(row.unwrap(), (0.0, u64::MAX, -1.0));
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_survive() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.db");
+        let mut store = Store::open(&path).unwrap();
+        store.log(2, &metrics(&[("b", f64::NAN), ("a", f64::INFINITY), ("c", 0.1)])).unwrap();
+        store.log(1, &metrics(&[("b", -2.0), ("a", f64::NEG_INFINITY)])).unwrap();
+
+        let reader = Store::open_read_only(&path).unwrap();
+        assert_eq!(reader.metric_names().unwrap(), ["a", "b", "c"]);
+        assert_eq!(reader.metrics("a").unwrap(), [(1, f64::NEG_INFINITY), (2, f64::INFINITY)]);
+        assert!(reader.metrics("b").unwrap()[1].1.is_nan());
+        let mut text = Vec::new();
+        reader.export_jsonl(&mut text).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "{\"step\":1,\"a\":\"-Infinity\",\"b\":-2.0}\n\
+             {\"step\":2,\"a\":\"Infinity\",\"b\":\"NaN\",\"c\":0.1}\n"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_no_run_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str| Store::open(&folder.path().join(name)).unwrap_err();
+
+        std::fs::write(folder.path().join("text"), "no database at all, but long enough").unwrap();
+        assert!(matches!(open("text"), RunError::Corrupt { .. }));
+
+        let other = Connection::open(folder.path().join("other")).unwrap();
+        other.execute_batch("CREATE TABLE mine (x)").unwrap();
+        assert!(matches!(open("other"), RunError::Foreign { .. }));
+
+        let store = Store::open(&folder.path().join("newer")).unwrap();
+        store.connection.execute_batch("PRAGMA user_version = 9").unwrap();
+        assert!(
+            open("newer").to_string().contains("version 9, this firebrick knows versions up to 1")
+        );
+
+        // Every page but the first turned to noise: opening succeeds, reading must not panic.
+        let path = folder.path().join("damaged");
+        let mut store = Store::open(&path).unwrap();
+        for step in 0..500 {
+            store.log(step, &metrics(&[("reward/mean", 1.0)])).unwrap();
+        }
+        store.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        drop(store);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.iter_mut().skip(4096).for_each(|byte| *byte ^= 0xa5);
+        std::fs::write(&path, bytes).unwrap();
+        let read = Store::open(&path).and_then(|store| store.metrics("reward/mean"));
+        assert!(matches!(read, Err(RunError::Corrupt { .. })), "{read:?}");
+    }
+}

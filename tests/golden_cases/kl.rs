@@ -1,0 +1,61 @@
+use burn::tensor::{Device, Tensor};
+use firebrick_tests::golden::{Case, Fields};
+use firebrick_train::{Kl, KlEstimator, LossInput, LossOutput, Objective, PolicyLoss};
+
+use super::{
+    policy_loss::{differentiate, scalar},
+    tensor, values,
+};
+
+/// The penalty alone, with the weights of a mean over tokens.
+pub(crate) fn estimate(case: &Case) {
+    let gradient_of_k2 = match case.config.text("gradient").as_str() {
+        "of_estimator" => false,
+        "of_k2" => true,
+        other => panic!("no gradient is called \"{other}\""),
+    };
+    let kl = Kl { estimator: estimator(&case.config, "estimator"), gradient_of_k2, coef: 1.0 };
+
+    let device = Device::flex().autodiff();
+    let array = |name: &str| tensor::<2>(&case.inputs.array(name), &device);
+    let (logprobs, reference, mask) = (array("logp"), array("ref_logp"), array("mask"));
+    let counted = case.inputs.array("mask").values.iter().sum::<f64>().max(1.0);
+    let shares = mask.clone().div_scalar(counted);
+    let input = LossInput {
+        logprobs: logprobs.clone().require_grad(),
+        entropy: mask.zeros_like(),
+        old_logprobs: logprobs.clone(),
+        ref_logprobs: Some(reference.clone()),
+        advantages: mask.zeros_like(),
+        mask: mask.clone(),
+        weights: shares.clone(),
+        shares,
+    };
+    let objective = Objective { policy: Box::new(Nothing), entropy_coef: 0.0, kl: Some(kl) };
+    let (output, gradient) = differentiate(&objective, &input);
+    case.check("token_mean", &[scalar(output.loss)]);
+    case.check("grad_logp", &gradient);
+    let hidden = mask.equal_elem(0.0);
+    case.check("per_token", &values(kl.estimate(logprobs, reference).mask_fill(hidden, 0.0)));
+}
+
+/// The estimator that the setting `name` names.
+pub(crate) fn estimator(config: &Fields, name: &str) -> KlEstimator {
+    match config.text(name).as_str() {
+        "k1" => KlEstimator::K1,
+        "k2" => KlEstimator::K2,
+        "k3" => KlEstimator::K3,
+        "abs" => KlEstimator::Abs,
+        other => panic!("no estimator is called \"{other}\""),
+    }
+}
+
+/// A policy loss of 0: what is left is the penalty.
+struct Nothing;
+
+impl PolicyLoss for Nothing {
+    fn loss(&self, input: &LossInput) -> LossOutput {
+        let token_loss: Tensor<2> = input.mask.zeros_like();
+        LossOutput { token_loss, metrics: Vec::new() }
+    }
+}

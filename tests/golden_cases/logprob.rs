@@ -1,0 +1,96 @@
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use firebrick_models::{logits_gradient, token_logprobs};
+use firebrick_tests::golden::{Array, Case};
+use firebrick_train::{Kl, Objective};
+
+use super::{
+    kl,
+    policy_loss::{Update, boxed_dapo, check_metrics, scalar},
+    tensor, values,
+};
+
+pub(crate) fn entropy(case: &Case) {
+    let logits = flat_logits(case);
+    let temperature = case.config.optional("temperature").unwrap_or(1.0);
+    let weights = tensor::<1>(&case.inputs.array("weights"), &logits.device());
+    // Which label does not matter to the entropy.
+    let labels = Tensor::<1, Int>::zeros([logits.dims()[0]], &logits.device());
+    let got = token_logprobs(logits.clone(), labels.clone(), temperature).entropy;
+    case.check("entropy", &values(got));
+    let nothing = weights.zeros_like();
+    let gradient = logits_gradient(logits, labels, temperature, nothing, Some(weights));
+    case.check("grad_logits", &values(gradient));
+}
+
+pub(crate) fn of_labels(case: &Case) {
+    let (logits, labels) = (flat_logits(case), flat_labels(case));
+    let temperature = case.config.number("temperature");
+    let got = token_logprobs(logits.clone(), labels.clone(), temperature).logprobs;
+    case.check("logp", &values(got));
+    let weights = flat(case.inputs.array("weights"), &logits.device());
+    case.check("grad_logits", &values(logits_gradient(logits, labels, temperature, weights, None)));
+}
+
+/// The three stages of an update's backward pass, as `Updater` chains them: leaves between logits
+/// and loss, autodiff on `[rows, tokens]`, the rest by hand.
+pub(crate) fn to_loss(case: &Case) {
+    let (logits, labels) = (flat_logits(case), flat_labels(case));
+    let temperature = case.config.number("temperature");
+    let now = token_logprobs(logits.clone(), labels.clone(), temperature);
+    case.check("logp", &values(now.logprobs.clone()));
+
+    let update = Update::new(case);
+    let shape = [update.rows, update.width];
+    let leaf = |flat: Tensor<1>| Tensor::<2>::from_inner(flat.reshape(shape)).require_grad();
+    let (logprobs, entropy) = (leaf(now.logprobs), leaf(now.entropy));
+    let input = update.input(case, 0..update.rows, logprobs.clone(), entropy.clone());
+    let gradient_of_k2 = match case.config.optional_text("kl_gradient").as_deref() {
+        None | Some("of_estimator") => false,
+        Some("of_k2") => true,
+        Some(other) => panic!("no gradient is called \"{other}\""),
+    };
+    let penalty = input.ref_logprobs.is_some().then(|| Kl {
+        estimator: kl::estimator(&case.config, "kl_estimator"),
+        gradient_of_k2,
+        coef: case.config.optional("kl_coef").unwrap_or(0.0),
+    });
+    let objective = Objective {
+        policy: boxed_dapo(&case.config),
+        entropy_coef: case.config.optional("entropy_coef").unwrap_or(0.0),
+        kl: penalty,
+    };
+    let output = objective.evaluate(&input);
+    check_metrics(case, &output);
+    case.check("policy_loss", &[scalar(output.policy_loss)]);
+    case.check("entropy", &[scalar(output.entropy)]);
+    if let Some(kl) = output.kl {
+        case.check("kl", &[scalar(kl)]);
+    }
+    case.check("loss", &[scalar(output.loss.clone())]);
+
+    let gradients = output.loss.backward();
+    let count = shape[0] * shape[1];
+    let flat = |leaf: Tensor<2>| Some(leaf.grad(&gradients)?.reshape([count]));
+    let d_logprobs = flat(logprobs).unwrap_or_else(|| Tensor::zeros([count], &logits.device()));
+    let gradient = logits_gradient(logits, labels, temperature, d_logprobs, flat(entropy));
+    case.check("grad_logits", &values(gradient));
+}
+
+/// `[.., vocab]` to `[tokens, vocab]`, without autodiff: the gradient of logits is written by hand.
+fn flat_logits(case: &Case) -> Tensor<2> {
+    let logits = case.inputs.array("logits");
+    let vocab = *logits.shape.last().expect("logits have a vocabulary");
+    let shape = [logits.values.len() / vocab, vocab];
+    Tensor::from_data(TensorData::new(logits.f32(), shape), &Device::flex())
+}
+
+fn flat_labels(case: &Case) -> Tensor<1, Int> {
+    let labels: Vec<i32> =
+        case.inputs.array("labels").values.iter().map(|&label| label as i32).collect();
+    let count = labels.len();
+    Tensor::from_data(TensorData::new(labels, [count]), &Device::flex())
+}
+
+fn flat(array: Array, device: &Device) -> Tensor<1> {
+    Tensor::from_data(TensorData::new(array.f32(), [array.values.len()]), device)
+}

@@ -1,0 +1,101 @@
+//! Python's `transformers`, where there is one: does it open what Firebrick saves?
+
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+
+use std::{env, ffi::OsString, path::Path, process::Command};
+
+use burn::tensor::Device;
+use firebrick_core::TokenId;
+use firebrick_data::Tokenizer;
+use firebrick_models::{Decoder, Padding, TokenBatch, save};
+use safetensors::{Dtype, tensor::TensorView};
+use serde_json::{Value, json};
+
+use crate::fixture::aloud;
+
+/// A Python that can `import torch, transformers`.
+pub struct Transformers {
+    python: OsString,
+}
+
+impl Transformers {
+    /// `FIREBRICK_PYTHON`, else `python3`; when it has no transformers, says so aloud.
+    pub fn find() -> Option<Self> {
+        let python = env::var_os("FIREBRICK_PYTHON").unwrap_or_else(|| "python3".into());
+        let probe = Command::new(&python).args(["-c", "import torch, transformers"]).output();
+        if probe.is_ok_and(|output| output.status.success()) {
+            return Some(Transformers { python });
+        }
+        aloud(&format!(
+            "skipped: {python:?} cannot import torch and transformers, which would open what was \
+             saved; FIREBRICK_PYTHON names another interpreter"
+        ));
+        None
+    }
+
+    /// Saves a model and its tokenizer into an empty `folder`, and has `transformers_roundtrip.py` compare what it
+    /// computes from that folder with what is computed here: the logits of `texts`, right-padded,
+    /// and their tokens. Gives what the script says.
+    ///
+    /// # Panics
+    /// When they differ, with what the script says.
+    pub fn check(
+        &self,
+        folder: &Path,
+        decoder: &Decoder,
+        config: &Value,
+        tokenizer: &Tokenizer,
+        texts: &[String],
+    ) -> String {
+        save(decoder, config, folder).unwrap();
+        tokenizer.save(folder).unwrap();
+        let expected = folder.join("firebrick.safetensors");
+        write_expected(&expected, decoder, tokenizer, texts);
+
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("transformers_roundtrip.py");
+        let run = Command::new(&self.python).arg(script).arg(folder).arg(&expected).output();
+        let output = run.unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success(),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        said.trim().to_owned()
+    }
+}
+
+/// `input_ids`, `attention_mask` and `logits`; the texts with their tokens are in the metadata.
+fn write_expected(path: &Path, decoder: &Decoder, tokenizer: &Tokenizer, texts: &[String]) {
+    let encoded = texts.iter().map(|text| {
+        let ids = tokenizer.encode(text, true).unwrap();
+        json!({"text": text, "decoded": tokenizer.decode(&ids, true), "ids": ids})
+    });
+    let metadata = [("texts".to_owned(), Value::from_iter(encoded).to_string())].into();
+
+    let rows: Vec<Vec<TokenId>> =
+        texts.iter().map(|text| tokenizer.encode(text, true).unwrap()).collect();
+    let rows: Vec<&[TokenId]> =
+        rows.iter().map(Vec::as_slice).filter(|row| !row.is_empty()).collect();
+    let batch = TokenBatch::new(&rows, Padding::Right, &Device::flex());
+    let logits = decoder.logits(&batch);
+    let [count, width, vocab] = logits.dims();
+    let logits: Vec<f32> =
+        logits.reshape([count * width * vocab]).try_into_vec_as::<f32>().unwrap();
+    let padded = |value: &dyn Fn(TokenId) -> i64| -> Vec<u8> {
+        let row = |row: &&[TokenId]| {
+            let padding = std::iter::repeat_n(0, width - row.len());
+            row.iter().map(|&id| value(id)).chain(padding).collect::<Vec<i64>>()
+        };
+        rows.iter().flat_map(row).flat_map(i64::to_le_bytes).collect()
+    };
+    let ids = padded(&i64::from);
+    let mask = padded(&|_| 1);
+    let logits: Vec<u8> = logits.into_iter().flat_map(f32::to_le_bytes).collect();
+    let tensors = [
+        ("input_ids", TensorView::new(Dtype::I64, vec![count, width], &ids).unwrap()),
+        ("attention_mask", TensorView::new(Dtype::I64, vec![count, width], &mask).unwrap()),
+        ("logits", TensorView::new(Dtype::F32, vec![count, width, vocab], &logits).unwrap()),
+    ];
+    safetensors::serialize_to_file(tensors, Some(metadata), path).unwrap();
+}
