@@ -19,7 +19,7 @@ use firebrick_models::{
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine, SampleOn, Sampling};
 use firebrick_tests::{
-    close::{Tolerance, nested_pairs, pairs},
+    close::{Tolerance, nested_pairs, pairs, report},
     expected::{
         AdamWFacts, Chat, CrossEntropyFacts, DapoAt, DapoFacts, Greedy, LogProbs, LogProbsAt,
         Logits, LogitsOfBatch, Tokens, by_temperature, unpad,
@@ -28,8 +28,8 @@ use firebrick_tests::{
     transformers::Transformers,
 };
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, Divisors, LossInput, MicroBatch, Objective,
-    OptimConfig, PolicyLoss, Sample, Updater, global_norm, warmup_step,
+    AdamW, Aggregation, ClipRange, CrossEntropy, Cut, Dapo, Divisors, LossInput, MicroBatch,
+    Objective, OptimConfig, PolicyLoss, Sample, Updater, global_norm, warmup_step,
 };
 
 const LOGITS: Tolerance = Tolerance { absolute: 2e-4, relative: 1e-4 };
@@ -44,8 +44,7 @@ const STEPS: Tolerance = Tolerance { absolute: 0.0, relative: 2e-3 };
 const FIRST_STEP: Tolerance = Tolerance { absolute: 0.0, relative: 1e-5 };
 
 /// Cuts every batch of these fixtures into several, and their logits into chunks with a remainder.
-const MICRO_BATCH_TOKENS: usize = 100;
-const LOGITS_CHUNK: usize = 7;
+const CUT: Cut = Cut { micro_batch_tokens: 100, logits_chunk: 7, at_once: 2 };
 
 #[test]
 fn fixtures_tokenizer() {
@@ -75,7 +74,8 @@ fn fixtures_chat() {
             if let Some(now) = &chat.now {
                 template = template.with_date(now.parse().unwrap());
             }
-            let rendered = template.render(&chat.messages, chat.add_generation_prompt, &chat.kwargs);
+            let rendered =
+                template.render(&chat.messages, chat.add_generation_prompt, &chat.kwargs);
             let place = format!("{}: {} with {:?}", fixture.name, chat.messages, chat.kwargs);
             match (rendered, chat.raises) {
                 (Ok(text), None) => {
@@ -125,8 +125,7 @@ fn fixtures_logprobs() {
         for (temperature, at) in by_temperature::<LogProbsAt>(&expected.rest) {
             let place = |what| format!("{}: {what} at {temperature}", fixture.name);
             let samples = samples(&expected);
-            let logprobs =
-                updater(CrossEntropy, temperature).logprobs(&policy, &samples).unwrap();
+            let logprobs = updater(CrossEntropy, temperature).logprobs(&policy, &samples).unwrap();
             LOGPROBS.check(&place("log-probs"), nested_pairs(&logprobs, &at.logprobs));
             let sums: Vec<f32> = logprobs.iter().map(|row| row.iter().sum()).collect();
             SUMS.check(&place("sums of log-probs"), pairs(&sums, &at.sum));
@@ -142,8 +141,7 @@ fn fixtures_greedy() {
         let policy = fixture.decoder(&Device::flex());
         for sample_on in [SampleOn::Host, SampleOn::Device] {
             let sampling = Sampling::greedy(expected.new_ids_no_eos[0].len(), Vec::new());
-            let completions =
-                complete(fixture, &policy, &expected.prompts, &sampling, sample_on);
+            let completions = complete(fixture, &policy, &expected.prompts, &sampling, sample_on);
             for (row, completion) in completions.iter().enumerate() {
                 let place = format!("{}, prompt {row}, {sample_on:?}", fixture.name);
                 assert_eq!(completion.tokens, expected.new_ids_no_eos[row], "{place}");
@@ -258,15 +256,8 @@ fn fixtures_adamw() {
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
         for step in &expected.trajectory {
             // The last step is one too many: only the loss before it is asked for.
-            let (next, loss, outcome) = warmup_step(
-                policy,
-                &mut optimizer,
-                &examples,
-                expected.lr,
-                MICRO_BATCH_TOKENS,
-                LOGITS_CHUNK,
-            )
-            .unwrap();
+            let (next, loss, outcome) =
+                warmup_step(policy, &mut optimizer, &examples, expected.lr, CUT).unwrap();
             policy = next;
             losses.push((loss, step.loss));
             norms.extend(step.grad_norm_before_clip.map(|norm| (outcome.grad_norm, norm)));
@@ -311,7 +302,7 @@ fn fixtures_saved_checkpoint_opens_in_transformers() {
         let folder = tempfile::tempdir().unwrap();
         let said =
             transformers.check(folder.path(), &decoder, &config, &fixture.tokenizer(), &texts);
-        println!("{}: {said}", fixture.name);
+        report(&format!("{}: {said}", fixture.name));
     });
 
     let tokenizer = Tokenizer::characters("0123456789+-= \n").unwrap();
@@ -336,7 +327,7 @@ fn fixtures_saved_checkpoint_opens_in_transformers() {
         let texts = ["12+34=46", "7 - 10\n= -3", "", "1"].map(String::from);
         let folder = tempfile::tempdir().unwrap();
         let said = transformers.check(folder.path(), &decoder, &json, &tokenizer, &texts);
-        println!("a new model, tied = {tied}: {said}");
+        report(&format!("a new model, tied = {tied}: {said}"));
     }
 }
 
@@ -379,7 +370,11 @@ fn check_samples(fixture: &Fixture, logits: &[Vec<f32>], expected: &LogitsOfBatc
 fn samples(expected: &LogProbs) -> Vec<Sample> {
     let prompts = unpad(&expected.prompt_ids, &expected.prompt_mask);
     let completions = unpad(&expected.completion_ids, &expected.completion_mask);
-    prompts.into_iter().zip(completions).map(|(prompt, completion)| sample(prompt, completion)).collect()
+    prompts
+        .into_iter()
+        .zip(completions)
+        .map(|(prompt, completion)| sample(prompt, completion))
+        .collect()
 }
 
 fn sample(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Sample {
@@ -414,20 +409,24 @@ fn updater(loss: impl PolicyLoss + 'static, temperature: f64) -> Updater {
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature,
-        micro_batch_tokens: MICRO_BATCH_TOKENS,
-        logits_chunk: LOGITS_CHUNK,
+        cut: CUT,
     }
 }
 
 /// Entropies at the completion tokens, each sample alone.
 fn entropies(policy: &Decoder, samples: &[Sample], temperature: f64) -> Vec<Vec<f32>> {
     let of_sample = |sample: &Sample| {
-        let batch =
-            MicroBatch::new(&[sample], Aggregation::TokenMean, &Divisors::default(), &policy.device());
+        let batch = MicroBatch::new(
+            &[sample],
+            Aggregation::TokenMean,
+            &Divisors::default(),
+            &policy.device(),
+        );
         let [_, tokens, width] = policy.hidden(&batch.tokens).dims();
-        let hidden = policy.hidden(&batch.tokens).reshape([tokens, width]).select(0, batch.predictors);
+        let hidden =
+            policy.hidden(&batch.tokens).reshape([tokens, width]).select(0, batch.predictors);
         let head = policy.head().val();
-        read(head_logprobs(&hidden, &head, &batch.labels, temperature, LOGITS_CHUNK).entropy)
+        read(head_logprobs(&hidden, &head, &batch.labels, temperature, CUT.logits_chunk).entropy)
     };
     samples.iter().map(of_sample).collect()
 }

@@ -70,7 +70,9 @@ fn golden_i_lr_adamw() {
 /// A folder may split these topics into more files than the ones above.
 #[test]
 fn golden_other_files_of_these_topics() {
-    let others = files(|topic| topic.starts_with(['a', 'b', 'c', 'd', 'e', 'f', 'i']) && !TOPICS.contains(&topic));
+    let others = files(|topic| {
+        topic.starts_with(['a', 'b', 'c', 'd', 'e', 'f', 'i']) && !TOPICS.contains(&topic)
+    });
     for file in others {
         report(&failures(&file, case));
     }

@@ -43,7 +43,8 @@ impl TokenBatch {
                 positions[at + offset] = offset as i32;
             }
         }
-        let tensor = |values| Tensor::from_data(TensorData::new(values, [rows.len(), width]), device);
+        let tensor =
+            |values| Tensor::from_data(TensorData::new(values, [rows.len(), width]), device);
         TokenBatch {
             tokens: tensor(tokens),
             positions: tensor(positions),

@@ -21,7 +21,10 @@ impl KvCache {
     /// An empty cache of `[rows, kv_heads, width, head_dim]` per layer, allocated whole. Row `i`
     /// will begin at column `starts[i]`.
     pub fn new(layers: usize, shape: [usize; 4], starts: &[usize], device: &Device) -> Self {
-        let layer = || LayerCache { keys: Tensor::zeros(shape, device), values: Tensor::zeros(shape, device) };
+        let layer = || LayerCache {
+            keys: Tensor::zeros(shape, device),
+            values: Tensor::zeros(shape, device),
+        };
         KvCache {
             layers: (0..layers).map(|_| layer()).collect(),
             starts: starts.to_vec(),
@@ -50,7 +53,12 @@ impl KvCache {
     /// `newcomers`, where an index that stands there several times is copied: that is how the
     /// completions of a group share their prompt's prefill. `room` columns are left free; columns
     /// that no row uses any more are given up.
-    pub fn arrange(self, keep: &[usize], newcomers: Option<(&KvCache, &[usize])>, room: usize) -> KvCache {
+    pub fn arrange(
+        self,
+        keep: &[usize],
+        newcomers: Option<(&KvCache, &[usize])>,
+        room: usize,
+    ) -> KvCache {
         let device = self.bias.device();
         let first_used = keep.iter().map(|&row| self.starts[row]).min().unwrap_or(self.cursor);
         let kept_length = self.cursor - first_used;
@@ -58,7 +66,8 @@ impl KvCache {
         let cursor = kept_length.max(new_length);
         let width = cursor + room;
 
-        let kept_starts = keep.iter().map(|&row| self.starts[row] - first_used + cursor - kept_length);
+        let kept_starts =
+            keep.iter().map(|&row| self.starts[row] - first_used + cursor - kept_length);
         let new_starts = newcomers.into_iter().flat_map(|(cache, join)| {
             join.iter().map(move |&row| cache.starts[row] + cursor - new_length)
         });
@@ -97,7 +106,8 @@ impl KvCache {
     pub(crate) fn next_column(&mut self) -> (Tensor<2, Int>, Tensor<4>) {
         let (rows, cursor) = (self.rows(), self.cursor);
         let open = Tensor::zeros([rows, 1, 1, 1], &self.bias.device());
-        self.bias.inplace(|bias| bias.slice_assign([0..rows, 0..1, 0..1, cursor..cursor + 1], open));
+        self.bias
+            .inplace(|bias| bias.slice_assign([0..rows, 0..1, 0..1, cursor..cursor + 1], open));
         (self.positions.clone(), self.bias.clone())
     }
 
@@ -116,7 +126,12 @@ pub(crate) struct LayerCache {
 
 impl LayerCache {
     /// Writes `[rows, kv_heads, tokens, head_dim]` at `column`, in place; gives the whole cache.
-    pub(crate) fn write(&mut self, column: usize, keys: Tensor<4>, values: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+    pub(crate) fn write(
+        &mut self,
+        column: usize,
+        keys: Tensor<4>,
+        values: Tensor<4>,
+    ) -> (Tensor<4>, Tensor<4>) {
         let [rows, heads, tokens, head_dim] = keys.dims();
         let place = [0..rows, 0..heads, column..column + tokens, 0..head_dim];
         self.keys.inplace(|cache| cache.slice_assign(place.clone(), keys));
@@ -126,7 +141,10 @@ impl LayerCache {
 
     fn take(&self, rows: &[usize], columns: std::ops::Range<usize>) -> LayerCache {
         let indices: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-        let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [rows.len()]), &self.keys.device());
+        let indices = Tensor::<1, Int>::from_data(
+            TensorData::new(indices, [rows.len()]),
+            &self.keys.device(),
+        );
         let take = |cache: &Tensor<4>| {
             cache.clone().slice_dim(2, columns.clone()).select(0, indices.clone())
         };
@@ -134,7 +152,12 @@ impl LayerCache {
     }
 
     /// Stacks the parts so that each ends at the cursor.
-    fn assemble(parts: Vec<(LayerCache, usize)>, rows: usize, cursor: usize, width: usize) -> LayerCache {
+    fn assemble(
+        parts: Vec<(LayerCache, usize)>,
+        rows: usize,
+        cursor: usize,
+        width: usize,
+    ) -> LayerCache {
         let stack = |which: fn(&LayerCache) -> &Tensor<4>| {
             let [_, heads, _, head_dim] = which(&parts[0].0).dims();
             let device = which(&parts[0].0).device();
@@ -142,7 +165,8 @@ impl LayerCache {
             let mut row = 0;
             for (part, length) in &parts {
                 let part = which(part).clone();
-                let place = [row..row + part.dims()[0], 0..heads, cursor - length..cursor, 0..head_dim];
+                let place =
+                    [row..row + part.dims()[0], 0..heads, cursor - length..cursor, 0..head_dim];
                 row = place[0].end;
                 whole.inplace(|whole| whole.slice_assign(place, part));
             }

@@ -9,10 +9,7 @@ use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::{Map, Value};
 
 use crate::{
-    ConfigError, Decoder, DecoderConfig,
-    config::Piece,
-    init::ParameterSource,
-    parameters,
+    ConfigError, Decoder, DecoderConfig, config::Piece, init::ParameterSource, parameters,
 };
 
 /// Reads the model of a Hugging Face folder: `config.json` with `model.safetensors`, or with the
@@ -60,20 +57,26 @@ pub fn save(decoder: &Decoder, config: &Value, folder: &Path) -> Result<(), Chec
         result.map_err(|source| CheckpointError::Write { path, source })
     };
     let path = folder.join("config.json");
-    let text = serde_json::to_string_pretty(&config).expect("a JSON value has no unserialisable keys");
+    let text =
+        serde_json::to_string_pretty(&config).expect("a JSON value has no unserialisable keys");
     write(path.clone(), fs::write(&path, text))?;
 
     let mut tensors = BTreeMap::new();
     for parameter in parameters(decoder) {
-        let values: Vec<f32> =
-            parameter.values.into_data().try_to_vec().map_err(|error| CheckpointError::Device(format!("{error:?}")))?;
+        let values: Vec<f32> = parameter
+            .values
+            .into_data()
+            .try_to_vec()
+            .map_err(|error| CheckpointError::Device(format!("{error:?}")))?;
         for tensor in named_tensors(decoder.config(), &parameter.path, &parameter.shape, &values) {
-            let bytes: Vec<u8> = tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let bytes: Vec<u8> =
+                tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect();
             tensors.insert(tensor.name, (tensor.shape, bytes));
         }
     }
     let views = tensors.iter().map(|(name, (shape, bytes))| {
-        let view = TensorView::new(Dtype::F32, shape.clone(), bytes).expect("four bytes for every value");
+        let view =
+            TensorView::new(Dtype::F32, shape.clone(), bytes).expect("four bytes for every value");
         (name.as_str(), view)
     });
     let metadata = [("format".to_owned(), "pt".to_owned())].into();
@@ -126,7 +129,9 @@ pub fn named_tensors(
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// A file could not be read.
-    #[error("cannot read {path}: {source}; expected a Hugging Face model folder with config.json, model.safetensors and tokenizer.json")]
+    #[error(
+        "cannot read {path}: {source}; expected a Hugging Face model folder with config.json, model.safetensors and tokenizer.json"
+    )]
     Read {
         /// Which file.
         path: PathBuf,
@@ -161,7 +166,9 @@ pub enum CheckpointError {
     #[error("the new model's sizes do not fit: {0}")]
     NewModel(ConfigError),
     /// A safetensors file is damaged, or could not be written.
-    #[error("{path} is not a whole safetensors file: {source}; it may be cut off: download or copy it again")]
+    #[error(
+        "{path} is not a whole safetensors file: {source}; it may be cut off: download or copy it again"
+    )]
     Tensors {
         /// Which file.
         path: PathBuf,
@@ -169,7 +176,9 @@ pub enum CheckpointError {
         source: safetensors::SafeTensorError,
     },
     /// A tensor that the configuration asks for is in none of the files.
-    #[error("{path} has no tensor \"{name}\", which a model of {layers} layers needs: is this the right folder?")]
+    #[error(
+        "{path} has no tensor \"{name}\", which a model of {layers} layers needs: is this the right folder?"
+    )]
     Missing {
         /// The file, or the index of the shards.
         path: PathBuf,
@@ -179,7 +188,9 @@ pub enum CheckpointError {
         layers: usize,
     },
     /// The files hold more layers than the configuration.
-    #[error("{path} has the tensor \"{name}\", but config.json says {layers} layers: is this the right folder?")]
+    #[error(
+        "{path} has the tensor \"{name}\", but config.json says {layers} layers: is this the right folder?"
+    )]
     Surplus {
         /// The file, or the index of the shards.
         path: PathBuf,
@@ -189,7 +200,9 @@ pub enum CheckpointError {
         layers: usize,
     },
     /// A tensor has another shape or type than the configuration says.
-    #[error("{path}: tensor \"{name}\" is {came}, but config.json makes it {expected}: do the two files belong together?")]
+    #[error(
+        "{path}: tensor \"{name}\" is {came}, but config.json makes it {expected}: do the two files belong together?"
+    )]
     Shape {
         /// Which file.
         path: PathBuf,
@@ -231,11 +244,12 @@ impl Weights {
         } else {
             (folder.join("model.safetensors"), vec!["model.safetensors".to_owned()])
         };
-        let mut weights = Weights { path, config: config.clone(), files: Vec::new(), home: BTreeMap::new() };
+        let mut weights =
+            Weights { path, config: config.clone(), files: Vec::new(), home: BTreeMap::new() };
         for name in names {
             let path = folder.join(name);
-            let bytes =
-                fs::read(&path).map_err(|source| CheckpointError::Read { path: path.clone(), source })?;
+            let bytes = fs::read(&path)
+                .map_err(|source| CheckpointError::Read { path: path.clone(), source })?;
             let tensors = SafeTensors::deserialize(&bytes)
                 .map_err(|source| CheckpointError::Tensors { path: path.clone(), source })?;
             let file = weights.files.len();
@@ -268,7 +282,8 @@ impl Weights {
         };
         let (path, bytes) = &self.files[*self.home.get(name).ok_or_else(missing)?];
         let damaged = |source| CheckpointError::Tensors { path: path.clone(), source };
-        let view = SafeTensors::deserialize(bytes).and_then(|file| file.tensor(name)).map_err(damaged)?;
+        let view =
+            SafeTensors::deserialize(bytes).and_then(|file| file.tensor(name)).map_err(damaged)?;
         let values = (view.shape() == shape).then(|| floats(view.dtype(), view.data())).flatten();
         values.ok_or_else(|| CheckpointError::Shape {
             path: path.clone(),
@@ -306,7 +321,9 @@ fn is_lookup(path: &str) -> bool {
 
 /// `[rows, columns]` to `[columns, rows]`.
 fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    (0..columns).flat_map(|column| (0..rows).map(move |row| values[row * columns + column])).collect()
+    (0..columns)
+        .flat_map(|column| (0..rows).map(move |row| values[row * columns + column]))
+        .collect()
 }
 
 fn floats(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
@@ -329,7 +346,9 @@ fn floats(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
 fn shard_names(index: &Path) -> Result<Vec<String>, CheckpointError> {
     let fields: Map<String, Value> = read_json(index)?;
     let mut names: Vec<String> = match fields.get("weight_map") {
-        Some(Value::Object(map)) => map.values().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Some(Value::Object(map)) => {
+            map.values().filter_map(Value::as_str).map(str::to_owned).collect()
+        }
         _ => Vec::new(),
     };
     names.sort();
@@ -341,7 +360,8 @@ fn shard_names(index: &Path) -> Result<Vec<String>, CheckpointError> {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, CheckpointError> {
-    let file = File::open(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })?;
+    let file = File::open(path)
+        .map_err(|source| CheckpointError::Read { path: path.to_owned(), source })?;
     serde_json::from_reader(std::io::BufReader::new(file))
         .map_err(|source| CheckpointError::Json { path: path.to_owned(), source })
 }

@@ -69,7 +69,9 @@ impl DecoderConfig {
             ("intermediate_size", self.intermediate_size),
             ("max_position_embeddings", self.max_position_embeddings),
         ];
-        if let Some((name, size)) = positive.into_iter().find(|(_, size)| !(1..=1 << 24).contains(size)) {
+        if let Some((name, size)) =
+            positive.into_iter().find(|(_, size)| !(1..=1 << 24).contains(size))
+        {
             return Err(ConfigError::Size(format!("{name} is {size}; expected 1 to 16777216")));
         }
         if !self.heads.is_multiple_of(self.kv_heads) {

@@ -47,7 +47,11 @@ impl Decoder {
                 .map(|index| Layer::from_source(config, &format!("layers.{index}"), source, device))
                 .collect::<Result<_, _>>()?,
             norm: vector(source, "norm", config.hidden_size, device)?,
-            head: if config.tied { None } else { Some(matrix(source, "head", vocab_by_hidden, device)?) },
+            head: if config.tied {
+                None
+            } else {
+                Some(matrix(source, "head", vocab_by_hidden, device)?)
+            },
             config: config.clone(),
         })
     }
@@ -131,7 +135,12 @@ impl Layer {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         Ok(Layer {
             attention_norm: vector(source, &format!("{path}.attention_norm"), hidden, device)?,
-            attention: Attention::from_source(config, &format!("{path}.attention"), source, device)?,
+            attention: Attention::from_source(
+                config,
+                &format!("{path}.attention"),
+                source,
+                device,
+            )?,
             mlp_norm: vector(source, &format!("{path}.mlp_norm"), hidden, device)?,
             gate_up: matrix(source, &format!("{path}.gate_up"), [hidden, 2 * inner], device)?,
             down: matrix(source, &format!("{path}.down"), [inner, hidden], device)?,

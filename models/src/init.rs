@@ -41,7 +41,11 @@ pub(crate) fn matrix(
 ///
 /// # Errors
 /// When the sizes do not fit together.
-pub fn random(config: &DecoderConfig, seed: Seed, device: &Device) -> Result<Decoder, CheckpointError> {
+pub fn random(
+    config: &DecoderConfig,
+    seed: Seed,
+    device: &Device,
+) -> Result<Decoder, CheckpointError> {
     config.check().map_err(CheckpointError::NewModel)?;
     Decoder::from_source(config, &mut Random { layers: config.layers, seed }, device)
 }

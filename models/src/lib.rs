@@ -23,6 +23,8 @@ pub use checkpoint::{CheckpointError, NamedTensor, load, load_config, named_tens
 pub use config::{ConfigError, DecoderConfig, Family};
 pub use decoder::Decoder;
 pub use init::random;
-pub use logprob::{TokenLogProbs, head_backward, head_logits, head_logprobs, logits_gradient, token_logprobs};
+pub use logprob::{
+    TokenLogProbs, head_backward, head_logits, head_logprobs, logits_gradient, token_logprobs,
+};
 pub use parameters::{Parameter, parameters};
 pub use policy::PolicyModel;

@@ -18,7 +18,11 @@ pub struct TokenLogProbs {
 }
 
 /// Log-probabilities of `labels` `[tokens]` under `logits` `[tokens, vocab]` at `temperature`.
-pub fn token_logprobs(logits: Tensor<2>, labels: Tensor<1, Int>, temperature: f64) -> TokenLogProbs {
+pub fn token_logprobs(
+    logits: Tensor<2>,
+    labels: Tensor<1, Int>,
+    temperature: f64,
+) -> TokenLogProbs {
     let log_p = log_softmax(logits, temperature);
     let logprobs = log_p.clone().gather(1, labels.unsqueeze_dim(1)).squeeze_dim(1);
     TokenLogProbs { logprobs, entropy: entropy(&log_p) }
@@ -37,12 +41,8 @@ pub fn logits_gradient(
     let p = log_p.clone().exp();
     let column = |row: Tensor<1>| row.unsqueeze_dim::<2>(1);
     let mut gradient = p.clone() * column(d_logprobs.clone()).neg();
-    gradient = gradient.scatter(
-        1,
-        labels.unsqueeze_dim(1),
-        column(d_logprobs),
-        IndexingUpdateOp::Add,
-    );
+    gradient =
+        gradient.scatter(1, labels.unsqueeze_dim(1), column(d_logprobs), IndexingUpdateOp::Add);
     if let Some(d_entropy) = d_entropy {
         let spread = log_p.clone() + column(entropy(&log_p));
         gradient = gradient - p * spread * column(d_entropy);

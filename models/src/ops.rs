@@ -38,11 +38,13 @@ impl Rotary {
         let device: Device = positions.device();
         // In f32 throughout, as transformers computes them: the last bit of an angle shows in
         // the logits at long positions.
-        let frequencies: Vec<f32> =
-            (0..head_dim / 2).map(|i| theta.powf(-2.0 * i as f64 / head_dim as f64) as f32).collect();
+        let frequencies: Vec<f32> = (0..head_dim / 2)
+            .map(|i| theta.powf(-2.0 * i as f64 / head_dim as f64) as f32)
+            .collect();
         let frequencies = Tensor::<1>::from_floats(frequencies.as_slice(), &device);
         let angles = positions.clone().float().unsqueeze_dim::<3>(2) * frequencies.unsqueeze();
-        let angles = Tensor::cat(vec![angles.clone(), angles], 2).reshape([rows, tokens, 1, head_dim]);
+        let angles =
+            Tensor::cat(vec![angles.clone(), angles], 2).reshape([rows, tokens, 1, head_dim]);
         Rotary { cos: angles.clone().cos(), sin: angles.sin() }
     }
 
@@ -61,16 +63,22 @@ impl Rotary {
 /// head_dim]`, `bias` `[rows or 1, 1, tokens, keys]`; the result is `[rows, tokens, heads ·
 /// head_dim]`. The query heads of one key head are folded into the token axis instead of
 /// repeating the keys.
-pub(crate) fn attention(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, bias: Tensor<4>) -> Tensor<3> {
+pub(crate) fn attention(
+    query: Tensor<4>,
+    key: Tensor<4>,
+    value: Tensor<4>,
+    bias: Tensor<4>,
+) -> Tensor<3> {
     let [rows, tokens, heads, head_dim] = query.dims();
     let [_, kv_heads, keys, _] = key.dims();
     let folded = [rows, kv_heads, heads / kv_heads * tokens, head_dim];
     let query = query.mul_scalar(1.0 / (head_dim as f64).sqrt()).swap_dims(1, 2).reshape(folded);
     let scores = query.matmul(key.swap_dims(2, 3)).reshape([rows, heads, tokens, keys]) + bias;
-    let weights = activation::softmax(scores, 3).reshape([rows, kv_heads, heads / kv_heads * tokens, keys]);
-    weights
-        .matmul(value)
-        .reshape([rows, heads, tokens, head_dim])
-        .swap_dims(1, 2)
-        .reshape([rows, tokens, heads * head_dim])
+    let weights =
+        activation::softmax(scores, 3).reshape([rows, kv_heads, heads / kv_heads * tokens, keys]);
+    weights.matmul(value).reshape([rows, heads, tokens, head_dim]).swap_dims(1, 2).reshape([
+        rows,
+        tokens,
+        heads * head_dim,
+    ])
 }

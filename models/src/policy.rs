@@ -10,7 +10,7 @@ use crate::{KvCache, TokenBatch};
 /// Hidden states and the head are separate, because logits are the largest tensor of a step (a
 /// vocabulary of 150,000 makes them 200 times as wide as the hidden states) and are only ever
 /// needed for some positions, a chunk at a time.
-pub trait PolicyModel: Module + Send {
+pub trait PolicyModel: Module + Send + Sync {
     /// Where the weights are; with autodiff while training, without for [`Module::valid`]'s copy.
     fn device(&self) -> Device;
 

@@ -73,7 +73,8 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
             let qkv = |kind: &str| {
                 ["q", "k", "v"]
                     .map(|part| {
-                        let rows = if part == "q" { config.query_width() } else { config.key_width() };
+                        let rows =
+                            if part == "q" { config.query_width() } else { config.key_width() };
                         piece(name(&format!("self_attn.{part}_proj.{kind}")), rows)
                     })
                     .to_vec()
@@ -107,12 +108,15 @@ fn rope_theta(config: &Fields) -> Result<f64, ConfigError> {
 /// refused by name instead.
 fn refuse_what_is_not_implemented(config: &Fields) -> Result<(), ConfigError> {
     let refuse = |what: String| {
-        Err(ConfigError::Size(format!("{what} is not implemented for Qwen2; use a checkpoint without it")))
+        Err(ConfigError::Size(format!(
+            "{what} is not implemented for Qwen2; use a checkpoint without it"
+        )))
     };
     if config.optional("use_sliding_window", Fields::flag)?.unwrap_or(false) {
         return refuse("use_sliding_window = true".into());
     }
-    let activation = config.optional("hidden_act", |config, field| config.text(field).map(str::to_owned))?;
+    let activation =
+        config.optional("hidden_act", |config, field| config.text(field).map(str::to_owned))?;
     if activation.as_deref().unwrap_or("silu") != "silu" {
         return refuse(format!("hidden_act = {activation:?}"));
     }

@@ -1,6 +1,8 @@
 use firebrick_core::AdvantageEstimator;
 use firebrick_tests::golden::{Case, Tolerance};
-use firebrick_train::{Aggregation, Divisors, GroupNorm, LeaveOneOut, MeanOnly, MicroBatch, Sample, grouped};
+use firebrick_train::{
+    Aggregation, Divisors, GroupNorm, LeaveOneOut, MeanOnly, MicroBatch, Sample, grouped,
+};
 
 use super::{tensor, values};
 

@@ -16,7 +16,12 @@ pub(crate) fn schedule(case: &Case) {
     let got: Vec<f64> =
         steps.iter().map(|&step| constant_with_warmup(lr, warmup, step as u64)).collect();
     // Rates are f64 in training, and some of them smaller than the f32 tolerance.
-    case.compare("lr", &got, &case.expected.array("lr").values, Tolerance { atol: 0.0, ..case.f64 });
+    case.compare(
+        "lr",
+        &got,
+        &case.expected.array("lr").values,
+        Tolerance { atol: 0.0, ..case.f64 },
+    );
 }
 
 pub(crate) fn steps(case: &Case) {

@@ -15,12 +15,20 @@ pub(crate) fn dapo(case: &Case) {
 }
 
 pub(crate) fn gspo(case: &Case) {
+    no_dual_clip(case);
     let max_log_ratio = case.config.optional("seq_log_ratio_cap").unwrap_or(f64::INFINITY);
     whole(case, Gspo { clip: clip(&case.config), max_log_ratio });
 }
 
 pub(crate) fn cispo(case: &Case) {
+    no_dual_clip(case);
     whole(case, Cispo { clip: clip(&case.config) });
+}
+
+/// The setting is common to the files, but verl's GSPO and CISPO, where their numbers come from, do
+/// not look at it.
+fn no_dual_clip(case: &Case) {
+    case.config.optional("dual_clip_c");
 }
 
 /// Each part is evaluated alone, with the weights that the whole gives it; the parts add up.
@@ -79,7 +87,10 @@ fn objective(policy: impl PolicyLoss + 'static) -> Objective {
 }
 
 /// The evaluated objective, and its gradient with respect to the log-probabilities.
-pub(crate) fn differentiate(objective: &Objective, input: &LossInput) -> (ObjectiveOutput, Vec<f32>) {
+pub(crate) fn differentiate(
+    objective: &Objective,
+    input: &LossInput,
+) -> (ObjectiveOutput, Vec<f32>) {
     let output = objective.evaluate(input);
     let gradients = output.loss.backward();
     let gradient = match input.logprobs.grad(&gradients) {
@@ -164,7 +175,8 @@ impl Update {
             "seq-mean-token-sum-norm" => (Aggregation::Constant, 1.0),
             other => panic!("no aggregation is called \"{other}\""),
         };
-        let weight_of_row = |row: usize| aggregation.weight(&divisors, prompts[row], counted[row]) * ranks;
+        let weight_of_row =
+            |row: usize| aggregation.weight(&divisors, prompts[row], counted[row]) * ranks;
         let share = 1.0 / counts.tokens.max(1.0);
         let on_mask = |weight: &dyn Fn(usize) -> f64| {
             let of_token = |(index, &counts): (usize, &f32)| {
@@ -193,7 +205,8 @@ impl Update {
         entropy: Tensor<2>,
     ) -> LossInput {
         let device = logprobs.device();
-        let of_case = |name: &str| self.slice(&case.inputs.array(name).f32(), rows.clone(), &device);
+        let of_case =
+            |name: &str| self.slice(&case.inputs.array(name).f32(), rows.clone(), &device);
         let of_update = |values: &[f32]| self.slice(values, rows.clone(), &device);
         LossInput {
             logprobs,

@@ -1,6 +1,4 @@
-use firebrick_core::{
-    Group, GroupFilter, Prompt, Reward, RewardScale, RewardedGroup, Score,
-};
+use firebrick_core::{Group, GroupFilter, Prompt, Reward, RewardScale, RewardedGroup, Score};
 use firebrick_tests::golden::{Array, Case};
 use firebrick_train::{Filled, Refill, Spread};
 use serde_json::{Value, json};
@@ -76,9 +74,13 @@ pub(crate) fn fill(case: &Case) {
     case.check_exact("kept_after_each_batch", kept_after);
     let (kept, surplus) = refill.finish();
     let full = status == Filled::Full;
-    let kept: Vec<[u64; 2]> = kept.iter().map(|group| [group.group.step, group.group.draw]).collect();
+    let kept: Vec<[u64; 2]> =
+        kept.iter().map(|group| [group.group.step, group.group.draw]).collect();
     case.check_exact("kept_prompts", if full { json!(kept) } else { Value::Null });
-    case.check_exact("surplus_prompts_dropped", if full { json!(surplus.len()) } else { Value::Null });
+    case.check_exact(
+        "surplus_prompts_dropped",
+        if full { json!(surplus.len()) } else { Value::Null },
+    );
 }
 
 fn spread(case: &Case) -> Spread {

@@ -20,7 +20,10 @@ impl Tolerance {
             let deviation = (came - reference).abs();
             let share = deviation / (self.absolute + self.relative * reference.abs());
             // Not `share > 1.0`, which a NaN would pass.
-            assert!(share <= 1.0, "{what}, value {index}: {came}, but the reference is {reference}");
+            assert!(
+                share <= 1.0,
+                "{what}, value {index}: {came}, but the reference is {reference}"
+            );
             count += 1;
             worst = worst.max(deviation);
             worst_share = worst_share.max(share);
@@ -59,8 +62,8 @@ where
     came.iter().zip(reference).flat_map(|(came, reference)| pairs(came, reference)).collect()
 }
 
-/// Goes where `cargo test -- --nocapture` shows it.
+/// Prints what was measured, for `cargo test -- --nocapture` to show.
 #[allow(clippy::print_stdout, reason = "a test's standard output is its report")]
-fn report(line: &str) {
+pub fn report(line: &str) {
     println!("{line}");
 }

@@ -44,7 +44,8 @@ pub fn for_each_tokenizer<T: DeserializeOwned>(block: &str, test: impl Fn(&Fixtu
     for_each(block, |fixture| fixture.folder.join("tokenizer.json").exists(), test);
 }
 
-/// Prints past the test harness, which shows `eprintln!` only when a test fails.
+/// Prints past the test harness, which shows a passing test's output to nobody.
+#[allow(clippy::explicit_write, reason = "the harness captures what eprintln! writes")]
 pub fn aloud(line: &str) {
     writeln!(std::io::stderr(), "{line}").unwrap();
 }
@@ -68,8 +69,7 @@ impl Fixture {
     /// Another block of `expected.json`.
     pub fn block<T: DeserializeOwned>(&self, block: &str) -> T {
         let value = self.expected.get(block).unwrap_or(&Value::Null);
-        T::deserialize(value)
-            .unwrap_or_else(|error| panic!("{}: \"{block}\": {error}", self.name))
+        T::deserialize(value).unwrap_or_else(|error| panic!("{}: \"{block}\": {error}", self.name))
     }
 
     /// A tensor of `expected.safetensors`.

@@ -144,7 +144,8 @@ impl Case {
         if got.len() != want.len() {
             self.fail(format!("{field}: {} values, expected {}", got.len(), want.len()));
         }
-        let largest = want.iter().filter(|want| want.is_finite()).fold(0.0f64, |a, b| a.max(b.abs()));
+        let largest =
+            want.iter().filter(|want| want.is_finite()).fold(0.0f64, |a, b| a.max(b.abs()));
         for (index, (&got, &want)) in got.iter().zip(want).enumerate() {
             let allowed = tolerance.atol + tolerance.rtol * want.abs().max(1e-3 * largest);
             let holds = if want.is_finite() {
@@ -153,7 +154,9 @@ impl Case {
                 got == want || (got.is_nan() && want.is_nan())
             };
             if !holds {
-                self.fail(format!("{field}[{index}] is {got:e}, expected {want:e} ± {allowed:.1e}"));
+                self.fail(format!(
+                    "{field}[{index}] is {got:e}, expected {want:e} ± {allowed:.1e}"
+                ));
             }
         }
     }
@@ -246,7 +249,8 @@ impl Fields {
 
     fn unused(&self) -> Vec<String> {
         let used = self.used.borrow();
-        let left = self.values.iter().filter(|(name, value)| !value.is_null() && !used.contains(*name));
+        let left =
+            self.values.iter().filter(|(name, value)| !value.is_null() && !used.contains(*name));
         left.map(|(name, _)| name.clone()).collect()
     }
 }

@@ -4,4 +4,5 @@ pub mod close;
 pub mod expected;
 pub mod fixture;
 pub mod golden;
+pub mod tiny;
 pub mod transformers;

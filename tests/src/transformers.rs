@@ -56,11 +56,7 @@ impl Transformers {
         let run = Command::new(&self.python).arg(script).arg(folder).arg(&expected).output();
         let output = run.unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success(),
-            "{said}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
         said.trim().to_owned()
     }
 }

@@ -1,1 +1,28 @@
-//! Placeholder.
+//! The Rust of the book.
+//!
+//! Programs are in `examples/`, and the chapters show parts of them. Short blocks stand in the
+//! chapters themselves; the modules here make documentation tests of them. `tests/` holds the
+//! generated pages and the tables against the program.
+
+/// A chapter, of which only the tests see anything: its links are the book's and not rustdoc's.
+macro_rules! chapters {
+    ($($name:ident = $file:literal;)*) => {
+        $(
+            #[cfg(doctest)]
+            #[doc = include_str!(concat!("../../src/", $file))]
+            mod $name {}
+        )*
+    };
+}
+
+chapters! {
+    introduction = "introduction.md";
+    quickstart = "quickstart.md";
+    how_dapo_works = "how-dapo-works.md";
+    first_verifier = "first-verifier.md";
+    recipes = "recipes.md";
+    metrics = "metrics.md";
+    glossary = "glossary.md";
+    speed = "speed.md";
+    learning = "learning.md";
+}

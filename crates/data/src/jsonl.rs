@@ -109,7 +109,9 @@ impl JsonlRows {
             }
             // Some editors put a byte-order mark before the first character.
             let line = self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer);
-            if !line.trim_ascii().is_empty() {
+            // Without its end, which would stand in the text of a string that is cut off.
+            let line = line.trim_ascii_end();
+            if !line.is_empty() {
                 let fields = parse(line).map_err(|(column, error)| {
                     json_error(self.path.clone(), self.line, column, &error, REMEDY)
                 })?;
@@ -173,6 +175,11 @@ mod tests {
             message(b"{\"a\": 1}\n\n{\"a\": }\n"),
             "set.jsonl, line 3, column 7: expected value; every line of a JSON Lines file is one \
              JSON object"
+        );
+        assert_eq!(
+            message(b"{\"a\": \"1}\n"),
+            "set.jsonl, line 1, column 9: EOF while parsing a string; every line of a JSON Lines \
+             file is one JSON object"
         );
         assert!(message(b"[1]\n").starts_with("set.jsonl, line 1, column "));
         assert!(message(b"{\"a\": \"\xff\"}\n").contains("invalid unicode"));

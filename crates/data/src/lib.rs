@@ -27,8 +27,6 @@
 //! # Ok::<(), firebrick_data::DataError>(())
 //! ```
 
-#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should"))]
-
 mod error;
 mod folder;
 mod format;

@@ -180,7 +180,8 @@ fn template_error(place: &str, error: &Error) -> DataError {
         (ErrorKind::WriteFailure, _) => {
             format!("the template wrote more than {MAX_OUTPUT} bytes; does it loop?")
         }
-        (ErrorKind::InvalidOperation, Some(detail)) => detail.to_owned(),
+        // Mostly what the template itself gave to `raise_exception`.
+        (ErrorKind::InvalidOperation, Some(detail)) => format!("the template stops: {detail}"),
         (kind, Some(detail)) => format!("{kind}: {detail}"),
         (kind, None) => kind.to_string(),
     };
@@ -280,7 +281,7 @@ mod tests {
     fn errors_say_where() {
         assert_eq!(
             render("\n{{ raise_exception('no system role') }}").unwrap_err().to_string(),
-            "chat template: no system role (line 2 of the template)"
+            "chat template: the template stops: no system role (line 2 of the template)"
         );
         let message = render("{% if %}").unwrap_err().to_string();
         assert!(message.contains("syntax error") && message.contains("line 1"), "{message}");

@@ -75,7 +75,7 @@ impl Tokenizer {
             .chain(alphabet.chars().map(String::from))
         {
             let id = vocabulary.len();
-            if vocabulary.insert(token.clone(), id.into()).is_some() {
+            if vocabulary.insert(byte_level(&token), id.into()).is_some() {
                 let problem = format!("{token:?} is there twice; name every character once");
                 return Err(DataError::Tokenizer { place, problem });
             }
@@ -249,9 +249,12 @@ fn eos_ids(config: &Map<String, Value>) -> Vec<TokenId> {
 
 /// The files of a character tokenizer, as `transformers` would write them.
 ///
-/// The model is a word list in which every word is one character: unlike a BPE without merges,
-/// which drops what it does not know, it refuses an unknown word, because the one it would put
-/// instead is not in the vocabulary. The decoder joins tokens without the spaces between words.
+/// The model is a byte-level BPE that is only ever asked for whole words, each of one character.
+/// It refuses an unknown one, because the token that it would put instead is not in the vocabulary.
+/// A word list would do the same here, but transformers 5 rebuilds the tokenizer of a `qwen2`
+/// folder from its vocabulary alone, as Qwen's own: spaces and line ends, which a word list spells
+/// as they are, were silently dropped. (It still drops characters beyond ASCII, unless it is asked
+/// for a `PreTrainedTokenizerFast`.)
 fn character_files(vocabulary: Map<String, Value>) -> BTreeMap<&'static str, Vec<u8>> {
     let special = |id: u32, content: &str| {
         json!({
@@ -259,6 +262,9 @@ fn character_files(vocabulary: Map<String, Value>) -> BTreeMap<&'static str, Vec
             "normalized": false, "special": true,
         })
     };
+    let byte_level = json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false,
+    });
     let tokenizer = json!({
         "version": "1.0",
         "truncation": null,
@@ -266,17 +272,28 @@ fn character_files(vocabulary: Map<String, Value>) -> BTreeMap<&'static str, Vec
         "added_tokens": [special(0, "<pad>"), special(1, "<eos>")],
         "normalizer": null,
         "pre_tokenizer": {
-            "type": "Split", "pattern": {"Regex": "[\\s\\S]"}, "behavior": "Isolated",
-            "invert": false,
+            "type": "Sequence",
+            "pretokenizers": [
+                {
+                    "type": "Split", "pattern": {"Regex": "[\\s\\S]"}, "behavior": "Isolated",
+                    "invert": false,
+                },
+                byte_level,
+            ],
         },
         "post_processor": null,
-        "decoder": {"type": "Fuse"},
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": "<unk>",
+            "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+            "byte_fallback": false, "ignore_merges": true, "vocab": vocabulary, "merges": [],
+        },
     });
     let config = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
         "pad_token": "<pad>",
         "eos_token": "<eos>",
+        "unk_token": null,
         "clean_up_tokenization_spaces": false,
         "model_input_names": ["input_ids", "attention_mask"],
     });
@@ -290,6 +307,20 @@ fn character_files(vocabulary: Map<String, Value>) -> BTreeMap<&'static str, Vec
     ]
     .map(|(name, value)| (name, format!("{value:#}\n").into_bytes()))
     .into()
+}
+
+/// `text` as a byte-level vocabulary spells it: a character for each byte, itself where Latin-1 has
+/// a visible one, else the next from U+0100 on (Radford et al. 2019).
+fn byte_level(text: &str) -> String {
+    let visible = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    let spell = |byte: u8| {
+        if visible(byte) {
+            return char::from(byte);
+        }
+        let rank = (0..byte).filter(|&before| !visible(before)).count() as u32;
+        char::from_u32(0x100 + rank).expect("68 bytes are not visible: U+0100 to U+0143")
+    };
+    text.bytes().map(spell).collect()
 }
 
 #[cfg(test)]
@@ -343,9 +374,15 @@ mod tests {
         Tokenizer::characters("abc").unwrap().save(folder.path()).unwrap();
         let path = folder.path().join("tokenizer.json");
         let whole = fs::read_to_string(&path).unwrap();
-        for (good, bad) in
-            [("Fuse", "Confuse"), ("WordLevel", "Wordy"), ("[\\\\s\\\\S]", "["), ("{", "")]
-        {
+        for (good, bad) in [
+            (
+                "\"decoder\": {\n    \"type\": \"ByteLevel",
+                "\"decoder\": {\n    \"type\": \"Confuse",
+            ),
+            ("BPE", "Wordy"),
+            ("[\\\\s\\\\S]", "["),
+            ("{", ""),
+        ] {
             assert!(whole.contains(good), "{good}");
             fs::write(&path, whole.replace(good, bad)).unwrap();
             let message = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();

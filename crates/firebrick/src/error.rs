@@ -1,6 +1,6 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use firebrick_data::DataError;
+use firebrick_data::{DataError, PromptReport};
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 use firebrick_runs::RunError;
@@ -35,6 +35,16 @@ pub enum ProgramError {
         /// As in the recipe.
         kind: String,
     },
+    /// `model.path` leads nowhere.
+    #[error("model.path is {}, expected a folder with config.json, model.safetensors and tokenizer.json", folder.display())]
+    #[diagnostic(help(
+        "a model from the Hugging Face Hub has to be downloaded first, such as with \
+         hf download Qwen/Qwen2.5-0.5B-Instruct --local-dir qwen"
+    ))]
+    NoModel {
+        /// As in the recipe.
+        folder: PathBuf,
+    },
     /// A new model has no tokenizer but the task's.
     #[error("model.new needs data.task: a model made from nothing gets its alphabet from a task")]
     #[diagnostic(help("set data.task, or model.path to a folder with a tokenizer"))]
@@ -48,7 +58,7 @@ pub enum ProgramError {
     },
     /// The tokenizer knows more tokens than the model.
     #[error(
-        "{}: tokenizer.json has {tokenizer} tokens, but config.json makes a model of {model}",
+        "{}: tokenizer.json has {tokenizer} tokens, but the vocab_size of config.json is {model}",
         folder.display()
     )]
     #[diagnostic(help("the two files belong to different models; download the folder again"))]
@@ -72,19 +82,74 @@ pub enum ProgramError {
         /// `max_position_embeddings`.
         context: usize,
     },
+    /// Every prompt is too long.
+    #[error("no prompt of {place} is left ({report}); a prompt may have {limit} tokens")]
+    #[diagnostic(help("{remedy}"))]
+    NoPrompts {
+        /// The file, or the task.
+        place: String,
+        /// How many were read and why they were dropped.
+        report: PromptReport,
+        /// The limit that was applied.
+        limit: usize,
+        /// Which key to change.
+        remedy: &'static str,
+    },
+    /// The recipe of a resumed run asks for what its checkpoints can't give.
+    #[error("{} can't go on with {}", run.display(), changes.join(", "))]
+    #[diagnostic(help(
+        "leave these as they were, give the run another name to begin anew, or let a new run start \
+         from what this one learnt: model.path = \"{}\"",
+        run.join("checkpoints/…").display()
+    ))]
+    Changed {
+        /// The run's folder.
+        run: PathBuf,
+        /// Each key with its two values.
+        changes: Vec<String>,
+    },
+    /// The checkpoint to resume from can't be used.
+    #[error("{error}")]
+    #[diagnostic(help(
+        "to resume from the checkpoint before this one, remove the folder {}",
+        checkpoint.display()
+    ))]
+    Damaged {
+        /// The folder of the checkpoint.
+        checkpoint: PathBuf,
+        /// What is wrong with it.
+        error: Box<ProgramError>,
+    },
     /// A path that should be a checkpoint is none.
     #[error("{} is not a checkpoint of a run: it has no {missing}", path.display())]
-    #[diagnostic(help("give a folder such as runs/quickstart/checkpoints/step-000100, or --recipe with a model folder"))]
+    #[diagnostic(help(
+        "give a folder such as runs/quickstart/checkpoints/step-000100, or --recipe with a model folder"
+    ))]
     NotACheckpoint {
         /// As given.
         path: PathBuf,
         /// What was looked for.
         missing: String,
     },
+    /// A path that should be a run's folder is none.
+    #[error("{} holds no run: it has no run.db", path.display())]
+    #[diagnostic(help("give the folder of a run, such as runs/quickstart"))]
+    NotARun {
+        /// As given.
+        path: PathBuf,
+    },
     /// The recipe has nothing to evaluate on.
     #[error("the recipe has no held-out prompts")]
     #[diagnostic(help("set data.heldout to a file, or data.heldout_size above 0"))]
     NoHeldout,
+    /// A checkpoint's record of what the run measured can't be read.
+    #[error("{} is not a run's progress: {problem}", path.display())]
+    Progress {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        problem: String,
+    },
     /// A file of the run could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
@@ -102,11 +167,37 @@ impl From<RolloutError> for ProgramError {
 }
 
 impl ProgramError {
-    /// 2 for what the user wrote, 1 for what went wrong.
+    /// 2 for what the arguments and the recipe ask for, 1 for what went wrong in doing it.
     pub fn exit_code(&self) -> u8 {
         match self {
-            ProgramError::Recipe(_) | ProgramError::NewModelNeedsTask => 2,
+            ProgramError::Recipe(_)
+            | ProgramError::Device { .. }
+            | ProgramError::NewModelNeedsTask
+            | ProgramError::NoChatTemplate { .. }
+            | ProgramError::Context { .. }
+            | ProgramError::NotACheckpoint { .. }
+            | ProgramError::NotARun { .. }
+            | ProgramError::Changed { .. }
+            | ProgramError::NoHeldout
+            | ProgramError::Run(
+                RunError::Name { .. } | RunError::Exists { .. } | RunError::NothingToResume { .. },
+            ) => 2,
             _ => 1,
+        }
+    }
+
+    /// The same error of a run that goes on from `checkpoint`: when it is the checkpoint's fault,
+    /// there may be an older one.
+    pub(crate) fn of_checkpoint(self, checkpoint: &Path) -> Self {
+        match self {
+            ProgramError::Checkpoint(_)
+            | ProgramError::Vocabulary { .. }
+            | ProgramError::Train(TrainError::Checkpoint { .. })
+            | ProgramError::Data(DataError::Tokenizer { .. } | DataError::Template { .. })
+            | ProgramError::Progress { .. } => {
+                ProgramError::Damaged { checkpoint: checkpoint.to_owned(), error: Box::new(self) }
+            }
+            other => other,
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 //!
 //! This crate is the program, and the one place where a recipe is read and things are built from
-//! it: [`recipe`] says what to do, [`wire`] builds it, [`run`] does it, [`commands`] are the
-//! program's.
+//! it: [`recipe`] says what to do, [`wire`] builds it, [`run`] does it, [`resume`] says what it
+//! may do otherwise the second time, [`commands`] are the program's.
 
 pub mod commands;
 mod error;
 pub mod recipe;
+pub mod resume;
 pub mod run;
 pub mod wire;
 

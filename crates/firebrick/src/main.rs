@@ -1,9 +1,10 @@
 //! The `firebrick` program: reads arguments, prints errors, chooses the exit code.
 
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::Parser;
 use firebrick::{ProgramError, commands::Command};
+use miette::MietteHandlerOpts;
 
 /// Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 #[derive(Parser)]
@@ -33,6 +34,14 @@ fn main() -> ExitCode {
 #[expect(clippy::print_stderr, reason = "the program's one place for errors")]
 fn fail(error: ProgramError) -> ExitCode {
     let code = error.exit_code();
+    // Set once and before any other report, so it can't fail.
+    let _ = miette::set_hook(Box::new(|_| Box::new(look(std::io::stderr().is_terminal()).build())));
     eprintln!("{:?}", miette::Report::new(error));
     ExitCode::from(code)
+}
+
+/// How errors look. Every message is complete, so causes would say it twice. Only a terminal has a
+/// width to wrap lines at: a log is searched for paths, and a path should be in one piece.
+fn look(terminal: bool) -> MietteHandlerOpts {
+    MietteHandlerOpts::new().without_cause_chain().wrap_lines(terminal)
 }

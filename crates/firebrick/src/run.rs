@@ -17,7 +17,9 @@ use firebrick_runs::{
     Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
     peak_rss_bytes, publish_folder, write_atomically,
 };
-use firebrick_train::{AdamW, EvalReport, Observer, Phase, StepReport, save_state, warmup_step};
+use firebrick_train::{
+    AdamW, EvalReport, Observer, Phase, StepReport, TrainError, save_state, warmup_step,
+};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +93,18 @@ impl Run {
         progress: Progress,
     ) -> Self {
         let (began, seconds_before) = (Instant::now(), progress.seconds.total);
-        Run { recipe, wired, folder, store, terminal, bars, interrupted, progress, began, seconds_before }
+        Run {
+            recipe,
+            wired,
+            folder,
+            store,
+            terminal,
+            bars,
+            interrupted,
+            progress,
+            began,
+            seconds_before,
+        }
     }
 
     /// Runs from where `progress` says to the end.
@@ -133,16 +146,12 @@ impl Run {
                 &mut trainer.optimizer,
                 &examples,
                 warmup.lr * (step as f64 / rise).min(1.0),
-                trainer.updater.micro_batch_tokens,
-                trainer.updater.logits_chunk,
+                trainer.updater.cut,
             )?;
             trainer.policy = policy;
             bar.advance(1);
             self.progress.warmup_steps = step;
             self.progress.seconds.warmup += began.elapsed().as_secs_f64();
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Ok(false);
-            }
             if step.is_multiple_of(warmup.every.max(1)) || step == warmup.steps {
                 let mut metrics = Metrics::default();
                 metrics.set("warmup/loss", loss);
@@ -151,9 +160,17 @@ impl Run {
                     metrics.set("warmup/accuracy", accuracy);
                 }
                 let _ = self.terminal.log(step, &metrics);
-                if accuracy.zip(warmup.stop_at).is_some_and(|(accuracy, stop_at)| accuracy >= stop_at) {
+                if accuracy
+                    .zip(warmup.stop_at)
+                    .is_some_and(|(accuracy, stop_at)| accuracy >= stop_at)
+                {
                     break;
                 }
+            }
+            // After the measurement, which may be the one that ends the warm-up: a resumed run goes
+            // on with the next step and would never make it.
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Ok(false);
             }
             if step.is_multiple_of(self.recipe.checkpoint.every.max(1)) {
                 self.checkpoint()?;
@@ -192,8 +209,11 @@ impl Run {
             let StepReport { mut metrics, groups, skipped, stop } = match report {
                 Ok(report) => report,
                 Err(error) => {
-                    // The state is that of the step before: worth keeping.
-                    self.checkpoint()?;
+                    // Nothing was learnt yet in this step: what was before it is worth keeping. A
+                    // device that failed in an update has left weights between two steps.
+                    if matches!(error, TrainError::CapReached { .. }) {
+                        self.checkpoint()?;
+                    }
                     return Err(error.into());
                 }
             };
@@ -209,7 +229,11 @@ impl Run {
                 reached = recipe.train.stop_at.is_some_and(|stop_at| accuracy >= stop_at);
             }
             self.record(step, &metrics, &groups);
-            if stop.is_some() || reached || last || step.is_multiple_of(recipe.checkpoint.every.max(1)) {
+            if stop.is_some()
+                || reached
+                || last
+                || step.is_multiple_of(recipe.checkpoint.every.max(1))
+            {
                 self.checkpoint()?;
             }
             if let Some(reason) = stop {
@@ -244,7 +268,8 @@ impl Run {
     fn record(&mut self, step: Step, metrics: &Metrics, groups: &[firebrick_core::RewardedGroup]) {
         let _ = self.terminal.log(step, metrics);
         self.explain_empty(metrics);
-        let stored = self.store.log(step, metrics).and_then(|()| self.store.log_groups(step, groups));
+        let stored =
+            self.store.log(step, metrics).and_then(|()| self.store.log_groups(step, groups));
         if let Err(error) = stored {
             let _ = self.terminal.say(&format!("step {step} is not in run.db: {error}"));
         }
@@ -261,12 +286,19 @@ impl Run {
     }
 
     /// Batches whose gradient was not finite, kept for whoever wants to know why.
-    fn save_skipped(&mut self, step: Step, skipped: &[Vec<firebrick_train::Sample>]) -> Result<(), ProgramError> {
+    fn save_skipped(
+        &mut self,
+        step: Step,
+        skipped: &[Vec<firebrick_train::Sample>],
+    ) -> Result<(), ProgramError> {
         for (index, samples) in skipped.iter().enumerate() {
             let path = self.folder.path().join(format!("skipped-step-{step:06}-{index}.json"));
             let bytes = serde_json::to_vec(samples).unwrap_or_default();
             write_atomically(&path, &bytes)?;
-            let text = format!("step {step}: a gradient was not finite; its batch is in {}", path.display());
+            let text = format!(
+                "step {step}: a gradient was not finite; its batch is in {}",
+                path.display()
+            );
             self.terminal.say(&text).map_err(terminal_io)?;
         }
         Ok(())
@@ -332,7 +364,8 @@ impl Run {
         firebrick_models::save(&trainer.policy, &self.wired.config, &temporary)?;
         self.wired.tokenizer.save(&temporary)?;
         let inner = temporary.join(TRAINER);
-        fs::create_dir(&inner).map_err(|source| ProgramError::File { path: inner.clone(), source })?;
+        fs::create_dir(&inner)
+            .map_err(|source| ProgramError::File { path: inner.clone(), source })?;
         save_state(&inner, &trainer.state, &trainer.optimizer)?;
         let bytes = serde_json::to_vec_pretty(&self.progress).unwrap_or_default();
         write_atomically(&inner.join(PROGRESS), &bytes)?;
@@ -375,9 +408,9 @@ impl Run {
 /// When the file is missing or damaged.
 pub fn read_progress(checkpoint: &Path) -> Result<Progress, ProgramError> {
     let path = checkpoint.join(TRAINER).join(PROGRESS);
-    let file = |source| ProgramError::File { path: path.clone(), source };
-    let text = fs::read_to_string(&path).map_err(file)?;
-    serde_json::from_str(&text).map_err(|error| file(error.into()))
+    let damaged = |problem| ProgramError::Progress { path: path.clone(), problem };
+    let text = fs::read_to_string(&path).map_err(|error| damaged(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))
 }
 
 /// Writes the metrics of `store` as JSON lines to `path`.

@@ -11,16 +11,16 @@ use firebrick_core::{
     Verifier, WorkedExample,
 };
 use firebrick_data::{
-    ChatTemplate, DateTime, Preparation, Problem, PromptFormat, PromptReport, Prompts, Tokenizer,
-    problems_from_rows, read_jsonl,
+    ChatTemplate, DataError, DateTime, Preparation, Problem, PromptFormat, PromptReport, Prompts,
+    Tokenizer, problems_from_rows, read_jsonl,
 };
 use firebrick_models::{Decoder, DecoderConfig, Family};
 use firebrick_reward::{Countdown, Gsm8k, Gsm8kMode, Integer, Overlong};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
 use firebrick_train::{
-    AdamW, Cispo, ClipRange, Dapo, Gspo, GroupNorm, KeepAll, Kl, KlEstimator, LeaveOneOut, MeanOnly,
-    Objective, OptimConfig, PolicyLoss, Spread, Task, TrainConfig, Trainer, TrainerState, Updater,
-    load_state,
+    AdamW, Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut,
+    MeanOnly, Objective, OptimConfig, PolicyLoss, Spread, Task, TrainConfig, Trainer, TrainerState,
+    Updater, load_state,
 };
 
 use crate::{ProgramError, recipe, recipe::Recipe};
@@ -53,8 +53,7 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
     let device = device(&recipe.device)?.autodiff();
     let data = Data::read(recipe, resume, seed, now)?;
     let (policy, config) = policy(recipe, resume, &data.tokenizer, seed, &device)?;
-    let (context, vocab) = (policy.config().max_position_embeddings, policy.config().vocab_size);
-    check_lengths(recipe, context)?;
+    let vocab = policy.config().vocab_size;
 
     let mut optimizer = AdamW::new(optim(&recipe.optim));
     let mut source = Prompts::new(data.train, seed)?;
@@ -104,7 +103,11 @@ pub struct Evaluation {
 ///
 /// # Errors
 /// As for [`wire`].
-pub fn evaluation(recipe: &Recipe, checkpoint: &Path, now: DateTime) -> Result<Evaluation, ProgramError> {
+pub fn evaluation(
+    recipe: &Recipe,
+    checkpoint: &Path,
+    now: DateTime,
+) -> Result<Evaluation, ProgramError> {
     let seed = Seed::run(recipe.seed);
     let data = Data::read(recipe, Some(checkpoint), seed, now)?;
     let (policy, _) =
@@ -127,7 +130,10 @@ fn device(recipe: &recipe::Device) -> Result<Device, ProgramError> {
     match recipe.kind {
         recipe::DeviceKind::Cpu => Ok(Device::flex()),
         other => Err(ProgramError::Device {
-            kind: serde_json::to_value(other).map_or_else(|_| format!("{other:?}"), |kind| kind.as_str().unwrap_or_default().to_owned()),
+            kind: serde_json::to_value(other).map_or_else(
+                |_| format!("{other:?}"),
+                |kind| kind.as_str().unwrap_or_default().to_owned(),
+            ),
         }),
     }
 }
@@ -167,12 +173,21 @@ struct Data {
 }
 
 impl Data {
-    fn read(recipe: &Recipe, resume: Option<&Path>, seed: Seed, now: DateTime) -> Result<Self, ProgramError> {
+    fn read(
+        recipe: &Recipe,
+        resume: Option<&Path>,
+        seed: Seed,
+        now: DateTime,
+    ) -> Result<Self, ProgramError> {
         let folder = match (&recipe.model, resume) {
             (_, Some(checkpoint)) => Some(checkpoint),
             (recipe::Model::Path(path), None) => Some(path.as_path()),
             (recipe::Model::New(_), None) => None,
         };
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            return Err(ProgramError::NoModel { folder: folder.to_owned() });
+        }
+        let limit = prompt_limit(recipe, folder)?;
         let tokenizer = match (folder, &recipe.data.task) {
             (Some(folder), _) => Tokenizer::from_folder(folder)?,
             (None, Some(task)) => Tokenizer::characters(generator(task).alphabet())?,
@@ -180,18 +195,59 @@ impl Data {
         };
         let format = format(&recipe.data, folder, now)?;
         let mut preparation = Preparation::new(&tokenizer, &format);
-        preparation.max_prompt_tokens = recipe.data.max_prompt_tokens;
+        preparation.max_prompt_tokens = limit;
 
         let (train, mut heldout) = problems(&recipe.data, seed)?;
         if recipe.eval.prompts > 0 {
             heldout.truncate(recipe.eval.prompts);
         }
-        let (prompts, report) = preparation.prompts(&train)?;
-        let heldout = if heldout.is_empty() { Vec::new() } else { preparation.prompts(&heldout)?.0 };
-        let worked =
-            if recipe.warmup.steps > 0 { preparation.worked_examples(&train)?.0 } else { Vec::new() };
+        let data = &recipe.data;
+        let lost = |file| move |error| no_prompts(data, file, error);
+        let train_file = data.train.as_ref();
+        let (prompts, report) = preparation.prompts(&train).map_err(lost(train_file))?;
+        let heldout = if heldout.is_empty() {
+            Vec::new()
+        } else {
+            let file = data.heldout.as_ref().or(train_file);
+            preparation.prompts(&heldout).map_err(lost(file))?.0
+        };
+        let worked = if recipe.warmup.steps > 0 {
+            preparation.worked_examples(&train).map_err(lost(train_file))?.0
+        } else {
+            Vec::new()
+        };
         Ok(Data { tokenizer: Arc::new(tokenizer), train: prompts, heldout, worked, report })
     }
+}
+
+/// The longest prompt that is kept: what the recipe allows, as far as the model's context has room
+/// for it beside a completion. A longer one would end the run at the step that draws it.
+fn prompt_limit(recipe: &Recipe, folder: Option<&Path>) -> Result<usize, ProgramError> {
+    let context = match (&recipe.model, folder) {
+        (_, Some(folder)) => firebrick_models::load_config(folder)?.0.max_position_embeddings,
+        (recipe::Model::New(new), None) => new.max_position_embeddings,
+        // Its folder was given.
+        (recipe::Model::Path(_), None) => usize::MAX,
+    };
+    let completion = recipe.rollout.max_completion_tokens;
+    if completion >= context {
+        return Err(ProgramError::Context { completion, context });
+    }
+    Ok(recipe.data.max_prompt_tokens.min(context - completion))
+}
+
+/// Says which file has no prompts left, and which key would bring them back.
+fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> ProgramError {
+    let DataError::NoPrompts { report, max_prompt_tokens: limit } = error else {
+        return error.into();
+    };
+    let remedy = if limit < data.max_prompt_tokens {
+        "lower rollout.max_completion_tokens: prompt and completion share the model's context"
+    } else {
+        "raise data.max_prompt_tokens"
+    };
+    let place = file.map_or_else(|| "the task".into(), |file| file.display().to_string());
+    ProgramError::NoPrompts { place, report, limit, remedy }
 }
 
 /// Training and held-out problems.
@@ -223,25 +279,31 @@ fn problems(data: &recipe::Data, seed: Seed) -> Result<(Vec<Problem>, Vec<Proble
 
 fn generator(task: &recipe::Task) -> firebrick_data::Task {
     match *task {
-        recipe::Task::Addition { digits, worked } => firebrick_data::Task::Addition { digits, worked },
+        recipe::Task::Addition { digits, worked } => {
+            firebrick_data::Task::Addition { digits, worked }
+        }
         recipe::Task::Multiplication { digits, worked } => {
             firebrick_data::Task::Multiplication { digits, worked }
         }
-        recipe::Task::Countdown { numbers, max_number, max_target } => firebrick_data::Task::Countdown {
-            numbers,
-            max_number,
-            max_target,
-        },
+        recipe::Task::Countdown { numbers, max_number, max_target } => {
+            firebrick_data::Task::Countdown { numbers, max_number, max_target }
+        }
     }
 }
 
-fn format(data: &recipe::Data, folder: Option<&Path>, now: DateTime) -> Result<PromptFormat, ProgramError> {
+fn format(
+    data: &recipe::Data,
+    folder: Option<&Path>,
+    now: DateTime,
+) -> Result<PromptFormat, ProgramError> {
     let chat = match (data.template, folder) {
         (recipe::Template::Plain, _) | (_, None) => None,
         (_, Some(folder)) => ChatTemplate::from_folder(folder)?,
     };
     if data.template == recipe::Template::Chat && chat.is_none() {
-        return Err(ProgramError::NoChatTemplate { folder: folder.map(Path::to_owned).unwrap_or_default() });
+        return Err(ProgramError::NoChatTemplate {
+            folder: folder.map(Path::to_owned).unwrap_or_default(),
+        });
     }
     let default = PromptFormat::default();
     Ok(PromptFormat {
@@ -299,14 +361,6 @@ fn new_model(new: &recipe::NewModel, vocab_size: usize) -> DecoderConfig {
         tied: new.tied,
         qkv_bias: true,
     }
-}
-
-fn check_lengths(recipe: &Recipe, context: usize) -> Result<(), ProgramError> {
-    let completion = recipe.rollout.max_completion_tokens;
-    if completion >= context {
-        return Err(ProgramError::Context { completion, context });
-    }
-    Ok(())
 }
 
 fn task(recipe: &Recipe) -> Task {
@@ -377,8 +431,11 @@ fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
         },
         constant_length: loss.constant_length.unwrap_or(recipe.rollout.max_completion_tokens),
         temperature: recipe.rollout.temperature,
-        micro_batch_tokens: recipe.train.micro_batch_tokens,
-        logits_chunk: (LOGITS_AT_ONCE / vocab_size).max(1),
+        cut: Cut {
+            micro_batch_tokens: recipe.train.micro_batch_tokens,
+            logits_chunk: (LOGITS_AT_ONCE / vocab_size).max(1),
+            at_once: std::thread::available_parallelism().map_or(1, usize::from),
+        },
     }
 }
 

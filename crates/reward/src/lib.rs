@@ -18,8 +18,6 @@
 //! assert_eq!(Countdown::default().score(&prompt, &completion).verdict, Verdict::Right);
 //! ```
 
-#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should"))]
-
 mod countdown;
 mod decimal;
 mod error;

@@ -67,15 +67,15 @@ impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
         loop {
             let before = decoding.finished();
             decoding.make_room()?;
-            if !decoding.rows.iter().any(Row::live) {
-                // Nothing to decode: either all is done, or even the first tokens were the last.
-                if decoding.waiting.is_empty() {
-                    break;
-                }
-            } else {
+            let live = decoding.rows.iter().any(Row::live);
+            if live {
                 decoding.step()?;
             }
             finished(decoding.finished() - before);
+            // Without a row to decode all is done, or even the first tokens were the last.
+            if !live && decoding.waiting.is_empty() {
+                break;
+            }
         }
         let groups = requests.iter().zip(decoding.done).map(|(request, completions)| Group {
             prompt: request.prompt.clone(),
@@ -199,8 +199,10 @@ impl<M: PolicyModel> Decoding<'_, M> {
         }
         let mut prompts = None;
         if !admitted.is_empty() {
-            let tokens: Vec<&[TokenId]> =
-                admitted.iter().map(|&request| self.requests[request].prompt.tokens.as_slice()).collect();
+            let tokens: Vec<&[TokenId]> = admitted
+                .iter()
+                .map(|&request| self.requests[request].prompt.tokens.as_slice())
+                .collect();
             let batch = TokenBatch::new(&tokens, Padding::Left, &self.engine.policy.device());
             let (hidden, cache) = self.engine.policy.prefill(&batch);
             let mut newcomers: Vec<Row> = Vec::new();
@@ -213,7 +215,10 @@ impl<M: PolicyModel> Decoding<'_, M> {
                     join.push(prompt);
                 }
             }
-            self.sample(hidden.select(0, indices(&join, &self.engine.policy.device())), &mut newcomers)?;
+            self.sample(
+                hidden.select(0, indices(&join, &self.engine.policy.device())),
+                &mut newcomers,
+            )?;
             self.rows.append(&mut newcomers);
             prompts = Some((cache, join));
         }
@@ -221,7 +226,8 @@ impl<M: PolicyModel> Decoding<'_, M> {
             self.cache = None;
             return Ok(());
         }
-        let most = self.rows.iter().map(|row| self.sampling.max_completion_tokens - row.tokens.len());
+        let most =
+            self.rows.iter().map(|row| self.sampling.max_completion_tokens - row.tokens.len());
         let room = most.max().unwrap_or(0).clamp(1, BLOCK);
         let newcomers = prompts.as_ref().map(|(cache, join)| (cache, join.as_slice()));
         self.cache = match (self.cache.take(), newcomers) {
@@ -235,8 +241,11 @@ impl<M: PolicyModel> Decoding<'_, M> {
     /// Decodes one token in every row.
     fn step(&mut self) -> Result<(), RolloutError> {
         let device = self.engine.policy.device();
-        let last: Vec<usize> =
-            self.rows.iter().map(|row| row.tokens.last().map_or(0, |&token| token as usize)).collect();
+        let last: Vec<usize> = self
+            .rows
+            .iter()
+            .map(|row| row.tokens.last().map_or(0, |&token| token as usize))
+            .collect();
         let cache = self.cache.as_mut().expect("rows were admitted together with their cache");
         let hidden = self.engine.policy.decode(indices(&last, &device), cache);
         let mut rows = std::mem::take(&mut self.rows);
@@ -261,7 +270,11 @@ impl<M: PolicyModel> Decoding<'_, M> {
                 // One tensor, one read-back. Ids below 2²⁴ are exact in f32.
                 let both = Tensor::stack::<2>(vec![tokens.float(), logprobs], 1);
                 let both: Vec<f32> = read(both.try_into_vec_as::<f32>())?;
-                both.as_chunks::<2>().0.iter().map(|&[token, logprob]| (token as TokenId, logprob)).collect()
+                both.as_chunks::<2>()
+                    .0
+                    .iter()
+                    .map(|&[token, logprob]| (token as TokenId, logprob))
+                    .collect()
             }
         };
         for (row, drawn) in rows.iter_mut().zip(drawn) {

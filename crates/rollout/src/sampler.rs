@@ -47,7 +47,11 @@ pub enum SampleOn {
 
 /// Draws one token per row of `logits` (`rows` × `vocab`, row-major), at the uniform numbers in
 /// `[0, 1)`; gives the tokens with their log-probabilities over the whole vocabulary.
-pub fn sample_on_host(logits: &[f32], uniforms: &[f64], sampling: &Sampling) -> Vec<(TokenId, f32)> {
+pub fn sample_on_host(
+    logits: &[f32],
+    uniforms: &[f64],
+    sampling: &Sampling,
+) -> Vec<(TokenId, f32)> {
     let vocab = logits.len() / uniforms.len().max(1);
     let rows = logits.par_chunks_exact(vocab.max(1)).zip(uniforms);
     rows.with_min_len(8192usize.div_ceil(vocab.max(1)))

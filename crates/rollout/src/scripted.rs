@@ -20,7 +20,9 @@ where
             finished(request.group_size);
             Group {
                 prompt: request.prompt.clone(),
-                completions: (0..request.group_size).map(|index| (self.0)(request, index)).collect(),
+                completions: (0..request.group_size)
+                    .map(|index| (self.0)(request, index))
+                    .collect(),
                 step: 0,
                 draw: request.draw,
             }

@@ -26,12 +26,8 @@ impl RunFolder {
     /// When the name is no folder's, the folder already holds a run, another process has it, or it
     /// can't be made.
     pub fn create(runs: &Path, name: &str) -> Result<Self, RunError> {
-        check_name(name)?;
+        RunFolder::check_free(runs, name)?;
         let path = runs.join(name);
-        let traces = [path.join("recipe.toml"), path.join("run.db")];
-        if traces.iter().any(|trace| trace.exists()) {
-            return Err(RunError::Exists { path });
-        }
         let checkpoints = path.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(file_error("make the folder", &checkpoints))?;
         let folder = RunFolder { _lock: lock(&path)?, path };
@@ -40,6 +36,21 @@ impl RunFolder {
             return Err(RunError::Exists { path: folder.path });
         }
         Ok(folder)
+    }
+
+    /// Checks that [`RunFolder::create`] would find no run of that name, and makes nothing: a user
+    /// should hear of it before a large model is loaded.
+    ///
+    /// # Errors
+    /// When the name is no folder's, or the folder already holds a run.
+    pub fn check_free(runs: &Path, name: &str) -> Result<(), RunError> {
+        check_name(name)?;
+        let path = runs.join(name);
+        let traces = [path.join("recipe.toml"), path.join("run.db")];
+        match traces.iter().any(|trace| trace.exists()) {
+            true => Err(RunError::Exists { path }),
+            false => Ok(()),
+        }
     }
 
     /// Opens the folder `name` in `runs` to continue its run, and clears away what an interrupted

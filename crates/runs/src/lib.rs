@@ -9,8 +9,6 @@
 //! that everything else is made from; [`Summary`] is the result in a few numbers; [`Terminal`] and
 //! its [`Bars`] are what a person sees while it runs. Nothing here knows the algorithm.
 
-#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should"))]
-
 mod bars;
 mod closing;
 mod error;

@@ -77,9 +77,10 @@ pub fn grouped(estimator: &dyn AdvantageEstimator, rewards: &[f32], groups: &[u6
 /// Deviations from the mean times `scale`; all 0 for a group of one or without spread. Sums are
 /// f64, so that the order of a group's rewards does not show.
 fn centred(rewards: &[f32], scale: impl FnOnce(&[f64]) -> f64) -> Vec<f32> {
-    let (low, high) = rewards.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &reward| {
-        (low.min(reward), high.max(reward))
-    });
+    let (low, high) =
+        rewards.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &reward| {
+            (low.min(reward), high.max(reward))
+        });
     if rewards.len() < 2 || high - low <= SPREAD_TOLERANCE {
         return vec![0.0; rewards.len()];
     }

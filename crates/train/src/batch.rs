@@ -36,17 +36,20 @@ impl Sample {
 }
 
 /// Cuts the samples of an update into batches of at most `max_tokens` padded tokens, of like
-/// lengths; a sample longer than that is a batch of its own. Samples that do not count are left
-/// out: they would be computed for nothing.
-pub fn micro_batches(samples: &[Sample], max_tokens: usize) -> Vec<Vec<&Sample>> {
-    let mut live: Vec<&Sample> = samples.iter().filter(|sample| sample.counted() > 0).collect();
-    live.sort_by_key(|sample| std::cmp::Reverse(sample.length()));
-    let mut batches: Vec<Vec<&Sample>> = Vec::new();
-    for sample in live {
+/// lengths, by their indices; a sample longer than that is a batch of its own. Samples that do not
+/// count are left out: they would be computed for nothing.
+pub fn micro_batches(samples: &[Sample], max_tokens: usize) -> Vec<Vec<usize>> {
+    let mut counted: Vec<usize> =
+        (0..samples.len()).filter(|&index| samples[index].counted() > 0).collect();
+    counted.sort_by_key(|&index| std::cmp::Reverse(samples[index].length()));
+    let mut batches: Vec<Vec<usize>> = Vec::new();
+    for index in counted {
         match batches.last_mut() {
             // The first is the longest, so it sets the width.
-            Some(batch) if (batch.len() + 1) * batch[0].length() <= max_tokens => batch.push(sample),
-            _ => batches.push(vec![sample]),
+            Some(batch) if (batch.len() + 1) * samples[batch[0]].length() <= max_tokens => {
+                batch.push(index);
+            }
+            _ => batches.push(vec![index]),
         }
     }
     batches
@@ -84,9 +87,16 @@ pub struct MicroBatch {
 
 impl MicroBatch {
     /// `divisors` count the whole update, of which `samples` is a part.
-    pub fn new(samples: &[&Sample], aggregation: Aggregation, divisors: &Divisors, device: &Device) -> Self {
-        let rows: Vec<Vec<TokenId>> =
-            samples.iter().map(|sample| [sample.prompt.as_slice(), &sample.completion].concat()).collect();
+    pub fn new(
+        samples: &[&Sample],
+        aggregation: Aggregation,
+        divisors: &Divisors,
+        device: &Device,
+    ) -> Self {
+        let rows: Vec<Vec<TokenId>> = samples
+            .iter()
+            .map(|sample| [sample.prompt.as_slice(), &sample.completion].concat())
+            .collect();
         let rows: Vec<&[TokenId]> = rows.iter().map(Vec::as_slice).collect();
         let tokens = TokenBatch::new(&rows, Padding::Right, device);
         let length = tokens.tokens.dims()[1];
@@ -110,7 +120,10 @@ impl MicroBatch {
             let row = |sample: &&Sample| {
                 let count = sample.completion.len();
                 let behind = std::iter::repeat_n(0.0, width - count);
-                (0..count).map(|position| value(sample, position)).chain(behind).collect::<Vec<f32>>()
+                (0..count)
+                    .map(|position| value(sample, position))
+                    .chain(behind)
+                    .collect::<Vec<f32>>()
             };
             let values: Vec<f32> = samples.iter().flat_map(row).collect();
             Tensor::<2>::from_data(TensorData::new(values, [samples.len(), width]), device)

@@ -26,7 +26,11 @@ pub struct TrainerState {
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn save_state(folder: &Path, state: &TrainerState, optimizer: &AdamW) -> Result<(), TrainError> {
+pub fn save_state(
+    folder: &Path,
+    state: &TrainerState,
+    optimizer: &AdamW,
+) -> Result<(), TrainError> {
     let path = folder.join(STATE);
     let text = serde_json::to_string(state).expect("the state has only names as keys");
     fs::write(&path, text)
@@ -38,12 +42,17 @@ pub fn save_state(folder: &Path, state: &TrainerState, optimizer: &AdamW) -> Res
 ///
 /// # Errors
 /// When a file is missing, damaged, or belongs to another model.
-pub fn load_state<M: Module>(folder: &Path, module: &M, optimizer: &mut AdamW) -> Result<TrainerState, TrainError> {
+pub fn load_state<M: Module>(
+    folder: &Path,
+    module: &M,
+    optimizer: &mut AdamW,
+) -> Result<TrainerState, TrainError> {
     let path = folder.join(STATE);
     let text = fs::read_to_string(&path)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be read: {error}")))?;
-    let state = serde_json::from_str(&text)
-        .map_err(|error| TrainError::checkpoint(&path, format!("is not a trainer's state: {error}")))?;
+    let state = serde_json::from_str(&text).map_err(|error| {
+        TrainError::checkpoint(&path, format!("is not a trainer's state: {error}"))
+    })?;
     let device = module.devices().into_iter().next().map(burn::tensor::Device::inner);
     if let Some(device) = device {
         optimizer.load(module, &folder.join(OPTIMIZER), &device)?;

@@ -25,7 +25,7 @@ pub enum TrainError {
         wanted: usize,
     },
     /// A file of the trainer's state is damaged or belongs to another run.
-    #[error("{path} {problem}; remove this checkpoint folder to resume from the one before")]
+    #[error("{path} {problem}")]
     Checkpoint {
         /// Which file.
         path: PathBuf,

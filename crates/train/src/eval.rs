@@ -77,12 +77,16 @@ impl EvalReport {
     fn new(groups: &[RewardedGroup], samples: usize) -> Self {
         let count = groups.len().max(1) as f64;
         let rights: Vec<usize> = groups.iter().map(right).collect();
-        let shares: Vec<f64> = rights.iter().map(|&right| right as f64 / samples.max(1) as f64).collect();
+        let shares: Vec<f64> =
+            rights.iter().map(|&right| right as f64 / samples.max(1) as f64).collect();
         let accuracy = shares.iter().sum::<f64>() / count;
-        let variance = shares.iter().map(|share| (share - accuracy).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+        let variance = shares.iter().map(|share| (share - accuracy).powi(2)).sum::<f64>()
+            / (count - 1.0).max(1.0);
         let pass_at = std::iter::successors(Some(1), |k| Some(k * 2))
             .take_while(|&k| k <= samples)
-            .map(|k| (k, rights.iter().map(|&right| pass_at_k(samples, right, k)).sum::<f64>() / count))
+            .map(|k| {
+                (k, rights.iter().map(|&right| pass_at_k(samples, right, k)).sum::<f64>() / count)
+            })
             .collect();
         let mut verdicts = [0; 5];
         let (mut tokens, mut truncated, mut completions) = (0, 0, 0);
@@ -131,6 +135,7 @@ fn majority(group: &RewardedGroup) -> f64 {
         vote.1 |= reward.score.verdict == Verdict::Right;
     }
     let most = votes.values().map(|vote| vote.0).max().unwrap_or(0);
-    let winners: Vec<bool> = votes.values().filter(|vote| vote.0 == most).map(|vote| vote.1).collect();
+    let winners: Vec<bool> =
+        votes.values().filter(|vote| vote.0 == most).map(|vote| vote.1).collect();
     winners.iter().filter(|&&right| right).count() as f64 / winners.len().max(1) as f64
 }

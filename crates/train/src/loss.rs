@@ -40,7 +40,7 @@ pub struct LossOutput {
 
 /// A surrogate whose gradient improves the policy. Plain tensor code: autodiff does the rest, and
 /// only ever sees `[rows, tokens]`.
-pub trait PolicyLoss: Send {
+pub trait PolicyLoss: Send + Sync {
     /// The loss of every token.
     fn loss(&self, input: &LossInput) -> LossOutput;
 }
@@ -75,9 +75,11 @@ impl PolicyLoss for Dapo {
         let mut held = Tensor::zeros_like(&input.mask).equal_elem(1.0);
         if let Some(c) = self.dual_clip {
             let cap = surrogate.advantages.clone().mul_scalar(-c);
-            held = surrogate.advantages.clone().lower_elem(0.0).bool_and(
-                token_loss.clone().detach().greater(cap.clone()),
-            );
+            held = surrogate
+                .advantages
+                .clone()
+                .lower_elem(0.0)
+                .bool_and(token_loss.clone().detach().greater(cap.clone()));
             token_loss = token_loss.mask_where(held.clone(), cap);
         }
         metrics.push(("loss/dual_clip_fraction", mean(held.float(), input)));
@@ -268,7 +270,8 @@ impl Objective {
             loss = loss - entropy.clone().mul_scalar(self.entropy_coef);
         }
         let kl = self.kl.zip(input.ref_logprobs.clone()).map(|(kl, reference)| {
-            let estimate = kl.estimate(masked(input.logprobs.clone(), input), masked(reference, input));
+            let estimate =
+                kl.estimate(masked(input.logprobs.clone(), input), masked(reference, input));
             metrics.push(("loss/kl", mean(estimate.clone(), input)));
             (weighted(estimate), kl.coef)
         });

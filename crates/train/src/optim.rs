@@ -2,7 +2,10 @@ use std::{collections::BTreeMap, path::Path};
 
 use burn::{
     module::{Module, ModuleMapper, Param},
-    optim::{AdaptiveMomentumState, AdamW as Rule, AdamWConfig, AdamWState, GradientsParams, Optimizer as _},
+    optim::{
+        AdamW as Rule, AdamWConfig, AdamWState, AdaptiveMomentumState, GradientsParams,
+        Optimizer as _,
+    },
     tensor::{Device, Tensor, TensorData},
 };
 use firebrick_models::parameters;
@@ -111,8 +114,11 @@ impl AdamW {
         let mut tensors: BTreeMap<String, (Dtype, Vec<u8>)> = BTreeMap::new();
         for (name, state) in &self.state {
             let momentum = &state.momentum;
-            for (moment, values) in [("moment_1", &momentum.moment_1), ("moment_2", &momentum.moment_2)] {
-                let bytes = read(values.clone())?.iter().flat_map(|value| value.to_le_bytes()).collect();
+            for (moment, values) in
+                [("moment_1", &momentum.moment_1), ("moment_2", &momentum.moment_2)]
+            {
+                let bytes =
+                    read(values.clone())?.iter().flat_map(|value| value.to_le_bytes()).collect();
                 tensors.insert(format!("{name}.{moment}"), (Dtype::F32, bytes));
             }
             let time = (momentum.time as u64).to_le_bytes().to_vec();
@@ -120,7 +126,10 @@ impl AdamW {
         }
         let views = tensors.iter().map(|(name, (dtype, bytes))| {
             let count = bytes.len() / (dtype.bitsize() / 8);
-            (name, TensorView::new(*dtype, vec![count], bytes).expect("a flat tensor of whole values"))
+            (
+                name,
+                TensorView::new(*dtype, vec![count], bytes).expect("a flat tensor of whole values"),
+            )
         });
         safetensors::serialize_to_file(views, None, path)
             .map_err(|error| TrainError::checkpoint(path, format!("cannot be written: {error}")))
@@ -130,11 +139,17 @@ impl AdamW {
     ///
     /// # Errors
     /// When the file is damaged or belongs to another model.
-    pub fn load<M: Module>(&mut self, module: &M, path: &Path, device: &Device) -> Result<(), TrainError> {
+    pub fn load<M: Module>(
+        &mut self,
+        module: &M,
+        path: &Path,
+        device: &Device,
+    ) -> Result<(), TrainError> {
         let bytes = std::fs::read(path)
             .map_err(|error| TrainError::checkpoint(path, format!("cannot be read: {error}")))?;
-        let file = SafeTensors::deserialize(&bytes)
-            .map_err(|error| TrainError::checkpoint(path, format!("is not a whole safetensors file: {error}")))?;
+        let file = SafeTensors::deserialize(&bytes).map_err(|error| {
+            TrainError::checkpoint(path, format!("is not a whole safetensors file: {error}"))
+        })?;
         self.state.clear();
         for parameter in parameters(module) {
             let count: usize = parameter.shape.iter().product();
@@ -144,7 +159,10 @@ impl AdamW {
                     Ok(view) if view.data().len() == size => Ok(Some(view.data().to_vec())),
                     Ok(view) => Err(TrainError::checkpoint(
                         path,
-                        format!("has {} bytes for \"{name}\", but the model needs {size}", view.data().len()),
+                        format!(
+                            "has {} bytes for \"{name}\", but the model needs {size}",
+                            view.data().len()
+                        ),
                     )),
                     Err(_) => Ok(None),
                 }
@@ -155,11 +173,16 @@ impl AdamW {
                 let bytes = tensor(part, 4 * count)?.ok_or_else(|| {
                     TrainError::checkpoint(path, format!("has no \"{}.{part}\"", parameter.path))
                 })?;
-                let values: Vec<f32> =
-                    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+                let values: Vec<f32> = bytes
+                    .as_chunks::<4>()
+                    .0
+                    .iter()
+                    .map(|bytes| f32::from_le_bytes(*bytes))
+                    .collect();
                 Ok::<_, TrainError>(Tensor::from_data(TensorData::new(values, [count]), device))
             };
-            let time = u64::from_le_bytes(time.try_into().expect("the length was checked")) as usize;
+            let time =
+                u64::from_le_bytes(time.try_into().expect("the length was checked")) as usize;
             let momentum = AdaptiveMomentumState {
                 time,
                 moment_1: moment("moment_1")?,
@@ -189,7 +212,7 @@ pub fn global_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Result
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             if let Some(gradient) = self.gradients.get::<D>(param.id) {
                 let largest = gradient.clone().abs().max();
-                // The upper end keeps the norm of an infinite gradient infinite: ∞ / ∞ is not a number.
+                // The upper end keeps the norm of an infinite gradient infinite: ∞ / ∞ is NaN.
                 let scale = largest.clone().clamp(1e-30, f32::MAX);
                 let sum = (gradient / scale.clone().unsqueeze()).square().sum();
                 self.parts.push(Tensor::cat(vec![scale, sum], 0));

@@ -136,7 +136,8 @@ impl<M: PolicyModel> Trainer<M> {
     ///
     /// # Errors
     /// When the engine or the device fails, or the cap was reached and the configuration makes
-    /// that an error. The state is then as it was after the step before.
+    /// that an error. The state is then as it was after the step before, as it is when the cap ends
+    /// the run without one; a device that fails during the updates leaves weights between the two.
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
         let began = Instant::now();
         let step = self.state.step + 1;
@@ -167,20 +168,31 @@ impl<M: PolicyModel> Trainer<M> {
         let seed = self.seed.derive("eval", &[]);
         let advance = &mut |units| observer.advance(units);
         let engine = self.engine.as_mut();
-        let report = evaluate(engine, &*self.task.verifier, prompts, samples, sampling, seed, advance);
+        let report =
+            evaluate(engine, &*self.task.verifier, prompts, samples, sampling, seed, advance);
         observer.end();
         Ok(report?.0)
     }
 
     /// Samples until enough groups have spread, or the cap is reached.
-    fn sample_groups(&mut self, step: u64, observer: &mut dyn Observer) -> Result<Sampled, TrainError> {
+    fn sample_groups(
+        &mut self,
+        step: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<Sampled, TrainError> {
         let config = &self.config;
-        let (carried, stale): (Vec<_>, Vec<_>) = std::mem::take(&mut self.state.surplus)
-            .into_iter()
+        // Copied, because a step that ends the run at the cap leaves the state as it was: resumed
+        // with a higher cap it samples the same groups again, and goes on from them.
+        let (carried, stale): (Vec<_>, Vec<_>) = self
+            .state
+            .surplus
+            .iter()
+            .cloned()
             .partition(|group| step - group.group.step <= config.max_staleness);
         let carried_count = carried.len();
         let mut refill = Refill::new(config.prompts_per_step, config.max_rounds, carried);
-        let mut sampled = Sampled { stale: stale.len(), carried: carried_count, ..Sampled::default() };
+        let mut sampled =
+            Sampled { stale: stale.len(), carried: carried_count, ..Sampled::default() };
 
         while refill.status() == Filled::NeedMore {
             let count = refill.next_round(carried_count);
@@ -215,26 +227,27 @@ impl<M: PolicyModel> Trainer<M> {
 
         sampled.rounds = refill.rounds;
         sampled.filtered = refill.filtered;
-        if refill.status() == Filled::CapReached {
-            let (rounds, kept, wanted) = (refill.rounds, refill.kept.len(), refill.target);
-            match config.on_cap {
-                OnCap::TrainSmaller => {}
-                OnCap::Stop => {
-                    sampled.stop = Some(format!(
-                        "sampling.max_rounds = {rounds} was reached with {kept} of {wanted} groups"
-                    ));
-                }
-                OnCap::Error => return Err(TrainError::CapReached { step, rounds, kept, wanted }),
-            }
-        }
-        let (kept, surplus) = refill.finish();
-        sampled.kept = kept;
+        let full = refill.status() == Filled::Full;
+        let (rounds, kept, wanted) = (refill.rounds, refill.kept.len(), refill.target);
+        let (groups, surplus) = refill.finish();
+        sampled.kept = groups;
         sampled.surplus = surplus.len();
-        if config.keep_surplus {
-            self.state.surplus = surplus;
-        }
-        self.state.cursor = self.source.cursor();
         self.state.generated += sampled.completions();
+        match config.on_cap {
+            OnCap::Stop if !full => {
+                let reason = format!(
+                    "sampling.max_rounds = {rounds} was reached with {kept} of {wanted} groups"
+                );
+                sampled.stop = Some(reason);
+                return Ok(sampled);
+            }
+            OnCap::Error if !full => {
+                return Err(TrainError::CapReached { step, rounds, kept, wanted });
+            }
+            _ => {}
+        }
+        self.state.surplus = if config.keep_surplus { surplus } else { Vec::new() };
+        self.state.cursor = self.source.cursor();
         Ok(sampled)
     }
 
@@ -279,7 +292,8 @@ impl<M: PolicyModel> Trainer<M> {
         let mut updated = Updated { lr, ..Updated::default() };
         observer.begin(Phase::Update, count);
         for index in 0..count {
-            let batch = &samples[samples.len() * index / count..samples.len() * (index + 1) / count];
+            let batch =
+                &samples[samples.len() * index / count..samples.len() * (index + 1) / count];
             if batch.iter().all(|sample| sample.counted() == 0) {
                 updated.empty += 1;
             } else {
@@ -333,19 +347,31 @@ impl Sampled {
     /// Rewards, verdicts and lengths are those of everything sampled: the policy as it is, and not
     /// what the filter left of it. The mean reward is of the groups trained on.
     fn measure(&self, metrics: &mut Metrics) {
-        let completions = || self.all.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
+        let completions =
+            || self.all.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
         let count = self.completions().max(1) as f64;
         let share = |total: f64| total / count;
         for verdict in Verdict::ALL {
-            let of_verdict = completions().filter(|(_, reward)| reward.score.verdict == verdict).count();
+            let of_verdict =
+                completions().filter(|(_, reward)| reward.score.verdict == verdict).count();
             metrics.set(format!("reward/{}", verdict.name()), of_verdict as f64);
         }
-        metrics.set("reward/accuracy", share(completions().map(|(_, reward)| f64::from(reward.score.credit)).sum()));
-        metrics.set("reward/mean", share(completions().map(|(_, reward)| f64::from(reward.shaped)).sum()));
-        metrics.set("reward/overlong_filtered", completions().filter(|(_, reward)| !reward.live).count() as f64);
+        metrics.set(
+            "reward/accuracy",
+            share(completions().map(|(_, reward)| f64::from(reward.score.credit)).sum()),
+        );
+        metrics.set(
+            "reward/mean",
+            share(completions().map(|(_, reward)| f64::from(reward.shaped)).sum()),
+        );
+        metrics.set(
+            "reward/overlong_filtered",
+            completions().filter(|(_, reward)| !reward.live).count() as f64,
+        );
 
         let lengths = || completions().map(|(completion, _)| completion.tokens.len());
-        let truncated = completions().filter(|(completion, _)| completion.finish == FinishReason::Length);
+        let truncated =
+            completions().filter(|(completion, _)| completion.finish == FinishReason::Length);
         let tokens: usize = lengths().sum();
         metrics.set("rollout/length_mean", share(tokens as f64));
         metrics.set("rollout/length_max", lengths().max().unwrap_or(0) as f64);
@@ -355,7 +381,10 @@ impl Sampled {
 
         let uniform = |verdict_right: bool| {
             let all = |group: &&RewardedGroup| {
-                group.rewards.iter().all(|reward| (reward.score.verdict == Verdict::Right) == verdict_right)
+                group
+                    .rewards
+                    .iter()
+                    .all(|reward| (reward.score.verdict == Verdict::Right) == verdict_right)
             };
             self.all.iter().filter(all).count() as f64
         };

@@ -6,10 +6,11 @@ use burn::{
 };
 use firebrick_core::Metrics;
 use firebrick_models::{PolicyModel, head_backward, head_logprobs};
+use rayon::prelude::*;
 
 use crate::{
-    AdamW, Aggregation, Divisors, LossInput, MicroBatch, Objective, Sample, StepOutcome, TrainError,
-    micro_batches, optim::read,
+    AdamW, Aggregation, Divisors, LossInput, MicroBatch, Objective, Sample, StepOutcome,
+    TrainError, micro_batches, optim::read,
 };
 
 /// Turns samples into one optimizer step.
@@ -22,10 +23,19 @@ pub struct Updater {
     pub constant_length: usize,
     /// The temperature that the samples were drawn at.
     pub temperature: f64,
+    /// How the work is cut.
+    pub cut: Cut,
+}
+
+/// How an update is cut into pieces: changes memory and speed, never the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
     /// Padded tokens per micro-batch: bounds activations.
     pub micro_batch_tokens: usize,
     /// Tokens per chunk of logits: bounds the widest tensor.
     pub logits_chunk: usize,
+    /// Micro-batches computed side by side: small ones leave cores of a CPU idle. 1 on a GPU.
+    pub at_once: usize,
 }
 
 /// The gradient of an update and its numbers, both whole: no trace of how it was cut.
@@ -62,21 +72,35 @@ impl Updater {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn gradients<M: PolicyModel>(&self, policy: &M, samples: &[Sample]) -> Result<UpdateReport, TrainError> {
-        let mut divisors = Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
+    pub fn gradients<M: PolicyModel>(
+        &self,
+        policy: &M,
+        samples: &[Sample],
+    ) -> Result<UpdateReport, TrainError> {
+        let mut divisors =
+            Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
         divisors.constant = divisors.rows * self.constant_length as f64;
         let mut accumulator = GradientsAccumulator::new();
         let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
-        for samples in micro_batches(samples, self.micro_batch_tokens) {
-            let batch = MicroBatch::new(&samples, self.aggregation, &divisors, &policy.device());
-            let (gradients, parts) = self.micro_batch(policy, batch);
-            accumulator.accumulate(policy, gradients);
-            for (name, part) in parts {
-                let sum = match sums.remove(name) {
-                    Some(sum) => sum + part,
-                    None => part,
-                };
-                sums.insert(name, sum);
+        let compute = |indices: &Vec<usize>| {
+            let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
+            let batch = MicroBatch::new(&part, self.aggregation, &divisors, &policy.device());
+            self.micro_batch(policy, batch)
+        };
+        for wave in
+            micro_batches(samples, self.cut.micro_batch_tokens).chunks(self.cut.at_once.max(1))
+        {
+            let computed: Vec<_> = wave.par_iter().map(compute).collect();
+            // Added up in order, so that the sum has the same bits on any number of threads.
+            for (gradients, parts) in computed {
+                accumulator.accumulate(policy, gradients);
+                for (name, part) in parts {
+                    let sum = match sums.remove(name) {
+                        Some(sum) => sum + part,
+                        None => part,
+                    };
+                    sums.insert(name, sum);
+                }
             }
         }
         let mut metrics = Metrics::default();
@@ -95,25 +119,33 @@ impl Updater {
         })
     }
 
-    /// Log-probabilities of the samples' completion tokens under `policy`, one list per sample.
+    /// Log-probabilities of the samples' completion tokens under `policy`, one list per sample;
+    /// empty for one that does not count.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn logprobs<M: PolicyModel>(&self, policy: &M, samples: &[Sample]) -> Result<Vec<Vec<f32>>, TrainError> {
+    pub fn logprobs<M: PolicyModel>(
+        &self,
+        policy: &M,
+        samples: &[Sample],
+    ) -> Result<Vec<Vec<f32>>, TrainError> {
         let policy = policy.valid();
         let divisors = Divisors::default();
         let mut result = vec![Vec::new(); samples.len()];
-        let mut order: Vec<usize> = (0..samples.len()).collect();
-        order.sort_by_key(|&index| samples[index].prompt.len() + samples[index].completion.len());
-        for indices in order.chunks((self.micro_batch_tokens / 1024).max(1)) {
+        for indices in micro_batches(samples, self.cut.micro_batch_tokens) {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let batch = MicroBatch::new(&part, self.aggregation, &divisors, &policy.device());
             let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
             let head = policy.head().val();
-            let logprobs =
-                head_logprobs(&hidden, &head, &batch.labels, self.temperature, self.logits_chunk);
+            let logprobs = head_logprobs(
+                &hidden,
+                &head,
+                &batch.labels,
+                self.temperature,
+                self.cut.logits_chunk,
+            );
             let values = read(logprobs.logprobs)?;
-            for (row, &index) in values.chunks(batch.width).zip(indices) {
+            for (row, index) in values.chunks(batch.width).zip(indices) {
                 result[index] = row[..samples[index].completion.len()].to_vec();
             }
         }
@@ -134,7 +166,7 @@ impl Updater {
         let values = hidden.clone().inner();
         let head = policy.head().val().inner();
         let labels = batch.labels.clone().inner();
-        let now = head_logprobs(&values, &head, &labels, self.temperature, self.logits_chunk);
+        let now = head_logprobs(&values, &head, &labels, self.temperature, self.cut.logits_chunk);
 
         let shape = [batch.rows, batch.width];
         let leaf = |flat: Tensor<1>| Tensor::<2>::from_inner(flat.reshape(shape)).require_grad();
@@ -152,7 +184,8 @@ impl Updater {
         });
         let gradients = output.loss.backward();
         let flat = |leaf: Tensor<2>| Some(leaf.grad(&gradients)?.reshape([shape[0] * shape[1]]));
-        let d_logprobs = flat(logprobs).unwrap_or_else(|| Tensor::zeros([shape[0] * shape[1]], &values.device()));
+        let d_logprobs = flat(logprobs)
+            .unwrap_or_else(|| Tensor::zeros([shape[0] * shape[1]], &values.device()));
         let d_entropy = if self.objective.entropy_coef == 0.0 { None } else { flat(entropy) };
 
         let (d_hidden, d_head) = head_backward(
@@ -160,7 +193,7 @@ impl Updater {
             &head,
             &labels,
             self.temperature,
-            self.logits_chunk,
+            self.cut.logits_chunk,
             &d_logprobs,
             d_entropy.as_ref(),
         );

@@ -2,7 +2,10 @@ use burn::tensor::Tensor;
 use firebrick_core::WorkedExample;
 use firebrick_models::PolicyModel;
 
-use crate::{AdamW, Aggregation, LossInput, LossOutput, Objective, PolicyLoss, Sample, StepOutcome, TrainError, Updater};
+use crate::{
+    AdamW, Aggregation, Cut, LossInput, LossOutput, Objective, PolicyLoss, Sample, StepOutcome,
+    TrainError, Updater,
+};
 
 /// One supervised step: cross-entropy of the completions, averaged over their tokens.
 ///
@@ -16,8 +19,7 @@ pub fn warmup_step<M: PolicyModel>(
     optimizer: &mut AdamW,
     examples: &[WorkedExample],
     lr: f64,
-    micro_batch_tokens: usize,
-    logits_chunk: usize,
+    cut: Cut,
 ) -> Result<(M, f64, StepOutcome), TrainError> {
     let samples: Vec<Sample> = examples
         .iter()
@@ -36,8 +38,7 @@ pub fn warmup_step<M: PolicyModel>(
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature: 1.0,
-        micro_batch_tokens,
-        logits_chunk,
+        cut,
     };
     let (policy, report, outcome) = updater.step(policy, optimizer, &samples, lr)?;
     Ok((policy, report.loss, outcome))

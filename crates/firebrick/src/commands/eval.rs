@@ -98,7 +98,11 @@ fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String 
         .map(|(verdict, count)| format!("{count} {}", verdict.name()))
         .collect();
     lines.push(format!("verdicts {}", verdicts.join(", ")));
-    lines.push(format!("length   {:.1} tokens, {:.1} % cut off", report.length, 100.0 * report.truncated));
+    lines.push(format!(
+        "length   {:.1} tokens, {:.1} % cut off",
+        report.length,
+        100.0 * report.truncated
+    ));
     lines.join("\n") + "\n"
 }
 

@@ -14,7 +14,11 @@ pub struct Metrics {
 
 impl Metrics {
     pub(super) fn run(self) -> Result<(), ProgramError> {
-        let store = Store::open_read_only(&self.run.join("run.db"))?;
+        let database = self.run.join("run.db");
+        if !database.is_file() {
+            return Err(ProgramError::NotARun { path: self.run });
+        }
+        let store = Store::open_read_only(&database)?;
         Ok(store.export_jsonl(&mut std::io::stdout().lock())?)
     }
 }

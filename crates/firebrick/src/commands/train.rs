@@ -13,6 +13,7 @@ use firebrick_runs::{Bars, ProgressDrawTarget, RunFolder, Store, Terminal, write
 use crate::{
     ProgramError,
     recipe::Recipe,
+    resume::Change,
     run::{Progress, Run, read_progress},
     wire::wire,
 };
@@ -37,23 +38,38 @@ impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let loaded = Recipe::load(&self.recipe, &self.set)?;
         let recipe = loaded.recipe;
-        let resumed = match self.resume {
-            true => Some(RunFolder::resume(&self.runs, &loaded.name)?),
-            false => None,
+        let (resumed, changes) = match self.resume {
+            true => {
+                let folder = RunFolder::resume(&self.runs, &loaded.name)?;
+                let changes = changes(&folder, &recipe)?;
+                (Some(folder), changes)
+            }
+            false => {
+                RunFolder::check_free(&self.runs, &loaded.name)?;
+                (None, Vec::new())
+            }
         };
         let checkpoint = match &resumed {
             Some(folder) => folder.checkpoints()?.pop(),
             None => None,
         };
+        let from = checkpoint.as_ref().map(|(_, path)| path.as_path());
+        let blame = |error: ProgramError| match from {
+            Some(checkpoint) => error.of_checkpoint(checkpoint),
+            None => error,
+        };
         // A new folder is made last: whatever can be wrong before is found before.
-        let wired = wire(&recipe, checkpoint.as_ref().map(|(_, path)| path.as_path()), super::now())?;
+        let wired = wire(&recipe, from, super::now()).map_err(blame)?;
+        let progress = match from {
+            Some(checkpoint) => read_progress(checkpoint).map_err(blame)?,
+            None => Progress::default(),
+        };
         let folder = match resumed {
             Some(folder) => folder,
             None => RunFolder::create(&self.runs, &loaded.name)?,
         };
         write_atomically(&folder.recipe(), loaded.text.as_bytes())?;
         let mut store = Store::open(&folder.database())?;
-        let mut progress = Progress::default();
         let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         let bars = Bars::new(ProgressDrawTarget::stderr());
         let mut terminal =
@@ -62,7 +78,6 @@ impl Train {
         say(&mut terminal, &format!("{}: {parameters} parameters; {}", loaded.name, wired.report))?;
         match &checkpoint {
             Some((step, path)) => {
-                progress = read_progress(path)?;
                 store.truncate_after(*step)?;
                 say(&mut terminal, &format!("resumed from {}", path.display()))?;
             }
@@ -72,21 +87,39 @@ impl Train {
             }
             None => {}
         }
-        let run = Run::new(recipe, wired, folder, store, terminal, bars, interrupted(), progress);
+        for change in changes {
+            say(&mut terminal, &format!("now with {}", change))?;
+        }
+        let interrupted = interrupted(bars.clone());
+        let run = Run::new(recipe, wired, folder, store, terminal, bars, interrupted, progress);
         let ended = run.run()?;
         Ok(if ended.interrupted { 130 } else { 0 })
     }
 }
 
+/// What the recipe says otherwise than the one in the run's folder.
+fn changes(folder: &RunFolder, recipe: &Recipe) -> Result<Vec<Change>, ProgramError> {
+    let before = Recipe::load(&folder.recipe(), &[])?.recipe;
+    let changes = crate::resume::changes(&before, recipe);
+    let refused: Vec<_> = changes.iter().filter(|change| change.refused()).collect();
+    if refused.is_empty() {
+        return Ok(changes);
+    }
+    let changes = refused.into_iter().map(Change::to_string).collect();
+    Err(ProgramError::Changed { run: folder.path().to_owned(), changes })
+}
+
 /// A flag that the first Ctrl-C sets; the second ends the program at once.
-fn interrupted() -> Arc<AtomicBool> {
+fn interrupted(bars: Bars) -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let seen = flag.clone();
+    let mut terminal = Terminal::new(Box::new(std::io::stderr()), bars, false, 0);
     // Without a handler Ctrl-C ends the run at once, from which a checkpoint still recovers it.
     let _ = ctrlc::set_handler(move || {
         if seen.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
+        let _ = terminal.say("finishing this step, then saving; Ctrl-C again ends at once");
     });
     flag
 }

@@ -1,0 +1,261 @@
+//! The pages that speak of every option and every metric: they must speak of those there are.
+//!
+//! `FIREBRICK_UPDATE=1 cargo test -p firebrick-book` writes the page of options anew.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use firebrick::{recipe::Recipe, wire::wire};
+use serde_json::{Map, Value};
+
+#[test]
+fn the_page_of_options_is_current() {
+    let page = Options::new().page();
+    let path = repository().join("book/src/options.md");
+    if std::env::var_os("FIREBRICK_UPDATE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let stored = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        stored.replace("\r\n", "\n") == page,
+        "book/src/options.md is not made from the recipe's schema as it is now; make it anew with\n\
+         FIREBRICK_UPDATE=1 cargo test -p firebrick-book"
+    );
+}
+
+#[test]
+fn the_glossary_names_keys_that_exist() {
+    let keys = Options::new().keys();
+    let text = fs::read_to_string(repository().join("book/src/glossary.md")).unwrap();
+    let mut named = 0;
+    for row in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---")) {
+        // The second column; a value may follow the key.
+        let Some(cell) = row.split(" | ").nth(1) else { continue };
+        for code in cell.split('`').skip(1).step_by(2) {
+            let key = code.split([' ', '=']).next().unwrap_or_default();
+            assert!(keys.contains(key), "the glossary names `{key}`, which no recipe has");
+            named += 1;
+        }
+    }
+    assert!(named > 20, "only {named} keys were found: has the table changed its form?");
+}
+
+#[test]
+fn the_page_of_metrics_names_every_metric() {
+    let overrides = [
+        "train.steps=1",
+        "reward.overlong.buffer=2",
+        "reward.overlong.penalty=1.0",
+        // The tiny task's model is new: all groups are kept, so that there is an update.
+        "sampling.dynamic=false",
+        "loss.kl={ kind = \"k3\", coef = 0.1 }",
+    ];
+    let recipe = repository().join("recipes/ci/tiny.toml");
+    let recipe = Recipe::load(&recipe, &overrides.map(String::from)).unwrap().recipe;
+    let mut wired = wire(&recipe, None, firebrick_data::DateTime::default()).unwrap();
+    wired.trainer.reference = Some(burn::module::Module::valid(&wired.trainer.policy));
+    let report = wired.trainer.step(&mut ()).unwrap();
+    let page = fs::read_to_string(repository().join("book/src/metrics.md")).unwrap();
+    for name in report.metrics.0.keys() {
+        assert!(page.contains(&format!("| `{name}` |")), "book/src/metrics.md lacks `{name}`");
+    }
+    // And nothing that is not there; these two are the program's and not the step's.
+    for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
+        let name = row.split('`').next().unwrap_or_default();
+        let of_the_program = ["eval/heldout_accuracy"].contains(&name);
+        assert!(of_the_program || report.metrics.get(name).is_some(), "no step reports `{name}`");
+    }
+}
+
+#[test]
+fn the_code_map_names_every_file() {
+    let map = fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
+    let crates = fs::read_dir(repository().join("crates")).unwrap();
+    let crates = crates.map(|entry| format!("crates/{}", entry.unwrap().file_name().display()));
+    for place in crates.chain(["models".to_owned()]) {
+        let heading = format!("\n### {place}:");
+        let section = map.split(&heading).nth(1).unwrap_or_else(|| panic!("no section {place}"));
+        let section = section.split("\n## ").next().and_then(|rest| rest.split("\n### ").next());
+        let named: BTreeSet<&str> = section
+            .into_iter()
+            .flat_map(str::lines)
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .collect();
+        let sources = repository().join(&place).join("src");
+        let mut there = BTreeSet::new();
+        source_files(&sources, &sources, &mut there);
+        let there: BTreeSet<&str> = there.iter().map(String::as_str).collect();
+        assert_eq!(named, there, "ARCHITECTURE.md's list for {place}, and what is there");
+    }
+}
+
+fn source_files(folder: &Path, root: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            source_files(&path, root, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
+            found.insert(name);
+        }
+    }
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The schema of recipes, as the program prints it.
+struct Options(Value);
+
+impl Options {
+    fn new() -> Self {
+        Options(Recipe::schema())
+    }
+
+    fn page(&self) -> String {
+        let mut page = String::from(
+            "<!-- Made from the recipe's JSON schema; a change here is overwritten.\n     \
+             FIREBRICK_UPDATE=1 cargo test -p firebrick-book -->\n\n# Every option\n\n\
+             Made from the same types that the program reads a recipe with. A key without a \
+             default may be left out, unless it says *required*.\n",
+        );
+        self.table("", &self.0, &mut page);
+        page
+    }
+
+    /// Every key that may stand in a recipe, dotted; tables too.
+    fn keys(&self) -> BTreeSet<String> {
+        let mut page = String::new();
+        self.table("", &self.0, &mut page);
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+        let mut keys = BTreeSet::new();
+        let mut table = String::new();
+        for line in page.lines() {
+            if let Some(heading) = line.strip_prefix("## ") {
+                table =
+                    heading.split('`').nth(1).unwrap_or_default().trim_matches(['[', ']']).into();
+                keys.insert(table.clone());
+            } else if let Some(key) = line.strip_prefix("| `") {
+                let key = key.split('`').next().unwrap_or_default();
+                keys.insert(if table.is_empty() { key.into() } else { format!("{table}.{key}") });
+            }
+        }
+        assert!(rows.count() > 40, "the page of options has no rows");
+        keys
+    }
+
+    /// A section for the table at `path`, then those of the tables inside it.
+    fn table(&self, path: &str, schema: &Value, page: &mut String) {
+        let heading = if path.is_empty() { "Top level".to_owned() } else { format!("`[{path}]`") };
+        let _ = write!(page, "\n## {heading}\n\n{}\n", text(schema));
+        let mut inner = Vec::new();
+        for shape in shapes(schema) {
+            let kind = shape["properties"]["kind"]["const"].as_str();
+            if let Some(kind) = kind {
+                let _ = write!(page, "\n**`kind = \"{kind}\"`**: {}\n", text(shape));
+            }
+            // The shapes of a table that has no `kind` are alternatives of one key each.
+            if kind.is_some() || std::ptr::eq(shape, shapes(schema)[0]) {
+                page.push_str("\n| key | value | default | what it does |\n|---|---|---|---|\n");
+            }
+            let required = list(&shape["required"]);
+            let alternative = kind.is_none() && shapes(schema).len() > 1;
+            for (key, property) in object(&shape["properties"]) {
+                if kind.is_some() && key == "kind" {
+                    continue;
+                }
+                let target = self.resolve(property);
+                let default = match &property["default"] {
+                    Value::Null if alternative => "*one of them*".to_owned(),
+                    Value::Null if required.contains(&key.as_str()) => "*required*".to_owned(),
+                    Value::Null => String::new(),
+                    value => format!("`{value}`"),
+                };
+                let described = if property["description"].is_null() { shape } else { property };
+                let mut meaning = text(described);
+                if is_table(target) {
+                    let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    inner.push((below, target));
+                } else if let Some(choices) = choices(target) {
+                    for (name, what) in choices {
+                        let _ = write!(meaning, "<br>`{name}`: {what}");
+                    }
+                }
+                let value = kind_of(target, property);
+                let _ = writeln!(page, "| `{key}` | {value} | {default} | {meaning} |");
+            }
+        }
+        for (path, schema) in inner {
+            self.table(&path, schema, page);
+        }
+    }
+
+    fn resolve<'a>(&'a self, property: &'a Value) -> &'a Value {
+        let name = property["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/"));
+        name.map_or(property, |name| &self.0["$defs"][name])
+    }
+}
+
+/// A table's shape, or those of the alternatives that it is one of.
+fn shapes(schema: &Value) -> Vec<&Value> {
+    match schema["oneOf"].as_array() {
+        Some(alternatives) => alternatives.iter().collect(),
+        None => vec![schema],
+    }
+}
+
+fn is_table(schema: &Value) -> bool {
+    shapes(schema).iter().all(|shape| shape["properties"].is_object())
+}
+
+/// The values of a choice, each with what it means.
+fn choices(schema: &Value) -> Option<Vec<(&str, String)>> {
+    let alternatives = schema["oneOf"].as_array()?;
+    alternatives.iter().map(|choice| Some((choice["const"].as_str()?, text(choice)))).collect()
+}
+
+fn kind_of(schema: &Value, property: &Value) -> String {
+    let kind = match schema["type"].as_str() {
+        _ if is_table(schema) => return "table".into(),
+        _ if choices(schema).is_some() => return "choice".into(),
+        Some("string") => return "text".into(),
+        Some("boolean") => return "true, false".into(),
+        Some("integer") => "whole number",
+        _ => "number",
+    };
+    let bound = |name: &str, sign: &str| match &property[name] {
+        Value::Null => None,
+        bound if kind == "whole number" && bound == 0 => None,
+        bound => Some(format!(" {sign} {}", plain(bound))),
+    };
+    let bounds = [
+        bound("minimum", "≥"),
+        bound("exclusiveMinimum", ">"),
+        bound("maximum", "≤"),
+        bound("exclusiveMaximum", "<"),
+    ];
+    let bounds: Vec<String> = bounds.into_iter().flatten().collect();
+    format!("{kind}{}", bounds.join(","))
+}
+
+/// 1 and not 1.0.
+fn plain(number: &Value) -> String {
+    number.to_string().trim_end_matches(".0").to_owned()
+}
+
+fn text(schema: &Value) -> String {
+    schema["description"].as_str().unwrap_or_default().replace('|', "\\|")
+}
+
+fn object(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flat_map(Map::iter)
+}
+
+fn list(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}

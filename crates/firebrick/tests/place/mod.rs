@@ -1,0 +1,160 @@
+//! A folder of its own for the program to run in.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Map, Value};
+
+/// A scratch folder; the program's current directory.
+pub(crate) struct Place(tempfile::TempDir);
+
+/// How a process ended, and what it said.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
+        Outcome::of(self.command(arguments).output().unwrap())
+    }
+
+    /// Runs the program, which has to succeed.
+    pub(crate) fn succeed(&self, arguments: &[&str]) -> Outcome {
+        let outcome = self.run(arguments);
+        assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
+        outcome
+    }
+
+    /// Starts the program, and gives it back when `ready`; none when it ended before that.
+    pub(crate) fn start_until(
+        &self,
+        arguments: &[&str],
+        ready: impl Fn() -> bool,
+    ) -> Option<Child> {
+        let mut child = self.command(arguments).spawn().unwrap();
+        loop {
+            if ready() {
+                return Some(child);
+            }
+            if child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_firebrick"));
+        command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // The look of errors follows these.
+        command.env("LC_ALL", "C.UTF-8").env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
+        for name in ["FORCE_COLOR", "CLICOLOR_FORCE", "NO_GRAPHICS", "TERM"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// The metrics of a run by step, as `firebrick metrics` prints them, without those that are
+    /// measured with a clock.
+    pub(crate) fn metrics(&self, run: &str) -> Vec<Map<String, Value>> {
+        let text = self.succeed(&["metrics", &format!("runs/{run}")]).stdout;
+        let mut steps: Vec<Map<String, Value>> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for metrics in &mut steps {
+            metrics.retain(|name, _| {
+                !name.starts_with("time/") && !name.ends_with("tokens_per_second")
+            });
+        }
+        steps
+    }
+
+    pub(crate) fn json(&self, name: &str) -> Value {
+        serde_json::from_slice(&fs::read(self.path(name)).unwrap()).unwrap()
+    }
+
+    /// The step of the newest checkpoint of a run.
+    pub(crate) fn newest(&self, run: &str) -> Option<u64> {
+        let entries = fs::read_dir(self.path(&format!("runs/{run}/checkpoints"))).ok()?;
+        let steps = entries.filter_map(|entry| {
+            entry.ok()?.file_name().to_str()?.strip_prefix("step-")?.parse().ok()
+        });
+        steps.max()
+    }
+
+    /// What has to be the same, bit for bit, of two runs that did the same: the final checkpoint,
+    /// the metrics, and the result.
+    pub(crate) fn result(&self, run: &str) -> Vec<(String, Vec<u8>)> {
+        let checkpoint = format!("runs/{run}/checkpoints/step-{:06}", self.newest(run).unwrap());
+        let mut result = Vec::new();
+        for name in [
+            "config.json",
+            "model.safetensors",
+            "tokenizer.json",
+            "trainer/optimizer.safetensors",
+            "trainer/state.json",
+        ] {
+            let bytes = fs::read(self.path(&format!("{checkpoint}/{name}"))).unwrap();
+            result.push((format!("step {:?}: {name}", self.newest(run)), bytes));
+        }
+        for metrics in self.metrics(run) {
+            result.push((metrics["step"].to_string(), serde_json::to_vec(&metrics).unwrap()));
+        }
+        let summary = self.json(&format!("runs/{run}/summary.json"));
+        for key in ["heldout", "steps", "completions", "stopped_because"] {
+            result.push((key.to_owned(), summary[key].to_string().into_bytes()));
+        }
+        result
+    }
+}
+
+impl Outcome {
+    pub(crate) fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        Outcome { code: output.status.code(), stdout, stderr }
+    }
+}
+
+/// A file or folder of the repository.
+pub(crate) fn repository(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join(path).to_str().unwrap().to_owned()
+}
+
+/// Names of the entries that differ, for a message that fits on a screen.
+#[track_caller]
+pub(crate) fn assert_same(left: &[(String, Vec<u8>)], right: &[(String, Vec<u8>)]) {
+    let names = |result: &[(String, Vec<u8>)]| -> Vec<String> {
+        result.iter().map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(names(left), names(right));
+    let different: Vec<&String> =
+        left.iter().zip(right).filter(|(a, b)| a.1 != b.1).map(|(a, _)| &a.0).collect();
+    assert!(different.is_empty(), "these differ: {different:?}");
+}

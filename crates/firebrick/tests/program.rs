@@ -1,0 +1,342 @@
+//! The program from end to end, on a run of a second.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use std::{thread, time::Duration};
+
+use place::{Outcome, Place, assert_same, repository};
+use serde_json::Value;
+
+/// Starts a run of the tiny recipe under the name `run`.
+fn train(run: &str, more: &[&str]) -> Vec<String> {
+    let mut arguments = vec!["train".to_owned(), repository("recipes/ci/tiny.toml")];
+    arguments.extend(["--set".to_owned(), format!("name={run}")]);
+    for argument in more {
+        if *argument != "--resume" {
+            arguments.push("--set".into());
+        }
+        arguments.push((*argument).to_owned());
+    }
+    arguments
+}
+
+/// The same, as it is.
+fn run(place: &Place, run: &str, more: &[&str]) -> Outcome {
+    let arguments = train(run, more);
+    place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[track_caller]
+fn succeed(place: &Place, name: &str, more: &[&str]) -> Outcome {
+    let outcome = run(place, name, more);
+    assert_eq!(outcome.code, Some(0), "{more:?}: {}", outcome.stderr);
+    outcome
+}
+
+/// What a metric was at every step.
+fn values(place: &Place, run: &str, metric: &str) -> Vec<f64> {
+    place.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_seed_makes_a_run() {
+    let place = Place::new();
+    succeed(&place, "a", &[]);
+    succeed(&place, "b", &[]);
+    succeed(&place, "c", &["seed=18"]);
+    let (a, b, c) = (place.result("a"), place.result("b"), place.result("c"));
+    assert_same(&a, &b);
+    assert_eq!(values(&place, "a", "step"), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_ne!(a[1], c[1], "{} does not depend on the seed", a[1].0);
+
+    let exported = std::fs::read_to_string(place.path("runs/a/metrics.jsonl")).unwrap();
+    assert_eq!(place.run(&["metrics", "runs/a"]).stdout, exported);
+
+    let summary = place.json("runs/a/summary.json");
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(
+        keys(&summary),
+        [
+            "heldout",
+            "steps",
+            "completions",
+            "seconds",
+            "tokens_per_second",
+            "peak_rss_bytes",
+            "stopped_because"
+        ]
+    );
+    assert_eq!(keys(&summary["heldout"]), ["initial", "after_warmup", "final"]);
+    assert_eq!(keys(&summary["completions"]), ["generated", "trained"]);
+    assert_eq!(
+        keys(&summary["seconds"]),
+        ["warmup", "rollout", "reward", "update", "eval", "total"]
+    );
+    assert_eq!(keys(&summary["tokens_per_second"]), ["rollout", "update"]);
+    assert_eq!((&summary["steps"], &summary["stopped_because"]), (&6.into(), &"steps".into()));
+}
+
+#[test]
+fn a_checkpoint_is_evaluated() {
+    let place = Place::new();
+    succeed(&place, "a", &[]);
+    let checkpoint = "runs/a/checkpoints/step-000006";
+    let table = place.succeed(&["eval", checkpoint, "--samples", "4"]).stdout;
+    for word in ["pass@1 ", "avg@4 ", "pass@2 ", "pass@4 ", "maj@4 ", "10 prompts × 4"] {
+        assert!(table.contains(word), "{word} is not in {table}");
+    }
+    // One sample a prompt, drawn as the run draws its held-out completions.
+    let json = place.succeed(&["eval", checkpoint, "--samples", "1", "--json"]).stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["pass@1"], place.json("runs/a/summary.json")["heldout"]["final"]);
+    for key in ["avg@k", "pass@k", "maj@k", "standard_error", "verdicts", "truncated"] {
+        assert!(!json[key].is_null(), "{key} is not in {json}");
+    }
+}
+
+/// Twenty steps, so that there is time to kill it in.
+const LONG: [&str; 2] = ["train.steps=20", "checkpoint.keep=0"];
+
+/// When a run is stopped: so long after the moment at which `begun` holds for it.
+struct Moment {
+    begun: fn(&Place, &str) -> bool,
+    milliseconds: u64,
+}
+
+/// Before the first checkpoint; in the warm-up after one; between steps, and in them.
+const MOMENTS: [Moment; 6] = [
+    Moment {
+        begun: |place, run| place.path(&format!("runs/{run}/run.db")).exists(),
+        milliseconds: 0,
+    },
+    Moment { begun: |place, run| place.newest(run).is_some(), milliseconds: 0 },
+    Moment { begun: |place, run| place.newest(run).is_some(), milliseconds: 40 },
+    Moment { begun: |place, run| place.newest(run) >= Some(2), milliseconds: 0 },
+    Moment { begun: |place, run| place.newest(run) >= Some(6), milliseconds: 5 },
+    Moment { begun: |place, run| place.newest(run) >= Some(10), milliseconds: 17 },
+];
+
+/// Starts or resumes a run and ends it at `moment` with `signal`; none when it was over before.
+fn stop_at(
+    place: &Place,
+    name: &str,
+    more: &[&str],
+    moment: &Moment,
+    signal: fn(&mut std::process::Child),
+) -> Option<Outcome> {
+    let arguments = train(name, more);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut child = place.start_until(&arguments, || (moment.begun)(place, name))?;
+    thread::sleep(Duration::from_millis(moment.milliseconds));
+    signal(&mut child);
+    Some(Outcome::of(child.wait_with_output().unwrap()))
+}
+
+fn kill(child: &mut std::process::Child) {
+    child.kill().unwrap();
+}
+
+/// Kills the run at each moment, one after the other, and lets it end.
+fn killed_and_resumed(place: &Place, name: &str, more: &[&str]) {
+    let resume: Vec<&str> = more.iter().copied().chain(["--resume"]).collect();
+    let mut kills = 0;
+    for (index, moment) in MOMENTS.iter().enumerate() {
+        let more = if index == 0 { more } else { &resume };
+        let outcome = stop_at(place, name, more, moment, kill);
+        kills += usize::from(outcome.is_some_and(|outcome| outcome.code != Some(0)));
+    }
+    // A machine that is busy with other things may be late for some.
+    assert!(kills >= 3, "the run was over before it could be killed");
+    succeed(place, name, &resume);
+}
+
+#[test]
+fn a_killed_run_goes_on_as_if_nothing_had_happened() {
+    let place = Place::new();
+    succeed(&place, "whole", &LONG);
+    let carried = values(&place, "whole", "sampling/groups_carried");
+    let after_checkpoint = carried.iter().skip(2).step_by(2).sum::<f64>();
+    assert!(after_checkpoint > 0.0, "no checkpoint has to keep a surplus group: {carried:?}");
+    killed_and_resumed(&place, "killed", &LONG);
+    assert_same(&place.result("whole"), &place.result("killed"));
+}
+
+#[test]
+fn a_killed_run_keeps_its_reference_policy() {
+    let place = Place::new();
+    let kl: Vec<&str> = LONG.into_iter().chain(["loss.kl={kind=\"k3\",coef=0.1}"]).collect();
+    succeed(&place, "whole", &kl);
+    assert!(values(&place, "whole", "loss/kl").iter().all(|kl| kl.is_finite()));
+    killed_and_resumed(&place, "killed", &kl);
+    assert_same(&place.result("whole"), &place.result("killed"));
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_ends_a_run_after_its_step() {
+    fn interrupt(child: &mut std::process::Child) {
+        let id = child.id().to_string();
+        std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();
+    }
+    let place = Place::new();
+    succeed(&place, "whole", &LONG);
+    let resume: Vec<&str> = LONG.into_iter().chain(["--resume"]).collect();
+    // In the warm-up, then between two checkpoints of the recipe.
+    for (more, moment, step) in [(&LONG[..], &MOMENTS[1], 0..1), (&resume, &MOMENTS[3], 2..20)] {
+        let outcome = stop_at(&place, "stopped", more, moment, interrupt).unwrap();
+        assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("finishing this step"), "{}", outcome.stderr);
+        let summary = place.json("runs/stopped/summary.json");
+        assert_eq!(summary["stopped_because"], "interrupted");
+        assert!(step.contains(&summary["steps"].as_u64().unwrap()), "{summary}");
+        assert_eq!(summary["steps"].as_u64(), place.newest("stopped"));
+    }
+    succeed(&place, "stopped", &resume);
+    assert_same(&place.result("whole"), &place.result("stopped"));
+}
+
+#[test]
+fn a_resumed_run_may_change_how_it_goes_on() {
+    let place = Place::new();
+    succeed(&place, "a", &["train.steps=2"]);
+    let outcome = succeed(&place, "a", &["train.steps=3", "optim.lr=0.5", "--resume"]);
+    for change in ["now with optim.lr = 0.5 (was 0.001)", "now with train.steps = 3 (was 2)"] {
+        assert!(outcome.stderr.contains(change), "{}", outcome.stderr);
+    }
+    assert_eq!(values(&place, "a", "update/lr")[2], 0.5);
+    // A run that is over has nothing to do.
+    let outcome = succeed(&place, "a", &["train.steps=3", "optim.lr=0.5", "--resume"]);
+    assert!(!outcome.stderr.contains("now with"), "{}", outcome.stderr);
+    assert_eq!(place.newest("a"), Some(3));
+}
+
+#[test]
+fn every_variant_of_the_loop_runs() {
+    let place = Place::new();
+    let short = ["warmup.steps=40", "train.steps=2", "checkpoint.every=100"];
+    for (index, variant) in [
+        &["sampling.dynamic=false"][..],
+        &["sampling.surplus=drop", "sampling.max_rounds=0"],
+        &["loss.clip_ratio_high=0.2"],
+        &["loss.aggregation=prompt_mean"],
+        &["loss.aggregation=sequence_mean"],
+        &["loss.aggregation=constant", "loss.constant_length=4"],
+        &["loss.kind=gspo"],
+        &["loss.kind=cispo"],
+        &["loss.kl={kind=\"k1\",coef=0.01}"],
+        &["loss.kl={kind=\"k2\",coef=0.01}"],
+        &["loss.entropy_coef=0.01"],
+        &["loss.dual_clip=10"],
+        &["advantage.kind=mean_only"],
+        &["advantage.kind=leave_one_out"],
+        &["reward.overlong={buffer=3,penalty=1.0}"],
+        &["reward.overlong={filter=true}", "rollout.max_completion_tokens=2"],
+        &["rollout.temperature=0.7", "rollout.top_k=5", "rollout.top_p=0.9"],
+        &["data.task={kind=\"countdown\",numbers=2,max_number=9,max_target=18}"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("variant-{index}");
+        let more: Vec<&str> = short.iter().chain(variant).copied().collect();
+        succeed(&place, &name, &more);
+        let steps = place.metrics(&name);
+        assert_eq!(steps.len(), 2, "{variant:?}");
+        for (metric, value) in steps.iter().flatten() {
+            assert!(value.is_number(), "{variant:?}: {metric} is {value}");
+        }
+    }
+    let losses = |run: &str| values(&place, run, "loss/total");
+    assert_ne!(losses("variant-2"), losses("variant-4"), "the aggregation changes nothing");
+    assert_eq!(values(&place, "variant-0", "sampling/groups_filtered"), [0.0, 0.0]);
+}
+
+#[test]
+fn the_cap_on_sampling_ends_a_step_as_the_recipe_says() {
+    let place = Place::new();
+    // More groups than one round gives.
+    let short = ["sampling.prompts_per_step=16", "train.steps=2"];
+    let with = |more: &[&'static str]| -> Vec<&str> { short.iter().chain(more).copied().collect() };
+    succeed(&place, "smaller", &with(&["sampling.max_rounds=1"]));
+    let kept = values(&place, "smaller", "sampling/groups_kept");
+    assert!(kept.iter().all(|&kept| 0.0 < kept && kept < 16.0), "{kept:?}");
+    assert_eq!(values(&place, "smaller", "sampling/rounds"), [1.0, 1.0]);
+
+    let stop = ["sampling.max_rounds=1", "sampling.on_cap=stop"];
+    let stop = succeed(&place, "stop", &with(&stop));
+    let reason = "sampling.max_rounds = 1 was reached with ";
+    assert!(stop.stderr.contains(reason), "{}", stop.stderr);
+    let summary = place.json("runs/stop/summary.json");
+    assert!(summary["stopped_because"].as_str().unwrap().starts_with(reason), "{summary}");
+    assert_eq!((&summary["steps"], &summary["completions"]["generated"]), (&0.into(), &64.into()));
+
+    // Resumed with a higher cap it is the run that had it from the beginning.
+    let higher = with(&["sampling.max_rounds=0"]);
+    succeed(&place, "higher", &higher);
+    let resume: Vec<&str> = higher.iter().copied().chain(["--resume"]).collect();
+    succeed(&place, "stop", &resume);
+    let weights = |run| place.result(run)[1].clone();
+    assert!(weights("stop") == weights("higher"));
+}
+
+#[test]
+fn a_step_that_failed_at_the_cap_can_be_done_again() {
+    let place = Place::new();
+    succeed(&place, "whole", &[]);
+    let carried = values(&place, "whole", "sampling/groups_carried");
+    let step = carried.iter().rposition(|&groups| groups > 0.0).unwrap();
+    let steps = format!("train.steps={step}");
+    succeed(&place, "failed", &[&steps]);
+    let cap = ["sampling.max_rounds=1", "sampling.on_cap=error", "sampling.prompts_per_step=16"];
+    let outcome = run(&place, "failed", &[&cap[..], &["--resume"]].concat());
+    assert_eq!(outcome.code, Some(1));
+    let message = format!("step {}: 1 rounds of sampling gave ", step + 1);
+    assert!(outcome.stderr.contains(&message), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("raise sampling.max_rounds"), "{}", outcome.stderr);
+    succeed(&place, "failed", &["--resume"]);
+    assert!(place.result("whole")[1] == place.result("failed")[1]);
+}
+
+/// A model of random weights gets no answer right, whatever it is asked.
+#[test]
+fn a_run_that_learns_nothing_says_why_and_ends() {
+    let place = Place::new();
+    let recipe = repository("recipes/gsm8k-tiny.toml");
+    let data =
+        format!("data.train={}", repository("crates/firebrick/tests/data/gsm8k-style.jsonl"));
+    for name in ["qwen2-f32", "qwen2-bf16"] {
+        let model = format!("model.path={}", repository(&format!("tests/fixtures/{name}")));
+        let start = |name: &str, more: &[&str]| {
+            let name = format!("name={name}");
+            let mut arguments = vec!["train", &recipe];
+            let short =
+                ["train.steps=2", "sampling.max_rounds=2", "rollout.max_completion_tokens=8"];
+            for set in [model.as_str(), &data, &name].iter().chain(&short).chain(more) {
+                arguments.extend(["--set", set]);
+            }
+            place.run(&arguments)
+        };
+        let outcome = start(name, &[]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("no group with spread in 2 rounds"), "{}", outcome.stderr);
+        assert_eq!(values(&place, name, "update/count"), [0.0, 0.0]);
+        assert_eq!(values(&place, name, "sampling/groups_kept"), [0.0, 0.0]);
+        let summary = place.json(&format!("runs/{name}/summary.json"));
+        assert_eq!(summary["steps"], 2);
+        assert_eq!(summary["completions"]["trained"], 0);
+        assert_eq!(summary["heldout"]["final"], 0.0);
+
+        if name == "qwen2-f32" {
+            let stopped = start("stop", &["sampling.on_cap=stop"]);
+            assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+            let summary = place.json("runs/stop/summary.json");
+            let reason = "sampling.max_rounds = 2 was reached with 0 of ";
+            assert!(summary["stopped_because"].as_str().unwrap().starts_with(reason), "{summary}");
+            let failed = start("error", &["sampling.on_cap=error"]);
+            assert_eq!(failed.code, Some(1));
+            assert!(failed.stderr.contains("2 rounds of sampling gave 0 of"), "{}", failed.stderr);
+        }
+    }
+}

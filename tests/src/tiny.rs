@@ -1,0 +1,57 @@
+//! A random model small enough for tests of everything around it.
+
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
+use firebrick_models::{Decoder, DecoderConfig, Family, random};
+use firebrick_rollout::GroupRequest;
+
+/// Tokens of [`policy`].
+pub const VOCABULARY: usize = 61;
+
+/// A decoder of two layers with four heads on two key-value heads.
+///
+/// A new head makes all tokens nearly equally likely, so that the context hardly shows; sampled at
+/// a temperature of 0.05, likelihoods spread over some orders of magnitude.
+///
+/// # Panics
+/// Never: the sizes fit together.
+pub fn policy(seed: u64, device: &Device) -> Decoder {
+    let config = DecoderConfig {
+        family: Family::Qwen2,
+        vocab_size: VOCABULARY,
+        hidden_size: 32,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 8,
+        intermediate_size: 48,
+        max_position_embeddings: 512,
+        rope_theta: 10000.0,
+        norm_epsilon: 1e-6,
+        tied: false,
+        qkv_bias: true,
+    };
+    random(&config, Seed::run(seed), device).expect("the sizes fit together")
+}
+
+/// Writes tokens as their numbers.
+pub fn numbers() -> Arc<dyn Detokenizer> {
+    struct Numbers;
+    impl Detokenizer for Numbers {
+        fn detokenize(&self, tokens: &[TokenId]) -> String {
+            tokens.iter().map(TokenId::to_string).collect::<Vec<_>>().join(" ")
+        }
+    }
+    Arc::new(Numbers)
+}
+
+/// Asks for completions of prompt `id`, whose tokens follow from it.
+pub fn request(id: u64, length: usize, group_size: usize) -> GroupRequest {
+    let mut stream = Seed::run(id).derive("prompt", &[]).stream();
+    let token = |position| (stream.uniform_at(position) * VOCABULARY as f64) as TokenId;
+    let tokens = (0..length as u64).map(token).collect();
+    let prompt = Prompt { id, text: String::new(), tokens, reference: String::new() };
+    GroupRequest { prompt, draw: 1000 + id, group_size }
+}
