@@ -44,7 +44,7 @@ const STEPS: Tolerance = Tolerance { absolute: 0.0, relative: 2e-3 };
 const FIRST_STEP: Tolerance = Tolerance { absolute: 0.0, relative: 1e-5 };
 
 /// Cuts every batch of these fixtures into several, and their logits into chunks with a remainder.
-const CUT: Cut = Cut { micro_batch_tokens: 100, logits_chunk: 7, at_once: 2 };
+const CUT: Cut = Cut { micro_batch_tokens: 100, logits_chunk: 7 };
 
 #[test]
 fn fixtures_tokenizer() {

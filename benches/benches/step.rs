@@ -147,7 +147,6 @@ fn update(
         cut: Cut {
             micro_batch_tokens: micro_batch_rows * (PROMPT + COMPLETION),
             logits_chunk: (1 << 24) / config.vocab_size,
-            at_once: std::thread::available_parallelism().map_or(1, usize::from),
         },
     };
     let mut optimizer = AdamW::new(OptimConfig::default());

@@ -117,13 +117,13 @@ fn refuse_what_is_not_implemented(config: &Fields) -> Result<(), ConfigError> {
     }
     let activation =
         config.optional("hidden_act", |config, field| config.text(field).map(str::to_owned))?;
-    if activation.as_deref().unwrap_or("silu") != "silu" {
+    if let Some(activation) = activation.filter(|activation| activation != "silu") {
         return refuse(format!("hidden_act = {activation:?}"));
     }
     for field in ["rope_scaling", "rope_parameters"] {
         if let Some(Value::Object(scaling)) = config.0.get(field) {
             let kind = scaling.get("rope_type").or(scaling.get("type")).and_then(Value::as_str);
-            if kind.is_some_and(|kind| kind != "default") {
+            if let Some(kind) = kind.filter(|&kind| kind != "default") {
                 return refuse(format!("{field}.rope_type = {kind:?}"));
             }
         }

@@ -32,23 +32,23 @@ use crate::{
 /// Everything that a run holds while it goes.
 pub struct Run {
     /// What to do.
-    recipe: Recipe,
+    pub recipe: Recipe,
     /// What does it.
-    wired: Wired,
+    pub wired: Wired,
     /// Where it is kept.
-    folder: RunFolder,
+    pub folder: RunFolder,
     /// Its record.
-    store: Store,
+    pub store: Store,
     /// What a person sees of it.
-    terminal: Terminal,
-    bars: Bars,
+    pub terminal: Terminal,
+    /// How far a phase has come.
+    pub bars: Bars,
     /// Set by Ctrl-C: finish the step, save, end.
-    interrupted: Arc<AtomicBool>,
-    /// What has been done and measured so far.
-    progress: Progress,
-    began: Instant,
-    /// Seconds that earlier processes worked at this run.
-    seconds_before: f64,
+    pub interrupted: Arc<AtomicBool>,
+    /// What has been done and measured so far, by earlier processes too.
+    pub progress: Progress,
+    /// Since when no time has been added to the progress.
+    pub clock: Instant,
 }
 
 /// `stopped_because` of a run that Ctrl-C ended.
@@ -81,32 +81,6 @@ pub struct Progress {
 pub const PROGRESS: &str = "progress.json";
 
 impl Run {
-    /// Puts the parts together; the clock starts.
-    pub fn new(
-        recipe: Recipe,
-        wired: Wired,
-        folder: RunFolder,
-        store: Store,
-        terminal: Terminal,
-        bars: Bars,
-        interrupted: Arc<AtomicBool>,
-        progress: Progress,
-    ) -> Self {
-        let (began, seconds_before) = (Instant::now(), progress.seconds.total);
-        Run {
-            recipe,
-            wired,
-            folder,
-            store,
-            terminal,
-            bars,
-            interrupted,
-            progress,
-            began,
-            seconds_before,
-        }
-    }
-
     /// Runs from where `progress` says to the end.
     ///
     /// # Errors
@@ -358,8 +332,8 @@ impl Run {
     /// Writes a checkpoint: a Hugging Face model folder, with what a resumed run needs in
     /// `trainer/`.
     fn checkpoint(&mut self) -> Result<(), ProgramError> {
+        self.read_clock();
         let trainer = &self.wired.trainer;
-        self.progress.seconds.total = self.seconds_before + self.began.elapsed().as_secs_f64();
         let temporary = self.folder.begin_checkpoint(trainer.state.step)?;
         firebrick_models::save(&trainer.policy, &self.wired.config, &temporary)?;
         self.wired.tokenizer.save(&temporary)?;
@@ -376,8 +350,14 @@ impl Run {
         Ok(())
     }
 
+    fn read_clock(&mut self) {
+        let now = Instant::now();
+        self.progress.seconds.total += (now - self.clock).as_secs_f64();
+        self.clock = now;
+    }
+
     fn finish(mut self, stopped_because: String) -> Result<Ended, ProgramError> {
-        self.progress.seconds.total = self.seconds_before + self.began.elapsed().as_secs_f64();
+        self.read_clock();
         let Run { wired, folder, store, mut terminal, progress, .. } = self;
         let state = &wired.trainer.state;
         let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };

@@ -434,7 +434,6 @@ fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
         cut: Cut {
             micro_batch_tokens: recipe.train.micro_batch_tokens,
             logits_chunk: (LOGITS_AT_ONCE / vocab_size).max(1),
-            at_once: std::thread::available_parallelism().map_or(1, usize::from),
         },
     }
 }

@@ -177,6 +177,9 @@ fn models() {
     });
     page.model("a size is missing", |place| config(place, "hidden_size", Value::Null));
     page.model("heads that do not divide", |place| config(place, "num_key_value_heads", 3));
+    page.model("stretched positions", |place| {
+        config(place, "rope_scaling", json!({"type": "yarn", "factor": 4.0}));
+    });
     page.model("more layers than weights", |place| config(place, "num_hidden_layers", 3));
     page.model("fewer layers than weights", |place| config(place, "num_hidden_layers", 1));
     page.model("missing tensor", |place| {
@@ -236,7 +239,8 @@ fn runs() {
     ] {
         let path = format!("{checkpoint}/{name}");
         let bytes = fs::read(page.place.path(&path)).unwrap();
-        page.place.write(&path, &bytes[..bytes.len() / 2]);
+        // No further than where the numbers that a clock gives begin.
+        page.place.write(&path, &bytes[..15]);
         page.case(&format!("damaged {name}"), 1, &resume);
         page.place.write(&path, bytes);
     }

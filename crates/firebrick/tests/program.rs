@@ -173,13 +173,15 @@ fn a_killed_run_keeps_its_reference_policy() {
     assert_same(&place.result("whole"), &place.result("killed"));
 }
 
+#[cfg(unix)]
+fn interrupt(child: &mut std::process::Child) {
+    let id = child.id().to_string();
+    std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();
+}
+
 #[test]
 #[cfg(unix)]
 fn ctrl_c_ends_a_run_after_its_step() {
-    fn interrupt(child: &mut std::process::Child) {
-        let id = child.id().to_string();
-        std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();
-    }
     let place = Place::new();
     succeed(&place, "whole", &LONG);
     let resume: Vec<&str> = LONG.into_iter().chain(["--resume"]).collect();
@@ -193,6 +195,28 @@ fn ctrl_c_ends_a_run_after_its_step() {
         assert!(step.contains(&summary["steps"].as_u64().unwrap()), "{summary}");
         assert_eq!(summary["steps"].as_u64(), place.newest("stopped"));
     }
+    succeed(&place, "stopped", &resume);
+    assert_same(&place.result("whole"), &place.result("stopped"));
+}
+
+/// The measurement that ends the warm-up is not lost when the run is interrupted in that step: here
+/// the first one, while a long evaluation before it gives the time to interrupt.
+#[test]
+#[cfg(unix)]
+fn ctrl_c_in_the_last_step_of_the_warm_up() {
+    let place = Place::new();
+    let more = [
+        "warmup.stop_at=0.0",
+        "warmup.every=1",
+        "eval.samples=2000",
+        "train.steps=1",
+        "sampling.max_rounds=1",
+    ];
+    succeed(&place, "whole", &more);
+    let moment = Moment { begun: MOMENTS[0].begun, milliseconds: 100 };
+    let outcome = stop_at(&place, "stopped", &more, &moment, interrupt).unwrap();
+    assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
+    let resume: Vec<&str> = more.into_iter().chain(["--resume"]).collect();
     succeed(&place, "stopped", &resume);
     assert_same(&place.result("whole"), &place.result("stopped"));
 }

@@ -6,7 +6,6 @@ use burn::{
 };
 use firebrick_core::Metrics;
 use firebrick_models::{PolicyModel, head_backward, head_logprobs};
-use rayon::prelude::*;
 
 use crate::{
     AdamW, Aggregation, Divisors, LossInput, MicroBatch, Objective, Sample, StepOutcome,
@@ -34,8 +33,6 @@ pub struct Cut {
     pub micro_batch_tokens: usize,
     /// Tokens per chunk of logits: bounds the widest tensor.
     pub logits_chunk: usize,
-    /// Micro-batches computed side by side: small ones leave cores of a CPU idle. 1 on a GPU.
-    pub at_once: usize,
 }
 
 /// The gradient of an update and its numbers, both whole: no trace of how it was cut.
@@ -82,25 +79,17 @@ impl Updater {
         divisors.constant = divisors.rows * self.constant_length as f64;
         let mut accumulator = GradientsAccumulator::new();
         let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
-        let compute = |indices: &Vec<usize>| {
+        for indices in micro_batches(samples, self.cut.micro_batch_tokens) {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let batch = MicroBatch::new(&part, self.aggregation, &divisors, &policy.device());
-            self.micro_batch(policy, batch)
-        };
-        for wave in
-            micro_batches(samples, self.cut.micro_batch_tokens).chunks(self.cut.at_once.max(1))
-        {
-            let computed: Vec<_> = wave.par_iter().map(compute).collect();
-            // Added up in order, so that the sum has the same bits on any number of threads.
-            for (gradients, parts) in computed {
-                accumulator.accumulate(policy, gradients);
-                for (name, part) in parts {
-                    let sum = match sums.remove(name) {
-                        Some(sum) => sum + part,
-                        None => part,
-                    };
-                    sums.insert(name, sum);
-                }
+            let (gradients, parts) = self.micro_batch(policy, batch);
+            accumulator.accumulate(policy, gradients);
+            for (name, part) in parts {
+                let sum = match sums.remove(name) {
+                    Some(sum) => sum + part,
+                    None => part,
+                };
+                sums.insert(name, sum);
             }
         }
         let mut metrics = Metrics::default();

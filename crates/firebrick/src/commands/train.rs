@@ -1,21 +1,23 @@
 use std::{
     io::IsTerminal as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 
 use clap::Args;
+use firebrick_core::Step;
 use firebrick_runs::{Bars, ProgressDrawTarget, RunFolder, Store, Terminal, write_atomically};
 
 use crate::{
     ProgramError,
-    recipe::Recipe,
-    resume::Change,
+    recipe::{Loaded, Recipe},
+    resume::{Change, changes},
     run::{Progress, Run, read_progress},
-    wire::wire,
+    wire::{Wired, wire},
 };
 
 /// The arguments of `firebrick train`.
@@ -37,45 +39,29 @@ pub struct Train {
 impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let loaded = Recipe::load(&self.recipe, &self.set)?;
-        let recipe = loaded.recipe;
-        let (resumed, changes) = match self.resume {
-            true => {
-                let folder = RunFolder::resume(&self.runs, &loaded.name)?;
-                let changes = changes(&folder, &recipe)?;
-                (Some(folder), changes)
-            }
-            false => {
-                RunFolder::check_free(&self.runs, &loaded.name)?;
-                (None, Vec::new())
-            }
+        let earlier = match self.resume {
+            true => Some(Earlier::find(&self.runs, &loaded)?),
+            false => RunFolder::check_free(&self.runs, &loaded.name).map(|()| None)?,
         };
-        let checkpoint = match &resumed {
-            Some(folder) => folder.checkpoints()?.pop(),
-            None => None,
-        };
-        let from = checkpoint.as_ref().map(|(_, path)| path.as_path());
-        let blame = |error: ProgramError| match from {
-            Some(checkpoint) => error.of_checkpoint(checkpoint),
-            None => error,
+        let Loaded { recipe, text, name } = loaded;
+        let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
+        let (wired, progress) = match &checkpoint {
+            Some((_, path)) => resume(&recipe, path).map_err(|error| error.of_checkpoint(path))?,
+            None => (wire(&recipe, None, super::now())?, Progress::default()),
         };
         // A new folder is made last: whatever can be wrong before is found before.
-        let wired = wire(&recipe, from, super::now()).map_err(blame)?;
-        let progress = match from {
-            Some(checkpoint) => read_progress(checkpoint).map_err(blame)?,
-            None => Progress::default(),
+        let (folder, changes) = match earlier {
+            Some(earlier) => (earlier.folder, earlier.changes),
+            None => (RunFolder::create(&self.runs, &name)?, Vec::new()),
         };
-        let folder = match resumed {
-            Some(folder) => folder,
-            None => RunFolder::create(&self.runs, &loaded.name)?,
-        };
-        write_atomically(&folder.recipe(), loaded.text.as_bytes())?;
+        write_atomically(&folder.recipe(), text.as_bytes())?;
         let mut store = Store::open(&folder.database())?;
         let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         let bars = Bars::new(ProgressDrawTarget::stderr());
         let mut terminal =
             Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, recipe.train.steps);
         let parameters = burn::module::Module::num_params(&wired.trainer.policy);
-        say(&mut terminal, &format!("{}: {parameters} parameters; {}", loaded.name, wired.report))?;
+        say(&mut terminal, &format!("{name}: {parameters} parameters; {}", wired.report))?;
         match &checkpoint {
             Some((step, path)) => {
                 store.truncate_after(*step)?;
@@ -88,25 +74,44 @@ impl Train {
             None => {}
         }
         for change in changes {
-            say(&mut terminal, &format!("now with {}", change))?;
+            say(&mut terminal, &format!("now with {change}"))?;
         }
         let interrupted = interrupted(bars.clone());
-        let run = Run::new(recipe, wired, folder, store, terminal, bars, interrupted, progress);
+        let clock = Instant::now();
+        let run =
+            Run { recipe, wired, folder, store, terminal, bars, interrupted, progress, clock };
         let ended = run.run()?;
         Ok(if ended.interrupted { 130 } else { 0 })
     }
 }
 
-/// What the recipe says otherwise than the one in the run's folder.
-fn changes(folder: &RunFolder, recipe: &Recipe) -> Result<Vec<Change>, ProgramError> {
-    let before = Recipe::load(&folder.recipe(), &[])?.recipe;
-    let changes = crate::resume::changes(&before, recipe);
-    let refused: Vec<_> = changes.iter().filter(|change| change.refused()).collect();
-    if refused.is_empty() {
-        return Ok(changes);
+/// What is there of a run that is to go on.
+struct Earlier {
+    folder: RunFolder,
+    /// The newest; none when the run ended before its first.
+    checkpoint: Option<(Step, PathBuf)>,
+    /// What the recipe says otherwise than the one in the folder.
+    changes: Vec<Change>,
+}
+
+impl Earlier {
+    fn find(runs: &Path, loaded: &Loaded) -> Result<Self, ProgramError> {
+        let folder = RunFolder::resume(runs, &loaded.name)?;
+        let checkpoint = folder.checkpoints()?.pop();
+        let before = Recipe::load(&folder.recipe(), &[])?.recipe;
+        let changes = changes(&before, &loaded.recipe);
+        // Before the first checkpoint there is nothing that could not follow.
+        let refused = changes.iter().filter(|change| change.refused() && checkpoint.is_some());
+        let refused: Vec<String> = refused.map(Change::to_string).collect();
+        match refused.is_empty() {
+            true => Ok(Earlier { folder, checkpoint, changes }),
+            false => Err(ProgramError::Changed { run: folder.path().into(), changes: refused }),
+        }
     }
-    let changes = refused.into_iter().map(Change::to_string).collect();
-    Err(ProgramError::Changed { run: folder.path().to_owned(), changes })
+}
+
+fn resume(recipe: &Recipe, checkpoint: &Path) -> Result<(Wired, Progress), ProgramError> {
+    Ok((wire(recipe, Some(checkpoint), super::now())?, read_progress(checkpoint)?))
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the program at once.
