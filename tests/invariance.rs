@@ -23,9 +23,9 @@ use proptest::{
 };
 
 const VOCAB: u32 = 23;
-const WHOLE: Cut = Cut { micro_batch_tokens: usize::MAX, logits_chunk: usize::MAX, at_once: 1 };
+const WHOLE: Cut = Cut { micro_batch_tokens: usize::MAX, logits_chunk: usize::MAX };
 /// Of the fixed samples: more than one micro-batch, and no whole number of chunks in each.
-const SMALL: Cut = Cut { micro_batch_tokens: 40, logits_chunk: 3, at_once: 2 };
+const SMALL: Cut = Cut { micro_batch_tokens: 40, logits_chunk: 3 };
 
 /// Tokens of the longest completion.
 const LONGEST: usize = 12;
@@ -170,11 +170,8 @@ fn update() -> impl Strategy<Value = Update> {
             live: live > 0,
             group,
         });
-    let cut = (1..80usize, 1..40usize, 1..5usize).prop_map(|(tokens, chunk, at_once)| Cut {
-        micro_batch_tokens: tokens,
-        logits_chunk: chunk,
-        at_once,
-    });
+    let cut = (1..80usize, 1..40usize)
+        .prop_map(|(micro_batch_tokens, logits_chunk)| Cut { micro_batch_tokens, logits_chunk });
     let update = (vec(draft, 2..9), cut, any::<bool>(), any::<bool>());
     update.prop_flat_map(|(drafts, cut, tied, extras)| {
         let order: Vec<usize> = (0..drafts.len()).collect();

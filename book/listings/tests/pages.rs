@@ -2,6 +2,8 @@
 //!
 //! `FIREBRICK_UPDATE=1 cargo test -p firebrick-book` writes the page of options anew.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
 use std::{
     collections::BTreeSet,
     fmt::Write,

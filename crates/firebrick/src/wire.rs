@@ -427,6 +427,7 @@ fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
             recipe::Aggregation::TokenMean => firebrick_train::Aggregation::TokenMean,
             recipe::Aggregation::PromptMean => firebrick_train::Aggregation::PromptMean,
             recipe::Aggregation::SequenceMean => firebrick_train::Aggregation::SequenceMean,
+            recipe::Aggregation::SequenceSum => firebrick_train::Aggregation::SequenceSum,
             recipe::Aggregation::Constant => firebrick_train::Aggregation::Constant,
         },
         constant_length: loss.constant_length.unwrap_or(recipe.rollout.max_completion_tokens),

@@ -63,7 +63,7 @@ fn a_key_of_another_table() {
 fn a_misspelt_choice() {
     insta::assert_snapshot!(error(&with_files("[loss]\naggregation = \"token-mean\""), &[]), @r#"
       × recipe.toml:8:15: loss.aggregation is "token-mean", expected "token_mean",
-      │ "prompt_mean", "sequence_mean" or "constant"
+      │ "prompt_mean", "sequence_mean", "sequence_sum" or "constant"
        ╭─[recipe.toml:8:15]
      7 │ [loss]
      8 │ aggregation = "token-mean"

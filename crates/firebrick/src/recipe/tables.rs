@@ -491,6 +491,8 @@ pub enum Aggregation {
     PromptMean,
     /// Mean over the tokens of a completion, then over completions (GRPO).
     SequenceMean,
+    /// Sum over the tokens of a completion, then mean over completions.
+    SequenceSum,
     /// Sum over tokens by a constant length, then mean over completions (Dr. GRPO).
     Constant,
 }
