@@ -297,7 +297,7 @@ impl Weights {
 impl ParameterSource for Weights {
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
         let pieces = self.config.family.pieces(path, &self.config);
-        let mut joined = Vec::with_capacity(shape.iter().product());
+        let mut joined = Vec::new();
         for piece in &pieces {
             let piece_shape = match shape {
                 [_] => vec![piece.rows],

@@ -74,6 +74,14 @@ impl DecoderConfig {
         {
             return Err(ConfigError::Size(format!("{name} is {size}; expected 1 to 16777216")));
         }
+        // The widest matrices; a file that asks for more is damaged, and would end the process.
+        let largest = self.hidden_size.max(self.query_width())
+            * self.vocab_size.max(2 * self.intermediate_size).max(self.query_width());
+        if largest > 1 << 31 {
+            return Err(ConfigError::Size(format!(
+                "the sizes make a matrix of {largest} values; expected at most 2147483648"
+            )));
+        }
         if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(ConfigError::Size(format!(
                 "{} attention heads cannot share {} key-value heads: the second must divide the first",

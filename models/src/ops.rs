@@ -36,8 +36,7 @@ impl Rotary {
     pub(crate) fn new(positions: &Tensor<2, Int>, head_dim: usize, theta: f64) -> Self {
         let [rows, tokens] = positions.dims();
         let device: Device = positions.device();
-        // In f32 throughout, as transformers computes them: the last bit of an angle shows in
-        // the logits at long positions.
+        // Angles are f32 products, as in transformers; the frequencies are rounded only once.
         let frequencies: Vec<f32> = (0..head_dim / 2)
             .map(|i| theta.powf(-2.0 * i as f64 / head_dim as f64) as f32)
             .collect();

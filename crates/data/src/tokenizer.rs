@@ -181,6 +181,13 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
+    /// The rows that an embedding needs for every token to have one: the largest id plus one, which
+    /// is more than [`Tokenizer::len`] where ids have holes.
+    pub fn rows(&self) -> usize {
+        let ids = self.inner.get_vocab(true).into_values();
+        ids.max().map_or(0, |largest| largest as usize + 1)
+    }
+
     /// Writes the tokenizer's files into an existing folder.
     ///
     /// What came from a folder is written back byte for byte, chat template and generation

@@ -138,6 +138,16 @@ pub enum ProgramError {
         /// As given.
         path: PathBuf,
     },
+    /// The data is not what the run began with.
+    #[error("{} was trained on other prompts than the recipe gives now", checkpoint.display())]
+    #[diagnostic(help(
+        "its place in the data means nothing in other data: give back the file, the prompt format \
+         and the limits on length that the run began with, or begin a new run"
+    ))]
+    OtherPrompts {
+        /// The checkpoint to resume from.
+        checkpoint: PathBuf,
+    },
     /// The recipe has nothing to evaluate on.
     #[error("the recipe has no held-out prompts")]
     #[diagnostic(help("set data.heldout to a file, or data.heldout_size above 0"))]

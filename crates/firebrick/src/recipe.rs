@@ -1,8 +1,8 @@
 //! The recipe: one TOML file that says what to train, on what, and how.
 //!
 //! A recipe is read in four passes, each of which points into the text where it fails: TOML syntax,
-//! `--set` overrides ([`overrides`]), the shape of the document against the schema ([`shape`]),
-//! and the meaning of its values ([`meaning`]).
+//! `--set` overrides (`overrides`), the shape of the document against the schema (`shape`),
+//! and the meaning of its values (`meaning`).
 
 mod error;
 mod meaning;

@@ -17,9 +17,7 @@ use firebrick_runs::{
     Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
     peak_rss_bytes, publish_folder, write_atomically,
 };
-use firebrick_train::{
-    AdamW, EvalReport, Observer, Phase, StepReport, TrainError, save_state, warmup_step,
-};
+use firebrick_train::{AdamW, Observer, Phase, StepReport, TrainError, save_state, warmup_step};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
@@ -103,10 +101,6 @@ impl Run {
     /// interrupted.
     fn warm_up(&mut self) -> Result<bool, ProgramError> {
         let warmup = self.recipe.warmup.clone();
-        if warmup.steps == 0 {
-            self.progress.warmed_up = true;
-            return Ok(true);
-        }
         let bar = self.bars.phase("warm-up", warmup.steps);
         bar.advance(self.progress.warmup_steps);
         for step in self.progress.warmup_steps + 1..=warmup.steps {
@@ -115,7 +109,7 @@ impl Run {
             let trainer = &mut self.wired.trainer;
             // Rising over 50 steps or a tenth, whichever is shorter: Adam's first steps are blind.
             let rise = (warmup.steps as f64 / 10.0).clamp(1.0, 50.0);
-            let (policy, loss, _) = warmup_step(
+            let (policy, loss, outcome) = warmup_step(
                 trainer.policy.clone(),
                 &mut trainer.optimizer,
                 &examples,
@@ -123,13 +117,17 @@ impl Run {
                 trainer.updater.cut,
             )?;
             trainer.policy = policy;
+            if outcome.skipped {
+                let text = format!("warm-up step {step} was skipped: its gradient was not finite");
+                self.terminal.say(&text).map_err(terminal_io)?;
+            }
             bar.advance(1);
             self.progress.warmup_steps = step;
             self.progress.seconds.warmup += began.elapsed().as_secs_f64();
             if step.is_multiple_of(warmup.every.max(1)) || step == warmup.steps {
                 let mut metrics = Metrics::default();
                 metrics.set("warmup/loss", loss);
-                let accuracy = self.measure(warmup.samples)?.map(|report| report.accuracy);
+                let accuracy = self.measure(warmup.samples)?;
                 if let Some(accuracy) = accuracy {
                     metrics.set("warmup/accuracy", accuracy);
                 }
@@ -154,8 +152,10 @@ impl Run {
         // Adam's moments of supervised gradients say nothing about the sizes of policy gradients.
         self.wired.trainer.optimizer = AdamW::new(wire::optim(&self.recipe.optim));
         self.progress.warmed_up = true;
-        self.progress.heldout.after_warmup = self.evaluate()?;
-        self.show_accuracy(self.progress.heldout.after_warmup);
+        if warmup.steps > 0 {
+            self.progress.heldout.after_warmup = self.evaluate()?;
+            self.show_accuracy(self.progress.heldout.after_warmup);
+        }
         Ok(true)
     }
 
@@ -222,10 +222,11 @@ impl Run {
     /// Tells what a run with nothing to learn from looks like; the counters are in the metrics.
     fn explain_empty(&mut self, metrics: &Metrics) {
         let get = |name| metrics.get(name).unwrap_or(0.0);
-        if get("sampling/groups_kept") == 0.0 {
+        if get("update/count") == 0.0 && metrics.get("update/count").is_some() {
             let text = format!(
-                "         no group with spread in {} rounds: {} groups all wrong, {} all right; {} of {} \
-                 completions unparsable, {} cut off. No update.",
+                "         no group with spread in {} rounds (the cap, sampling.max_rounds): \
+                 {} groups all wrong, {} all right; {} of {} completions unparsable, {} cut off. \
+                 No update.",
                 get("sampling/rounds"),
                 get("sampling/groups_all_wrong"),
                 get("sampling/groups_all_right"),
@@ -286,6 +287,9 @@ impl Run {
             return Ok(());
         }
         let path = self.folder.path().join("reference");
+        if trainer.state.step > 0 && !path.is_dir() {
+            return Err(TrainError::NoReference.into());
+        }
         if path.is_dir() {
             let device = trainer.policy.device().inner();
             trainer.reference = Some(firebrick_models::load(&path, &device)?);
@@ -302,13 +306,12 @@ impl Run {
 
     /// Held-out accuracy of the policy as it is; none without held-out prompts.
     fn evaluate(&mut self) -> Result<Option<f64>, ProgramError> {
-        let began = Instant::now();
-        let report = self.measure(self.wired.heldout.len())?;
-        self.progress.seconds.eval += began.elapsed().as_secs_f64();
-        Ok(report.map(|report| report.accuracy))
+        self.measure(self.wired.heldout.len())
     }
 
-    fn measure(&mut self, prompts: usize) -> Result<Option<EvalReport>, ProgramError> {
+    /// The same on the first `prompts` of them.
+    fn measure(&mut self, prompts: usize) -> Result<Option<f64>, ProgramError> {
+        let began = Instant::now();
         let Wired { trainer, heldout, eval_sampling, .. } = &mut self.wired;
         if heldout.is_empty() {
             return Ok(None);
@@ -317,7 +320,9 @@ impl Run {
         let prompts = &heldout[..prompts.min(heldout.len())];
         let samples = self.recipe.eval.samples.max(1);
         let watch = &mut Watch { bars: &self.bars, phase: None };
-        Ok(Some(trainer.evaluate(prompts, samples, eval_sampling, watch)?))
+        let report = trainer.evaluate(prompts, samples, eval_sampling, watch)?;
+        self.progress.seconds.eval += began.elapsed().as_secs_f64();
+        Ok(Some(report.accuracy))
     }
 
     /// Shows an accuracy from before the first step; the store has it in the summary.

@@ -22,6 +22,7 @@ use firebrick_train::{
     MeanOnly, Objective, OptimConfig, PolicyLoss, Spread, Task, TrainConfig, Trainer, TrainerState,
     Updater, load_state,
 };
+use rand::Rng as _;
 
 use crate::{ProgramError, recipe, recipe::Recipe};
 
@@ -56,10 +57,14 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
     let vocab = policy.config().vocab_size;
 
     let mut optimizer = AdamW::new(optim(&recipe.optim));
+    let prompts = fingerprint(&data.train);
     let mut source = Prompts::new(data.train, seed)?;
-    let mut state = TrainerState::default();
+    let mut state = TrainerState { prompts, ..TrainerState::default() };
     if let Some(checkpoint) = resume {
         state = load_state(&checkpoint.join(TRAINER), &policy, &mut optimizer)?;
+        if state.prompts != prompts {
+            return Err(ProgramError::OtherPrompts { checkpoint: checkpoint.to_owned() });
+        }
         source.seek(state.cursor);
     }
     let engine = engine(recipe, &policy, &data.tokenizer);
@@ -250,6 +255,16 @@ fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> 
     ProgramError::NoPrompts { place, report, limit, remedy }
 }
 
+/// Tells one list of prompts from another: the place in the data is a number that means other
+/// prompts in other data.
+fn fingerprint(prompts: &[Prompt]) -> u64 {
+    let all = prompts.iter().fold(Seed::run(0), |seed, prompt| {
+        let tokens = prompt.tokens.iter().map(|&token| u64::from(token));
+        seed.derive("prompt", &std::iter::once(prompt.id).chain(tokens).collect::<Vec<u64>>())
+    });
+    all.rng().next_u64()
+}
+
 /// Training and held-out problems.
 fn problems(data: &recipe::Data, seed: Seed) -> Result<(Vec<Problem>, Vec<Problem>), ProgramError> {
     let columns = data.columns.as_ref().map(|columns| firebrick_data::Columns {
@@ -333,10 +348,10 @@ fn policy(
     };
     let (config, json) = firebrick_models::load_config(folder)?;
     // More rows than tokens is usual (padding for speed); fewer would index past the embedding.
-    if tokenizer.len() > config.vocab_size {
+    if tokenizer.rows() > config.vocab_size {
         return Err(ProgramError::Vocabulary {
             folder: folder.to_owned(),
-            tokenizer: tokenizer.len(),
+            tokenizer: tokenizer.rows(),
             model: config.vocab_size,
         });
     }

@@ -106,8 +106,8 @@ fn invert(weights: Tensor<2>, uniforms: Tensor<1>) -> Tensor<2, Int> {
 
 fn sample_row(logits: &[f32], uniform: f64, sampling: &Sampling) -> (TokenId, f32) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let scale = (1.0 / sampling.divisor()) as f32;
-    let weights: Vec<f32> = logits.iter().map(|logit| ((logit - max) * scale).exp()).collect();
+    let divisor = sampling.divisor() as f32;
+    let weights: Vec<f32> = logits.iter().map(|logit| ((logit - max) / divisor).exp()).collect();
     let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
     let token = if sampling.temperature == 0.0 {
         logits.iter().position(|&logit| logit == max).unwrap_or(0)
@@ -126,7 +126,7 @@ fn sample_row(logits: &[f32], uniform: f64, sampling: &Sampling) -> (TokenId, f3
     } else {
         draw(weights.iter().copied(), uniform).unwrap_or(0)
     };
-    let logprob = f64::from((logits[token] - max) * scale) - total.ln();
+    let logprob = f64::from((logits[token] - max) / divisor) - total.ln();
     (token as TokenId, logprob as f32)
 }
 

@@ -61,7 +61,7 @@ pub struct Seconds {
 pub struct TokensPerSecond {
     /// Completion tokens sampled.
     pub rollout: f64,
-    /// Prompt and completion tokens trained on.
+    /// Completion tokens trained on.
     pub update: f64,
 }
 

@@ -14,6 +14,8 @@ pub struct TrainerState {
     pub step: Step,
     /// Prompts drawn.
     pub cursor: u64,
+    /// Which prompts they were drawn from: a number made from all of them.
+    pub prompts: u64,
     /// Groups with spread that no step has used yet.
     pub surplus: Vec<RewardedGroup>,
     /// Completions sampled so far.

@@ -24,6 +24,12 @@ pub enum TrainError {
         /// `sampling.prompts_per_step`.
         wanted: usize,
     },
+    /// The loss has a KL penalty, and nothing to measure it from.
+    #[error(
+        "loss.kl needs the policy that the run started from, and there is none: begin a new run \
+         with loss.kl, or leave it out"
+    )]
+    NoReference,
     /// A file of the trainer's state is damaged or belongs to another run.
     #[error("{path} {problem}")]
     Checkpoint {

@@ -72,17 +72,15 @@ impl PolicyLoss for Dapo {
         let mut metrics = surrogate.clip_metrics(input);
         metrics.push(("loss/approx_kl", mean(delta.neg(), input)));
         let mut token_loss = surrogate.clipped();
-        let mut held = Tensor::zeros_like(&input.mask).equal_elem(1.0);
+        let mut held = Tensor::zeros_like(&input.mask);
         if let Some(c) = self.dual_clip {
             let cap = surrogate.advantages.clone().mul_scalar(-c);
-            held = surrogate
-                .advantages
-                .clone()
-                .lower_elem(0.0)
-                .bool_and(token_loss.clone().detach().greater(cap.clone()));
-            token_loss = token_loss.mask_where(held.clone(), cap);
+            let negative = surrogate.advantages.clone().lower_elem(0.0);
+            let above = negative.bool_and(token_loss.clone().detach().greater(cap.clone()));
+            token_loss = token_loss.mask_where(above.clone(), cap);
+            held = above.float();
         }
-        metrics.push(("loss/dual_clip_fraction", mean(held.float(), input)));
+        metrics.push(("loss/dual_clip_fraction", mean(held, input)));
         LossOutput { token_loss: masked(token_loss, input), metrics }
     }
 }

@@ -74,7 +74,8 @@ impl Refill {
     pub fn offer(&mut self, round: Vec<RewardedGroup>, filter: &dyn GroupFilter) -> Filled {
         self.rounds += 1;
         for group in round {
-            if filter.keep(&group) {
+            // Without a live completion there is nothing to train on, whatever the filter says.
+            if group.rewards.iter().any(|reward| reward.live) && filter.keep(&group) {
                 self.kept.push(group);
             } else {
                 self.filtered += 1;

@@ -9,7 +9,7 @@ use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdamW, EvalReport, Filled, Refill, Sample, TrainError, TrainerState, Updater,
+    AdamW, Aggregation, EvalReport, Filled, Refill, Sample, TrainError, TrainerState, Updater,
     constant_with_warmup, eval::score, evaluate,
 };
 
@@ -141,13 +141,16 @@ impl<M: PolicyModel> Trainer<M> {
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
         let began = Instant::now();
         let step = self.state.step + 1;
+        if self.updater.objective.needs_reference() && self.reference.is_none() {
+            return Err(TrainError::NoReference);
+        }
+        self.engine.publish(&self.policy)?;
         let sampled = self.sample_groups(step, observer)?;
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
         }
         let samples = self.advantages(&sampled.kept)?;
         let updated = self.update(step, samples, observer)?;
-        self.engine.publish(&self.policy)?;
         self.state.step = step;
         Ok(self.report(sampled, updated, began))
     }
@@ -181,6 +184,7 @@ impl<M: PolicyModel> Trainer<M> {
         observer: &mut dyn Observer,
     ) -> Result<Sampled, TrainError> {
         let config = &self.config;
+        self.source.seek(self.state.cursor);
         // Copied, because a step that ends the run at the cap leaves the state as it was: resumed
         // with a higher cap it samples the same groups again, and goes on from them.
         let (carried, stale): (Vec<_>, Vec<_>) = self
@@ -282,29 +286,31 @@ impl<M: PolicyModel> Trainer<M> {
     fn update(
         &mut self,
         step: u64,
-        mut samples: Vec<Sample>,
+        samples: Vec<Sample>,
         observer: &mut dyn Observer,
     ) -> Result<Updated, TrainError> {
         let began = Instant::now();
-        samples.shuffle(&mut self.seed.derive("mini_batches", &[step]).rng());
-        let count = samples.len().div_ceil(self.config.mini_batch.max(1));
+        let total = samples.len();
+        let mut units = self.units(samples);
+        units.shuffle(&mut self.seed.derive("mini_batches", &[step]).rng());
+        let count = total.div_ceil(self.config.mini_batch.max(1)).min(units.len());
         let lr = constant_with_warmup(self.config.lr, self.config.lr_warmup_steps, step - 1);
         let mut updated = Updated { lr, ..Updated::default() };
         observer.begin(Phase::Update, count);
         for index in 0..count {
             let batch =
-                &samples[samples.len() * index / count..samples.len() * (index + 1) / count];
+                units[units.len() * index / count..units.len() * (index + 1) / count].concat();
             if batch.iter().all(|sample| sample.counted() == 0) {
                 updated.empty += 1;
             } else {
                 let policy = self.policy.clone();
                 let (policy, report, outcome) =
-                    self.updater.step(policy, &mut self.optimizer, batch, lr)?;
+                    self.updater.step(policy, &mut self.optimizer, &batch, lr)?;
                 self.policy = policy;
-                updated.add(report.metrics, report.tokens, outcome.grad_norm);
                 if outcome.skipped {
-                    updated.skipped.push(batch.to_vec());
+                    updated.skipped.push(batch);
                 } else {
+                    updated.add(report.metrics, report.tokens, outcome.grad_norm);
                     self.state.trained += batch.iter().filter(|sample| sample.live).count() as u64;
                 }
             }
@@ -313,6 +319,19 @@ impl<M: PolicyModel> Trainer<M> {
         observer.end();
         updated.seconds = began.elapsed().as_secs_f64();
         Ok(updated)
+    }
+
+    /// What a mini-batch is made of: completions; whole groups where the loss is a mean over each.
+    fn units(&self, samples: Vec<Sample>) -> Vec<Vec<Sample>> {
+        let whole_groups = self.updater.aggregation == Aggregation::PromptMean;
+        let mut units: Vec<Vec<Sample>> = Vec::new();
+        for sample in samples {
+            match units.last_mut() {
+                Some(unit) if whole_groups && unit[0].group == sample.group => unit.push(sample),
+                _ => units.push(vec![sample]),
+            }
+        }
+        units
     }
 
     fn report(&self, sampled: Sampled, updated: Updated, began: Instant) -> StepReport {
@@ -345,7 +364,7 @@ impl Sampled {
     }
 
     /// Rewards, verdicts and lengths are those of everything sampled: the policy as it is, and not
-    /// what the filter left of it. The mean reward is of the groups trained on.
+    /// what the filter left of it.
     fn measure(&self, metrics: &mut Metrics) {
         let completions =
             || self.all.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
