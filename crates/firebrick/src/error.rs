@@ -28,9 +28,13 @@ pub enum ProgramError {
     /// The run folder failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The recipe names a device that this build does not contain.
-    #[error("this program was built for the CPU; the recipe asks for device.kind = \"{kind}\"")]
-    #[diagnostic(help("set device.kind = \"cpu\", or leave the table out"))]
+    /// The recipe names a device that this version does not compute on.
+    #[error(
+        "device.kind is \"{kind}\", but this version has no GPU backend, and no build option adds one"
+    )]
+    #[diagnostic(help(
+        "leave the [device] table out, or set device.kind = \"cpu\": it runs on the CPU"
+    ))]
     Device {
         /// As in the recipe.
         kind: String,
@@ -121,15 +125,15 @@ pub enum ProgramError {
         error: Box<ProgramError>,
     },
     /// A path that should be a checkpoint is none.
-    #[error("{} is not a checkpoint of a run: it has no {missing}", path.display())]
-    #[diagnostic(help(
-        "give a folder such as runs/quickstart/checkpoints/step-000100, or --recipe with a model folder"
-    ))]
+    #[error("{} is not a checkpoint of a run: {problem}", path.display())]
+    #[diagnostic(help("{remedy}"))]
     NotACheckpoint {
         /// As given.
         path: PathBuf,
-        /// What was looked for.
-        missing: String,
+        /// What is there, or is not.
+        problem: &'static str,
+        /// What to give instead.
+        remedy: &'static str,
     },
     /// A path that should be a run's folder is none.
     #[error("{} holds no run: it has no run.db", path.display())]

@@ -1,6 +1,9 @@
 //! The `firebrick` program: reads arguments, prints errors, chooses the exit code.
 
-use std::{io::IsTerminal as _, process::ExitCode};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    process::ExitCode,
+};
 
 use clap::Parser;
 use firebrick::{ProgramError, commands::Command};
@@ -19,7 +22,7 @@ Examples:
   firebrick train recipes/quickstart.toml
   firebrick train recipes/quickstart.toml --set train.steps=20 --set name=short
   firebrick train recipes/quickstart.toml --resume
-  firebrick eval runs/quickstart/checkpoints/step-000100 --samples 8
+  firebrick eval runs/quickstart/checkpoints/step-000200 --samples 8
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted after a clean save.";
 
@@ -31,12 +34,12 @@ fn main() -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the program's one place for errors")]
 fn fail(error: ProgramError) -> ExitCode {
     let code = error.exit_code();
     // Set once and before any other report, so it can't fail.
     let _ = miette::set_hook(Box::new(|_| Box::new(look(std::io::stderr().is_terminal()).build())));
-    eprintln!("{:?}", miette::Report::new(error));
+    // A closed standard error, as of `2>&1 | head`, must not turn an error into a panic.
+    let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(error));
     ExitCode::from(code)
 }
 

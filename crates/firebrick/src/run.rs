@@ -86,7 +86,7 @@ impl Run {
     pub fn run(mut self) -> Result<Ended, ProgramError> {
         if self.progress.heldout.initial.is_none() {
             self.progress.heldout.initial = self.evaluate()?;
-            self.show_accuracy(self.progress.heldout.initial);
+            self.show_accuracy(0, self.progress.heldout.initial);
         }
         let mut interrupted = false;
         if !self.progress.warmed_up {
@@ -119,7 +119,7 @@ impl Run {
             trainer.policy = policy;
             if outcome.skipped {
                 let text = format!("warm-up step {step} was skipped: its gradient was not finite");
-                self.terminal.say(&text).map_err(terminal_io)?;
+                let _ = self.terminal.say(&text);
             }
             bar.advance(1);
             self.progress.warmup_steps = step;
@@ -154,7 +154,7 @@ impl Run {
         self.progress.warmed_up = true;
         if warmup.steps > 0 {
             self.progress.heldout.after_warmup = self.evaluate()?;
-            self.show_accuracy(self.progress.heldout.after_warmup);
+            self.show_accuracy(0, self.progress.heldout.after_warmup);
         }
         Ok(true)
     }
@@ -169,6 +169,10 @@ impl Run {
     fn steps(&mut self) -> Result<String, ProgramError> {
         self.keep_reference()?;
         let recipe = self.recipe.clone();
+        if self.wired.trainer.state.step >= recipe.train.steps {
+            let _ =
+                self.terminal.say("all its steps are done; --set train.steps=N makes it longer");
+        }
         loop {
             let step = self.wired.trainer.state.step;
             if step >= recipe.train.steps {
@@ -192,6 +196,8 @@ impl Run {
                 }
             };
             self.count(&metrics);
+            let _ = self.terminal.log(step, &metrics);
+            self.explain_empty(&metrics);
             self.save_skipped(step, &skipped)?;
             let last = step == recipe.train.steps || stop.is_some();
             let mut reached = false;
@@ -199,6 +205,7 @@ impl Run {
                 && let Some(accuracy) = self.evaluate()?
             {
                 metrics.set("eval/heldout_accuracy", accuracy);
+                self.show_accuracy(step, Some(accuracy));
                 self.progress.heldout.r#final = Some(accuracy);
                 reached = recipe.train.stop_at.is_some_and(|stop_at| accuracy >= stop_at);
             }
@@ -224,10 +231,11 @@ impl Run {
         let get = |name| metrics.get(name).unwrap_or(0.0);
         if get("update/count") == 0.0 && metrics.get("update/count").is_some() {
             let text = format!(
-                "         no group with spread in {} rounds (the cap, sampling.max_rounds): \
+                "         no group to train on after {} of at most {} rounds: \
                  {} groups all wrong, {} all right; {} of {} completions unparsable, {} cut off. \
                  No update.",
                 get("sampling/rounds"),
+                self.recipe.sampling.max_rounds,
                 get("sampling/groups_all_wrong"),
                 get("sampling/groups_all_right"),
                 get("reward/unparsable"),
@@ -239,10 +247,8 @@ impl Run {
         }
     }
 
-    /// A store or terminal that fails must not end a run that works: the loss is said and borne.
+    /// A store that fails must not end a run that works: the loss is said and borne.
     fn record(&mut self, step: Step, metrics: &Metrics, groups: &[firebrick_core::RewardedGroup]) {
-        let _ = self.terminal.log(step, metrics);
-        self.explain_empty(metrics);
         let stored =
             self.store.log(step, metrics).and_then(|()| self.store.log_groups(step, groups));
         if let Err(error) = stored {
@@ -274,7 +280,7 @@ impl Run {
                 "step {step}: a gradient was not finite; its batch is in {}",
                 path.display()
             );
-            self.terminal.say(&text).map_err(terminal_io)?;
+            let _ = self.terminal.say(&text);
         }
         Ok(())
     }
@@ -325,12 +331,12 @@ impl Run {
         Ok(Some(report.accuracy))
     }
 
-    /// Shows an accuracy from before the first step; the store has it in the summary.
-    fn show_accuracy(&mut self, accuracy: Option<f64>) {
+    /// Shows a held-out accuracy; step 0 is what lies before the first.
+    fn show_accuracy(&mut self, step: Step, accuracy: Option<f64>) {
         if let Some(accuracy) = accuracy {
             let mut metrics = Metrics::default();
             metrics.set("eval/heldout_accuracy", accuracy);
-            let _ = self.terminal.log(0, &metrics);
+            let _ = self.terminal.log(step, &metrics);
         }
     }
 
@@ -381,7 +387,7 @@ impl Run {
         summary.write(&folder.summary())?;
         export(&store, &folder.metrics())?;
         let checkpoint = folder.checkpoints()?.pop().map(|(_, path)| path);
-        terminal.close(&summary, checkpoint.as_deref()).map_err(terminal_io)?;
+        let _ = terminal.close(&summary, checkpoint.as_deref());
         let interrupted = summary.stopped_because == INTERRUPTED;
         Ok(Ended { summary, checkpoint, interrupted })
     }
@@ -403,10 +409,6 @@ fn export(store: &Store, path: &Path) -> Result<(), ProgramError> {
     let mut bytes = Vec::new();
     store.export_jsonl(&mut bytes)?;
     Ok(write_atomically(path, &bytes)?)
-}
-
-fn terminal_io(source: std::io::Error) -> ProgramError {
-    ProgramError::File { path: "the terminal".into(), source }
 }
 
 /// Shows the phases of a step as bars.

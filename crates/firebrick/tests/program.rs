@@ -344,7 +344,11 @@ fn a_run_that_learns_nothing_says_why_and_ends() {
         };
         let outcome = start(name, &[]);
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        assert!(outcome.stderr.contains("no group with spread in 2 rounds"), "{}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains("no group to train on after 2 of at most 2 rounds"),
+            "{}",
+            outcome.stderr
+        );
         assert_eq!(values(&place, name, "update/count"), [0.0, 0.0]);
         assert_eq!(values(&place, name, "sampling/groups_kept"), [0.0, 0.0]);
         let summary = place.json(&format!("runs/{name}/summary.json"));

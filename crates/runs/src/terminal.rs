@@ -123,8 +123,13 @@ impl Terminal {
             Some(before) => format!(" ({:+.3})", accuracy - before),
             None => String::new(),
         };
+        let when = match (step, self.heldout) {
+            (0, None) => "before training".to_owned(),
+            (0, Some(_)) => "after the warm-up".to_owned(),
+            _ => format!("after step {step}"),
+        };
         self.heldout = Some(accuracy);
-        let text = format!("held-out accuracy {accuracy:.3}{change} after step {step}");
+        let text = format!("held-out accuracy {accuracy:.3}{change} {when}");
         self.line(&self.paint("36", &text))
     }
 
@@ -224,7 +229,7 @@ mod tests {
         assert_eq!(
             lines[..3],
             [
-                "held-out accuracy 0.012 after step 0",
+                "held-out accuracy 0.012 before training",
                 "   step   reward  accuracy  entropy  clip low     high   length  kept/out  tokens/s  rollout  reward  update    left",
                 "  1/200   -0.410     0.295      NaN         -  0.00210   1013.4    64/112     12034    1h02m    4 ms   1m01s  33m10s",
             ]

@@ -13,11 +13,11 @@ use crate::{ProgramError, recipe::Recipe, wire};
 /// The arguments of `firebrick eval`.
 #[derive(Args)]
 pub struct Eval {
-    /// A checkpoint, such as runs/quickstart/checkpoints/step-000100
+    /// A checkpoint, such as runs/quickstart/checkpoints/step-000200
     checkpoint: PathBuf,
     /// Completions per prompt: the k of avg@k and maj@k
-    #[arg(long, default_value_t = 8)]
-    samples: usize,
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    samples: u32,
     /// The recipe that says what to evaluate on; the run's own without one
     #[arg(long)]
     recipe: Option<PathBuf>,
@@ -37,7 +37,7 @@ impl Eval {
             return Err(ProgramError::NoHeldout);
         }
         let bars = Bars::new(ProgressDrawTarget::stderr());
-        let samples = self.samples.max(1);
+        let samples = self.samples as usize;
         let bar = bars.phase("held-out", (evaluation.heldout.len() * samples) as u64);
         let (report, _) = evaluate(
             &mut evaluation.engine,
@@ -57,22 +57,30 @@ impl Eval {
 
     /// The recipe of the run that the checkpoint belongs to: `runs/<name>/recipe.toml`.
     fn recipe_path(&self) -> Result<PathBuf, ProgramError> {
-        let missing = |what: &str| ProgramError::NotACheckpoint {
-            path: self.checkpoint.clone(),
-            missing: what.to_owned(),
+        let refuse = |problem, remedy| {
+            Err(ProgramError::NotACheckpoint { path: self.checkpoint.clone(), problem, remedy })
         };
-        if !self.checkpoint.join("config.json").is_file() {
-            return Err(missing("config.json"));
+        if !self.checkpoint.is_dir() {
+            return refuse("there is no such folder", "look into the run's folder checkpoints/");
         }
-        match &self.recipe {
-            Some(path) => Ok(path.clone()),
-            None => {
-                let folder = std::path::absolute(&self.checkpoint).unwrap_or_default();
-                let run = folder.parent().and_then(Path::parent);
-                run.map(|run| run.join("recipe.toml"))
-                    .filter(|path| path.is_file())
-                    .ok_or_else(|| missing("recipe.toml two folders up"))
-            }
+        if self.checkpoint.join("run.db").is_file() {
+            return refuse("it is the run itself", "give one of the folders in its checkpoints/");
+        }
+        if !self.checkpoint.join("config.json").is_file() {
+            let remedy = "give a folder such as runs/quickstart/checkpoints/step-000200";
+            return refuse("it has no config.json", remedy);
+        }
+        if let Some(path) = &self.recipe {
+            return Ok(path.clone());
+        }
+        let folder = std::path::absolute(&self.checkpoint).unwrap_or_default();
+        let recipe = folder.parent().and_then(Path::parent).map(|run| run.join("recipe.toml"));
+        match recipe.filter(|path| path.is_file()) {
+            Some(path) => Ok(path),
+            None => refuse(
+                "there is no recipe.toml two folders up",
+                "say with --recipe what to measure a model on that no run made",
+            ),
         }
     }
 }

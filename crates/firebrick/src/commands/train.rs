@@ -61,20 +61,20 @@ impl Train {
         let mut terminal =
             Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, recipe.train.steps);
         let parameters = burn::module::Module::num_params(&wired.trainer.policy);
-        say(&mut terminal, &format!("{name}: {parameters} parameters; {}", wired.report))?;
+        say(&mut terminal, &format!("{name}: {parameters} parameters; {}", wired.report));
         match &checkpoint {
             Some((step, path)) => {
                 store.truncate_after(*step)?;
-                say(&mut terminal, &format!("resumed from {}", path.display()))?;
+                say(&mut terminal, &format!("resumed from {}", path.display()));
             }
             None if self.resume => {
                 store.truncate_after(0)?;
-                say(&mut terminal, "no checkpoint yet: beginning anew")?;
+                say(&mut terminal, "no checkpoint yet: beginning anew");
             }
             None => {}
         }
         for change in changes {
-            say(&mut terminal, &format!("now with {change}"))?;
+            say(&mut terminal, &format!("now with {change}"));
         }
         let interrupted = interrupted(bars.clone());
         let clock = Instant::now();
@@ -129,6 +129,7 @@ fn interrupted(bars: Bars) -> Arc<AtomicBool> {
     flag
 }
 
-fn say(terminal: &mut Terminal, text: &str) -> Result<(), ProgramError> {
-    terminal.say(text).map_err(|source| ProgramError::File { path: "the terminal".into(), source })
+/// What a closed terminal can't show is no reason to end a run.
+fn say(terminal: &mut Terminal, text: &str) {
+    let _ = terminal.say(text);
 }

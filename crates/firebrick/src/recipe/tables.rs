@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Device {
-    /// The backend. `cpu` needs no driver; the others need a program built with that feature.
+    /// The backend. In this version only `cpu` computes; the others are reserved, and refused.
     pub kind: DeviceKind,
     /// Which device of that kind, counted from 0.
     pub index: usize,
