@@ -192,6 +192,7 @@ impl ProgramError {
             | ProgramError::NotACheckpoint { .. }
             | ProgramError::NotARun { .. }
             | ProgramError::Changed { .. }
+            | ProgramError::OtherPrompts { .. }
             | ProgramError::NoHeldout
             | ProgramError::Run(
                 RunError::Name { .. } | RunError::Exists { .. } | RunError::NothingToResume { .. },

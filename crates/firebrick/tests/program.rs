@@ -323,6 +323,31 @@ fn a_step_that_failed_at_the_cap_can_be_done_again() {
     assert!(place.result("whole")[1] == place.result("failed")[1]);
 }
 
+/// No evaluation comes between the warm-up and the first step here, so only the step itself can tell
+/// the engine of the new weights.
+#[test]
+fn the_first_rollout_is_the_warmed_up_policy_s() {
+    let place = Place::new();
+    succeed(&place, "unseen", &["data.heldout_size=0", "train.steps=1"]);
+    let difference = values(&place, "unseen", "rollout/logprob_diff_mean");
+    assert!(difference.iter().all(|&difference| difference < 1e-4), "{difference:?}");
+}
+
+/// The place in the data is a number that means other prompts in other data.
+#[test]
+fn a_run_is_not_resumed_on_other_prompts() {
+    let place = Place::new();
+    let more = ["data.max_prompt_tokens=4", "train.steps=2"];
+    succeed(&place, "prompts", &more);
+    let outcome = run(
+        &place,
+        "prompts",
+        &["data.max_prompt_tokens=4", "rollout.max_completion_tokens=61", "--resume"],
+    );
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("other prompts"), "{}", outcome.stderr);
+}
+
 /// A model of random weights gets no answer right, whatever it is asked.
 #[test]
 fn a_run_that_learns_nothing_says_why_and_ends() {

@@ -115,3 +115,29 @@ impl Refill {
         (self.kept, surplus)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{Group, Prompt, RewardScale, Score};
+
+    use super::*;
+
+    #[test]
+    fn a_group_whose_completions_are_all_masked_is_never_kept() {
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let mut rewards = vec![scale.reward(Score::right("1")), scale.reward(Score::wrong("2"))];
+        let prompt = Prompt::default();
+        let group = Group { prompt, completions: Vec::new(), step: 1, draw: 0 };
+        let live = RewardedGroup { group: group.clone(), rewards: rewards.clone() };
+        rewards.iter_mut().for_each(|reward| reward.live = false);
+        let masked = RewardedGroup { group, rewards };
+        for filter in [&Spread { tolerance: 1e-6 } as &dyn GroupFilter, &KeepAll] {
+            let mut refill = Refill::new(2, 1, Vec::new());
+            assert_eq!(
+                refill.offer(vec![live.clone(), masked.clone()], filter),
+                Filled::CapReached
+            );
+            assert_eq!((refill.kept.len(), refill.filtered), (1, 1));
+        }
+    }
+}
