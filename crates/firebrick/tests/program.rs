@@ -323,27 +323,39 @@ fn a_step_that_failed_at_the_cap_can_be_done_again() {
     assert!(place.result("whole")[1] == place.result("failed")[1]);
 }
 
-/// No evaluation comes between the warm-up and the first step here, so only the step itself can tell
-/// the engine of the new weights.
+/// Without held-out prompts no evaluation comes between the warm-up and the first step, so only the
+/// step itself can tell the engine of the new weights.
 #[test]
 fn the_first_rollout_is_the_warmed_up_policy_s() {
     let place = Place::new();
-    succeed(&place, "unseen", &["data.heldout_size=0", "train.steps=1"]);
+    place.write("one.jsonl", "{\"question\": \"1+1?\", \"answer\": \"#### 2\"}\n");
+    let recipe = repository("recipes/gsm8k-tiny.toml");
+    let model = format!("model.path={}", repository("tests/fixtures/qwen2-f32"));
+    let mut arguments = vec!["train", &recipe, "--set", &model];
+    for set in [
+        "name=unseen",
+        "data.train=one.jsonl",
+        "warmup.steps=5",
+        "sampling.dynamic=false",
+        "rollout.max_completion_tokens=8",
+        "train.steps=1",
+    ] {
+        arguments.extend(["--set", set]);
+    }
+    place.succeed(&arguments);
     let difference = values(&place, "unseen", "rollout/logprob_diff_mean");
-    assert!(difference.iter().all(|&difference| difference < 1e-4), "{difference:?}");
+    assert!(difference[0] < 1e-4, "{difference:?}");
 }
 
-/// The place in the data is a number that means other prompts in other data.
+/// The place in the data is a number that means other prompts in other data, and a longer
+/// completion leaves less room for prompts.
 #[test]
 fn a_run_is_not_resumed_on_other_prompts() {
     let place = Place::new();
-    let more = ["data.max_prompt_tokens=4", "train.steps=2"];
-    succeed(&place, "prompts", &more);
-    let outcome = run(
-        &place,
-        "prompts",
-        &["data.max_prompt_tokens=4", "rollout.max_completion_tokens=61", "--resume"],
-    );
+    let two_digits = ["data.task.digits=2", "train.steps=2"];
+    succeed(&place, "prompts", &two_digits);
+    let longer = ["rollout.max_completion_tokens=59", "--resume"];
+    let outcome = run(&place, "prompts", &[&two_digits[..], &longer].concat());
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("other prompts"), "{}", outcome.stderr);
 }
