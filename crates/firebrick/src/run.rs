@@ -229,7 +229,7 @@ impl Run {
     /// Tells what a run with nothing to learn from looks like; the counters are in the metrics.
     fn explain_empty(&mut self, metrics: &Metrics) {
         let get = |name| metrics.get(name).unwrap_or(0.0);
-        if get("update/count") == 0.0 && metrics.get("update/count").is_some() {
+        if get("update/count") == 0.0 && get("update/skipped") == 0.0 {
             let text = format!(
                 "         no group to train on after {} of at most {} rounds: \
                  {} groups all wrong, {} all right; {} of {} completions unparsable, {} cut off. \
