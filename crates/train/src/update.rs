@@ -94,7 +94,7 @@ impl Updater {
         }
         let mut metrics = Metrics::default();
         if !sums.is_empty() {
-            // One read-back an update.
+            // One read-back for all of them.
             let values = read(Tensor::cat(sums.values().cloned().collect(), 0))?;
             for (name, value) in sums.keys().zip(values) {
                 metrics.set(*name, value);
