@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use firebrick_data::{DataError, PromptReport};
+use firebrick_device::{Name, OpenError};
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 use firebrick_runs::RunError;
@@ -28,16 +29,24 @@ pub enum ProgramError {
     /// The run folder failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The recipe names a device that this version does not compute on.
-    #[error(
-        "device.kind is \"{kind}\", but this version has no GPU backend, and no build option adds one"
-    )]
-    #[diagnostic(help(
-        "leave the [device] table out, or set device.kind = \"cpu\": it runs on the CPU"
-    ))]
-    Device {
-        /// As in the recipe.
-        kind: String,
+    /// The device can't be had.
+    #[error("{0}")]
+    #[diagnostic(help("{}", .0.remedy()))]
+    Device(#[from] OpenError),
+    /// The device failed while it was computing.
+    #[error("{device} failed in {phase}: {problem}")]
+    #[diagnostic(help("{remedy}; {saved}"))]
+    DeviceFailed {
+        /// Which.
+        device: Name,
+        /// Such as `step 12`.
+        phase: String,
+        /// What was asked for and what there was, or the driver's words.
+        problem: String,
+        /// What to change.
+        remedy: String,
+        /// Where the run can go on from.
+        saved: String,
     },
     /// `model.path` leads nowhere.
     #[error("model.path is {}, expected a folder with config.json, model.safetensors and tokenizer.json", folder.display())]
@@ -185,7 +194,7 @@ impl ProgramError {
     pub fn exit_code(&self) -> u8 {
         match self {
             ProgramError::Recipe(_)
-            | ProgramError::Device { .. }
+            | ProgramError::Device(_)
             | ProgramError::NewModelNeedsTask
             | ProgramError::NoChatTemplate { .. }
             | ProgramError::Context { .. }

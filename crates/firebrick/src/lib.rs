@@ -5,6 +5,7 @@
 //! may do otherwise the second time, [`commands`] are the program's.
 
 pub mod commands;
+mod device;
 mod error;
 pub mod recipe;
 pub mod resume;

@@ -22,12 +22,14 @@ Examples:
   firebrick train recipes/quickstart.toml
   firebrick train recipes/quickstart.toml --set train.steps=20 --set name=short
   firebrick train recipes/quickstart.toml --resume
+  firebrick doctor
   firebrick eval runs/quickstart/checkpoints/step-000200 --samples 8
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted after a clean save.";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    firebrick_device::keep_panics_quiet();
     match arguments.command.run() {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(error),

@@ -12,6 +12,7 @@ use std::{
 
 use burn::module::Module as _;
 use firebrick_core::{Metrics, Step, Tracker as _, WorkedExample};
+use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel as _;
 use firebrick_runs::{
     Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
@@ -22,7 +23,7 @@ use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ProgramError,
+    ProgramError, device,
     recipe::Recipe,
     wire::{self, TRAINER, Wired},
 };
@@ -84,6 +85,15 @@ impl Run {
     /// # Errors
     /// What ended the run early. What was done before the last checkpoint is on disk.
     pub fn run(mut self) -> Result<Ended, ProgramError> {
+        let recipe = self.recipe.clone();
+        match device::guarded(&recipe, || self.phases()) {
+            Ok(stopped_because) => self.finish(stopped_because?),
+            Err(failure) => Err(self.rescue(&failure)),
+        }
+    }
+
+    /// Everything up to the end of the last step; gives the reason for it.
+    fn phases(&mut self) -> Result<String, ProgramError> {
         if self.progress.heldout.initial.is_none() {
             self.progress.heldout.initial = self.evaluate()?;
             self.show_accuracy(0, self.progress.heldout.initial);
@@ -93,8 +103,31 @@ impl Run {
             interrupted = !self.warm_up()?;
             self.checkpoint()?;
         }
-        let stopped_because = if interrupted { INTERRUPTED.to_owned() } else { self.steps()? };
-        self.finish(stopped_because)
+        if interrupted { Ok(INTERRUPTED.to_owned()) } else { self.steps() }
+    }
+
+    /// Saves what a failed device left whole, and says where the run can go on from.
+    fn rescue(&mut self, failure: &Failure) -> ProgramError {
+        let trainer = &self.wired.trainer;
+        let (step, device) = (trainer.state.step, trainer.policy.device().inner());
+        let phase = match self.progress.warmed_up {
+            true => format!("step {}", step + 1),
+            false => format!("warm-up step {}", self.progress.warmup_steps + 1),
+        };
+        // Weights of a finished step can still be read, if the device is there to be read from. In
+        // the warm-up the moments may be half a step ahead of them.
+        let whole = self.progress.warmed_up && !trainer.midway && failure.cause() != Cause::Lost;
+        if whole && !self.folder.checkpoint(step).is_dir() {
+            let recipe = self.recipe.clone();
+            let _ = device::guarded(&recipe, || self.checkpoint());
+        }
+        let saved = match self.folder.checkpoints().ok().and_then(|mut all| all.pop()) {
+            Some((step, path)) => {
+                format!("step {step} is saved in {}: --resume goes on from it", path.display())
+            }
+            None => "no step was finished, so nothing is saved".into(),
+        };
+        device::failed(&self.recipe, &device, phase, failure, saved)
     }
 
     /// Supervised steps, until their number or the accuracy that the recipe asks for; false when

@@ -14,6 +14,7 @@ use firebrick_data::{
     ChatTemplate, DataError, DateTime, Preparation, Problem, PromptFormat, PromptReport, Prompts,
     Tokenizer, problems_from_rows, read_jsonl,
 };
+use firebrick_device::Kind;
 use firebrick_models::{Decoder, DecoderConfig, Family};
 use firebrick_reward::{Countdown, Gsm8k, Gsm8kMode, Integer, Overlong};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
@@ -24,12 +25,14 @@ use firebrick_train::{
 };
 use rand::Rng as _;
 
-use crate::{ProgramError, recipe, recipe::Recipe};
+use crate::{ProgramError, device, recipe, recipe::Recipe};
 
 /// A run, ready to begin or to go on.
 pub struct Wired {
     /// The loop with its policy.
     pub trainer: Trainer<Decoder>,
+    /// The device in words; none for the CPU.
+    pub device: Option<String>,
     /// Prompts to evaluate on; empty when the recipe has none.
     pub heldout: Vec<Prompt>,
     /// What the warm-up imitates; empty without a warm-up.
@@ -51,7 +54,9 @@ pub struct Wired {
 /// When a file is missing or damaged, or the parts do not fit each other.
 pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wired, ProgramError> {
     let seed = Seed::run(recipe.seed);
-    let device = device(&recipe.device)?.autodiff();
+    let device = device::open(recipe)?;
+    let introduction = device::introduce(recipe.device.name(), &device)?;
+    let device = device.autodiff();
     let data = Data::read(recipe, resume, seed, now)?;
     let (policy, config) = policy(recipe, resume, &data.tokenizer, seed, &device)?;
     let vocab = policy.config().vocab_size;
@@ -79,9 +84,11 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
         config: train_config(recipe, train_sampling(recipe, &data.tokenizer)),
         seed,
         state,
+        midway: false,
     };
     Ok(Wired {
         trainer,
+        device: introduction,
         heldout: data.heldout,
         worked: data.worked,
         eval_sampling: eval_sampling(recipe, &data.tokenizer),
@@ -93,6 +100,8 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
 
 /// What measures a checkpoint.
 pub struct Evaluation {
+    /// Where it computes.
+    pub device: Device,
     /// Samples from the checkpoint's policy.
     pub engine: LocalEngine<Decoder>,
     /// Judges.
@@ -114,10 +123,12 @@ pub fn evaluation(
     now: DateTime,
 ) -> Result<Evaluation, ProgramError> {
     let seed = Seed::run(recipe.seed);
+    let device = device::open(recipe)?;
     let data = Data::read(recipe, Some(checkpoint), seed, now)?;
     let (policy, _) =
-        policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device(&recipe.device)?)?;
+        policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device)?;
     Ok(Evaluation {
+        device,
         engine: engine(recipe, &policy, &data.tokenizer),
         verifier: verifier(recipe),
         heldout: data.heldout,
@@ -131,25 +142,17 @@ pub const TRAINER: &str = "trainer";
 /// Logits made at once: 64 MB in f32, whatever the vocabulary.
 const LOGITS_AT_ONCE: usize = 1 << 24;
 
-fn device(recipe: &recipe::Device) -> Result<Device, ProgramError> {
-    match recipe.kind {
-        recipe::DeviceKind::Cpu => Ok(Device::flex()),
-        other => Err(ProgramError::Device {
-            kind: serde_json::to_value(other).map_or_else(
-                |_| format!("{other:?}"),
-                |kind| kind.as_str().unwrap_or_default().to_owned(),
-            ),
-        }),
-    }
-}
-
 fn engine(recipe: &Recipe, policy: &Decoder, tokenizer: &Arc<Tokenizer>) -> LocalEngine<Decoder> {
     LocalEngine::new(
         policy,
         tokenizer.clone(),
         recipe.rollout.max_sequences,
         policy.config().max_position_embeddings,
-        SampleOn::Host,
+        // Where logits are on another device, only tokens and their log-probs are read back.
+        match recipe.device.kind {
+            Kind::Cpu => SampleOn::Host,
+            _ => SampleOn::Device,
+        },
     )
 }
 
@@ -329,8 +332,20 @@ fn format(
     })
 }
 
-/// The policy and the content of its `config.json`.
+/// The weights to start from, on `device`, with the content of their `config.json`.
 fn policy(
+    recipe: &Recipe,
+    resume: Option<&Path>,
+    tokenizer: &Tokenizer,
+    seed: Seed,
+    device: &Device,
+) -> Result<(Decoder, serde_json::Value), ProgramError> {
+    device::unsaved(recipe, device, "loading the model", || {
+        weights(recipe, resume, tokenizer, seed, device)
+    })
+}
+
+fn weights(
     recipe: &Recipe,
     resume: Option<&Path>,
     tokenizer: &Tokenizer,

@@ -29,5 +29,5 @@ pub use loss::{
 pub use optim::{AdamW, OptimConfig, StepOutcome, constant_with_warmup, global_norm};
 pub use sampling::{Filled, KeepAll, Refill, Spread};
 pub use trainer::{Observer, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
-pub use update::{Cut, UpdateReport, Updater};
+pub use update::{Cut, LARGEST_CHANGE, UpdateReport, Updater};
 pub use warmup::{CrossEntropy, warmup_step};

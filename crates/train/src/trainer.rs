@@ -9,7 +9,7 @@ use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdamW, Aggregation, EvalReport, Filled, Refill, Sample, TrainError, TrainerState, Updater,
+    AdamW, Aggregation, EvalReport, Filled, LARGEST_CHANGE, Refill, Sample, TrainError, TrainerState, Updater,
     constant_with_warmup, eval::score, evaluate,
 };
 
@@ -35,6 +35,9 @@ pub struct Trainer<M> {
     pub seed: Seed,
     /// What a resumed run needs, besides weights and optimizer.
     pub state: TrainerState,
+    /// Whether the weights are on the way from one step to the next: true from a step's first update
+    /// to its end, and after a device failed in between.
+    pub midway: bool,
 }
 
 /// From completions to advantages.
@@ -138,7 +141,7 @@ impl<M: PolicyModel> Trainer<M> {
     /// When the engine or the device fails, or the cap was reached and the configuration makes
     /// that an error. The state is then as it was after the step before, as it is when the cap ends
     /// the run without one, but for the count of sampled completions; a device that fails during
-    /// the updates leaves weights between the two.
+    /// the updates leaves weights between the two, and [`Trainer::midway`] says so.
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
         let began = Instant::now();
         let step = self.state.step + 1;
@@ -153,6 +156,7 @@ impl<M: PolicyModel> Trainer<M> {
         let samples = self.advantages(&sampled.kept)?;
         let updated = self.update(step, samples, observer)?;
         self.state.step = step;
+        self.midway = false;
         Ok(self.report(sampled, updated, began))
     }
 
@@ -304,9 +308,14 @@ impl<M: PolicyModel> Trainer<M> {
             if batch.iter().all(|sample| sample.counted() == 0) {
                 updated.empty += 1;
             } else {
-                let policy = self.policy.clone();
-                let (policy, report, outcome) =
-                    self.updater.step(policy, &mut self.optimizer, &batch, lr)?;
+                let report = self.updater.gradients(&self.policy, &batch)?;
+                let before = std::mem::replace(&mut self.midway, true);
+                let stepped = self.optimizer.step(self.policy.clone(), report.gradients, lr);
+                // An error comes from reading the gradients' norm, before anything has moved.
+                if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
+                    self.midway = before;
+                }
+                let (policy, outcome) = stepped?;
                 self.policy = policy;
                 if outcome.skipped {
                     updated.skipped.push(batch);
@@ -430,6 +439,9 @@ struct Updated {
     /// Mean change of log-probabilities before the first update: what sampling and training
     /// disagree by on the same weights, plus the age of surplus groups.
     first_change: Option<f64>,
+    /// The largest of those, and of the whole step.
+    first_largest: Option<f64>,
+    largest: f64,
     tokens: usize,
     updates: usize,
     empty: usize,
@@ -440,7 +452,10 @@ struct Updated {
 }
 
 impl Updated {
-    fn add(&mut self, metrics: Metrics, tokens: usize, grad_norm: f64) {
+    fn add(&mut self, mut metrics: Metrics, tokens: usize, grad_norm: f64) {
+        let largest = metrics.0.remove(LARGEST_CHANGE).unwrap_or(0.0);
+        self.largest = self.largest.max(largest);
+        self.first_largest = self.first_largest.or(Some(largest));
         self.first_change = self.first_change.or(metrics.get("loss/logprob_change"));
         for (name, value) in metrics.0 {
             *self.sums.0.entry(name).or_default() += value * tokens as f64;
@@ -457,6 +472,10 @@ impl Updated {
         }
         if let Some(change) = self.first_change {
             metrics.set("rollout/logprob_diff_mean", change);
+        }
+        if let Some(largest) = self.first_largest {
+            metrics.set("rollout/logprob_diff_max", largest);
+            metrics.set(LARGEST_CHANGE, self.largest);
         }
         if self.updates > 0 {
             metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);

@@ -41,11 +41,15 @@ pub struct UpdateReport {
     pub gradients: GradientsParams,
     /// The loss.
     pub loss: f64,
-    /// `loss/…` means over the update's tokens.
+    /// `loss/…` means over the update's tokens, but for [`LARGEST_CHANGE`].
     pub metrics: Metrics,
     /// Tokens that counted.
     pub tokens: usize,
 }
+
+/// The metric that is a maximum over the update's tokens: how far the log-probability of a token has
+/// moved since it was sampled.
+pub const LARGEST_CHANGE: &str = "loss/logprob_change_max";
 
 impl Updater {
     /// One optimizer step over `samples`.
@@ -79,10 +83,15 @@ impl Updater {
         divisors.constant = divisors.rows * self.constant_length as f64;
         let mut accumulator = GradientsAccumulator::new();
         let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
+        let mut largest: Option<Tensor<1>> = None;
         for indices in micro_batches(samples, self.cut.micro_batch_tokens) {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let batch = MicroBatch::new(&part, self.aggregation, &divisors, &policy.device());
-            let (gradients, parts) = self.micro_batch(policy, batch);
+            let (gradients, parts, change) = self.micro_batch(policy, batch);
+            largest = Some(match largest {
+                Some(largest) => largest.max_pair(change),
+                None => change,
+            });
             accumulator.accumulate(policy, gradients);
             for (name, part) in parts {
                 let sum = match sums.remove(name) {
@@ -93,11 +102,12 @@ impl Updater {
             }
         }
         let mut metrics = Metrics::default();
-        if !sums.is_empty() {
+        if let Some(largest) = largest {
             // One read-back for all of them.
-            let values = read(Tensor::cat(sums.values().cloned().collect(), 0))?;
-            for (name, value) in sums.keys().zip(values) {
-                metrics.set(*name, value);
+            let all = sums.values().cloned().chain([largest]).collect();
+            let values = read(Tensor::cat(all, 0))?;
+            for (name, value) in sums.keys().copied().chain([LARGEST_CHANGE]).zip(values) {
+                metrics.set(name, value);
             }
         }
         Ok(UpdateReport {
@@ -141,7 +151,7 @@ impl Updater {
         Ok(result)
     }
 
-    /// Gradient and metric parts of one micro-batch.
+    /// Gradient and metric parts of one micro-batch, and its largest change of a log-probability.
     ///
     /// The backward pass has three stages, so that logits exist for one chunk of tokens at a time:
     /// loss to log-probabilities by autodiff on `[rows, tokens]`; log-probabilities to hidden
@@ -150,7 +160,7 @@ impl Updater {
         &self,
         policy: &M,
         batch: MicroBatch,
-    ) -> (GradientsParams, Vec<(&'static str, Tensor<1>)>) {
+    ) -> (GradientsParams, Vec<(&'static str, Tensor<1>)>, Tensor<1>) {
         let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
         let values = hidden.clone().inner();
         let head = policy.head().val().inner();
@@ -160,7 +170,8 @@ impl Updater {
         let shape = [batch.rows, batch.width];
         let leaf = |flat: Tensor<1>| Tensor::<2>::from_inner(flat.reshape(shape)).require_grad();
         let (logprobs, entropy) = (leaf(now.logprobs.clone()), leaf(now.entropy));
-        let difference = (now.logprobs.reshape(shape) - batch.old_logprobs.clone().inner()).abs();
+        let difference = (now.logprobs.reshape(shape) - batch.old_logprobs.clone().inner()).abs()
+            * batch.mask.clone().inner();
         let output = self.objective.evaluate(&LossInput {
             logprobs: logprobs.clone(),
             entropy: entropy.clone(),
@@ -199,10 +210,10 @@ impl Updater {
         let mut parts = vec![
             ("loss/total", output.loss.inner()),
             ("loss/policy", output.policy_loss.inner()),
-            ("loss/logprob_change", (difference * batch.shares.inner()).sum()),
+            ("loss/logprob_change", (difference.clone() * batch.shares.inner()).sum()),
         ];
         parts.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
-        (gradients, parts)
+        (gradients, parts, difference.max())
     }
 }
 

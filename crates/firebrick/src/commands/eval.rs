@@ -5,10 +5,11 @@ use std::{
 
 use clap::Args;
 use firebrick_core::{Seed, Verdict};
+use firebrick_device::Name;
 use firebrick_runs::{Bars, ProgressDrawTarget};
 use firebrick_train::{EvalReport, evaluate};
 
-use crate::{ProgramError, recipe::Recipe, wire};
+use crate::{ProgramError, device, recipe::Recipe, wire};
 
 /// The arguments of `firebrick eval`.
 #[derive(Args)]
@@ -24,6 +25,9 @@ pub struct Eval {
     /// Replace a value of the recipe, such as eval.temperature=0.7
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Compute on this device, whatever the recipe says: cpu, or such as vulkan:0
+    #[arg(long, value_name = "KIND:INDEX")]
+    device: Option<Name>,
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
@@ -31,7 +35,8 @@ pub struct Eval {
 
 impl Eval {
     pub(super) fn run(self) -> Result<(), ProgramError> {
-        let recipe = Recipe::load(&self.recipe_path()?, &self.set)?.recipe;
+        let set = [self.set.as_slice(), &super::device_settings(self.device)].concat();
+        let recipe = Recipe::load(&self.recipe_path()?, &set)?.recipe;
         let mut evaluation = wire::evaluation(&recipe, &self.checkpoint, super::now())?;
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
@@ -39,15 +44,18 @@ impl Eval {
         let bars = Bars::new(ProgressDrawTarget::stderr());
         let samples = self.samples as usize;
         let bar = bars.phase("held-out", (evaluation.heldout.len() * samples) as u64);
-        let (report, _) = evaluate(
-            &mut evaluation.engine,
-            &*evaluation.verifier,
-            &evaluation.heldout,
-            samples,
-            &evaluation.sampling,
-            Seed::run(recipe.seed).derive("eval", &[]),
-            &mut |finished| bar.advance(finished as u64),
-        )?;
+        let device = evaluation.device.clone();
+        let (report, _) = device::unsaved(&recipe, &device, "the evaluation", || {
+            Ok(evaluate(
+                &mut evaluation.engine,
+                &*evaluation.verifier,
+                &evaluation.heldout,
+                samples,
+                &evaluation.sampling,
+                Seed::run(recipe.seed).derive("eval", &[]),
+                &mut |finished| bar.advance(finished as u64),
+            )?)
+        })?;
         drop(bar);
         let text = if self.json { json(&report) } else { table(&report, &evaluation.sampling) };
         std::io::stdout()

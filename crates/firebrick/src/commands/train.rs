@@ -10,6 +10,7 @@ use std::{
 
 use clap::Args;
 use firebrick_core::Step;
+use firebrick_device::Name;
 use firebrick_runs::{Bars, ProgressDrawTarget, RunFolder, Store, Terminal, write_atomically};
 
 use crate::{
@@ -28,6 +29,10 @@ pub struct Train {
     /// Replace a value of the recipe, such as train.steps=20; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Compute on this device, whatever the recipe says: cpu, or one that `firebrick doctor` lists,
+    /// such as vulkan:0
+    #[arg(long, value_name = "KIND:INDEX")]
+    device: Option<Name>,
     /// Go on from the last checkpoint of the run of that name
     #[arg(long)]
     resume: bool,
@@ -38,7 +43,8 @@ pub struct Train {
 
 impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
-        let loaded = Recipe::load(&self.recipe, &self.set)?;
+        let set = [self.set, super::device_settings(self.device)].concat();
+        let loaded = Recipe::load(&self.recipe, &set)?;
         let earlier = match self.resume {
             true => Some(Earlier::find(&self.runs, &loaded)?),
             false => RunFolder::check_free(&self.runs, &loaded.name).map(|()| None)?,
@@ -62,6 +68,9 @@ impl Train {
             Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, recipe.train.steps);
         let parameters = burn::module::Module::num_params(&wired.trainer.policy);
         say(&mut terminal, &format!("{name}: {parameters} parameters; {}", wired.report));
+        if let Some(device) = &wired.device {
+            say(&mut terminal, device);
+        }
         match &checkpoint {
             Some((step, path)) => {
                 store.truncate_after(*step)?;

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+pub use firebrick_device::Kind as DeviceKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,29 +13,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Device {
-    /// The backend. In this version only `cpu` computes; the others are reserved, and refused.
+    /// The API.
     pub kind: DeviceKind,
-    /// Which device of that kind, counted from 0.
+    /// Which device of that kind, counted from 0 as `firebrick doctor` lists them.
     pub index: usize,
 }
 
-/// A backend that tensors can live on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DeviceKind {
-    /// The processor, through burn's `flex` backend.
-    #[default]
-    Cpu,
-    /// Any GPU with a Vulkan driver.
-    Vulkan,
-    /// Any GPU, through whatever WebGPU finds.
-    Wgpu,
-    /// Apple GPUs.
-    Metal,
-    /// NVIDIA GPUs.
-    Cuda,
-    /// AMD GPUs.
-    Rocm,
+impl Device {
+    /// As on the command line.
+    pub fn name(&self) -> firebrick_device::Name {
+        firebrick_device::Name { kind: self.kind, index: self.index }
+    }
 }
 
 /// The policy to start from: a checkpoint (`path`) or random weights (`new`), one of the two.

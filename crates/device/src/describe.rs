@@ -1,0 +1,147 @@
+use burn::tensor::{Device, FloatDType};
+use serde::Serialize;
+
+#[cfg(feature = "gpu")]
+use crate::Kind;
+use crate::{Name, Precision};
+
+/// What a device is and can do, as far as its driver tells.
+#[derive(Clone, Debug, Serialize)]
+pub struct Description {
+    /// Which it is.
+    pub device: Name,
+    /// The card, or the processor.
+    pub name: String,
+    /// Whether it computes on the processor although its API is a GPU's.
+    pub software: bool,
+    /// Bytes that it may hold, where known.
+    pub memory: Option<u64>,
+    /// Bytes of its largest single tensor, where there is a limit.
+    pub largest_tensor: Option<u64>,
+    /// The driver and its version, where known.
+    pub driver: Option<String>,
+    /// What kernels are compiled for.
+    pub target: Option<String>,
+    /// The formats that it computes in.
+    pub computes: Vec<Precision>,
+    /// Whether it rounds the factors of an f32 matrix product to TF32: burn's kernels do wherever a
+    /// card has TF32 units, and nothing switches it off.
+    pub tf32: bool,
+    /// Whether it has matrix units that burn uses.
+    pub matrix_units: bool,
+    /// Whether the lanes of a subgroup (warp, wave) can exchange values.
+    pub subgroups: bool,
+}
+
+/// Asks the driver about `device`, which is called `name`; opens it. May panic in the driver.
+pub fn describe(name: Name, device: &Device) -> Description {
+    let computes = Precision::ALL
+        .into_iter()
+        .filter(|precision| device.supports_dtype(FloatDType::from(precision.dtype())))
+        .collect();
+    let cpu = Description {
+        device: name,
+        name: processor(),
+        software: false,
+        memory: memory(),
+        largest_tensor: None,
+        driver: None,
+        target: None,
+        computes,
+        tf32: false,
+        matrix_units: false,
+        subgroups: false,
+    };
+    #[cfg(feature = "gpu")]
+    if name.kind != Kind::Cpu {
+        return gpu(cpu, device);
+    }
+    cpu
+}
+
+#[cfg(feature = "gpu")]
+fn gpu(cpu: Description, device: &Device) -> Description {
+    use burn::cubecl::ir::{ElemType, FloatKind};
+    use burn_dispatch::DispatchDevice;
+    let DispatchDevice::Cube(cube) = device.as_dispatch() else { return cpu };
+    let client = cube.client();
+    let properties = client.properties();
+    Description {
+        name: properties.identity.name.clone(),
+        software: is_software(cube),
+        memory: properties.memory.max_memory(),
+        largest_tensor: Some(properties.memory.max_page_size),
+        driver: driver(cpu.device.kind, &properties.identity.name),
+        target: Some(properties.identity.fingerprint.clone()),
+        tf32: !properties
+            .type_usage(ElemType::Float(FloatKind::TF32))
+            .is_empty(),
+        matrix_units: !properties.features.matmul.cmma.is_empty(),
+        subgroups: !properties.features.plane.is_empty(),
+        ..cpu
+    }
+}
+
+/// The driver of the card called `card`, from where its API keeps that.
+#[cfg(feature = "gpu")]
+fn driver(kind: Kind, card: &str) -> Option<String> {
+    let first_line = |path: &str| {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.lines().next().map(|line| line.trim().to_owned())
+    };
+    match kind {
+        Kind::Cuda => first_line("/proc/driver/nvidia/version"),
+        Kind::Rocm => first_line("/opt/rocm/.info/version").map(|version| format!("ROCm {version}")),
+        #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
+        Kind::Vulkan | Kind::Wgpu | Kind::Metal => adapter(card),
+        #[allow(unreachable_patterns)] // where one of them is compiled in
+        _ => {
+            let _ = card;
+            None
+        }
+    }
+}
+
+/// The same, as wgpu's adapter of that name tells.
+#[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
+fn adapter(card: &str) -> Option<String> {
+    use std::{
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
+
+    use burn_dispatch::devices::wgpu::wgpu::{Backends, Instance, InstanceDescriptor};
+    let instance = Instance::new(InstanceDescriptor::new_without_display_handle());
+    let adapters = pin!(instance.enumerate_adapters(Backends::all()));
+    // On a native machine the answer is there at once; it is a future for the browser's sake.
+    let Poll::Ready(adapters) = adapters.poll(&mut Context::from_waker(Waker::noop())) else {
+        return None;
+    };
+    let info = adapters.iter().map(|adapter| adapter.get_info()).find(|info| info.name == card)?;
+    Some(format!("{} {}", info.driver, info.driver_info).trim().to_owned())
+}
+
+/// Whether an adapter of a GPU's API computes on the processor, as Mesa's llvmpipe does.
+#[cfg(feature = "gpu")]
+fn is_software(device: &burn_dispatch::devices::CubeDevice) -> bool {
+    #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
+    if let burn_dispatch::devices::CubeDevice::Wgpu(wgpu) = device {
+        return wgpu.kind == burn_dispatch::devices::WgpuDeviceKind::Cpu;
+    }
+    let _ = device;
+    false
+}
+
+/// The machine's memory in bytes, where the kernel tells.
+fn memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    kib.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// The processor's name, from the kernel's own words.
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |name| name.trim().to_owned())
+}

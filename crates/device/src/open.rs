@@ -1,0 +1,202 @@
+use burn::tensor::Device;
+#[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
+use burn_dispatch::devices::{CubeDevice, WgpuBackend, WgpuDevice, WgpuDeviceKind};
+
+use crate::{Failure, Kind, Name, Precision, guard};
+
+/// The kinds that this build can compute on; the CPU always.
+pub fn compiled() -> Vec<Kind> {
+    Kind::ALL.into_iter().filter(|&kind| is_compiled(kind)).collect()
+}
+
+fn is_compiled(kind: Kind) -> bool {
+    match kind {
+        Kind::Cpu => true,
+        Kind::Vulkan => cfg!(feature = "vulkan"),
+        Kind::Wgpu => cfg!(feature = "wgpu"),
+        Kind::Metal => cfg!(feature = "metal"),
+        Kind::Cuda => cfg!(feature = "cuda"),
+        Kind::Rocm => cfg!(feature = "rocm"),
+    }
+}
+
+/// The devices of `kind` that this machine has and this build reaches, in the order of their
+/// numbers: discrete GPUs, integrated, virtual, and last those that compute on the processor.
+///
+/// # Errors
+/// When the driver fails while it is asked.
+pub fn list(kind: Kind) -> Result<Vec<Device>, Failure> {
+    guard(|| enumerate(kind))
+}
+
+fn enumerate(kind: Kind) -> Vec<Device> {
+    #[cfg(feature = "gpu")]
+    configure();
+    match kind {
+        Kind::Cpu => vec![Device::flex()],
+        #[cfg(feature = "vulkan")]
+        Kind::Vulkan => wgpu(WgpuBackend::Vulkan),
+        #[cfg(feature = "wgpu")]
+        Kind::Wgpu => wgpu(WgpuBackend::Auto),
+        #[cfg(feature = "metal")]
+        Kind::Metal => wgpu(WgpuBackend::Metal),
+        #[cfg(feature = "cuda")]
+        Kind::Cuda => Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec(),
+        #[cfg(feature = "rocm")]
+        Kind::Rocm => Device::enumerate(burn::tensor::DeviceType::Rocm).into_vec(),
+        #[allow(unreachable_patterns)] // where all of them are compiled in
+        _ => Vec::new(),
+    }
+}
+
+/// Settles how kernels are run, before the first device is opened.
+///
+/// Left alone, cubecl would take its settings from any `cubecl.toml` in this folder or above it, and
+/// give every thread a memory pool of its own, which is how a process's memory grows
+/// (<https://github.com/tracel-ai/burn/issues/5212>): one stream is enough for a program that
+/// computes on one thread. `CUBECL_` variables still hold.
+#[cfg(feature = "gpu")]
+fn configure() {
+    use burn::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig as _};
+    let mut config = CubeClRuntimeConfig::default();
+    config.streaming.max_streams = 1;
+    // Where it was settled before, it stays as it is.
+    CubeClRuntimeConfig::try_set(config.override_from_env());
+}
+
+/// The adapters of one graphics API, as concrete devices: burn's `DefaultDevice` could be any of
+/// them.
+#[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
+fn wgpu(backend: WgpuBackend) -> Vec<Device> {
+    let kinds = [
+        WgpuDeviceKind::DiscreteGpu(0),
+        WgpuDeviceKind::IntegratedGpu(0),
+        WgpuDeviceKind::VirtualGpu(0),
+        WgpuDeviceKind::Other(0),
+        WgpuDeviceKind::Cpu,
+    ];
+    let like = |kind| CubeDevice::enumerate(CubeDevice::Wgpu(WgpuDevice::new(kind).on(backend)).to_id());
+    kinds.into_iter().flat_map(like).map(|id| Device::new(CubeDevice::from_id(id))).collect()
+}
+
+/// The device `name`, and no other: burn's own default would take the first API that was compiled
+/// in, whether or not the machine has it.
+///
+/// # Errors
+/// When it is not compiled in, not there, does not compute, or does not compute in `needed`.
+pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
+    if !is_compiled(name.kind) {
+        return Err(OpenError::NotCompiled { name, compiled: compiled() });
+    }
+    let mut devices = list(name.kind).map_err(|failure| OpenError::Broken { name, failure })?;
+    if name.index >= devices.len() {
+        return Err(OpenError::Absent { name, count: devices.len() });
+    }
+    let device = devices.swap_remove(name.index);
+    let computes = guard(|| match device.sync() {
+        Ok(()) => Ok(Precision::ALL.map(|precision| device.supports_dtype(precision.dtype()))),
+        Err(error) => Err(Failure::new(error.to_string())),
+    });
+    let computes = computes
+        .and_then(|answer| answer)
+        .map_err(|failure| OpenError::Broken { name, failure })?;
+    let computes: Vec<Precision> =
+        Precision::ALL.into_iter().zip(computes).filter(|(_, yes)| *yes).map(|(p, _)| p).collect();
+    match computes.contains(&needed) {
+        true => Ok(device),
+        false => Err(OpenError::Precision { name, needed, computes }),
+    }
+}
+
+/// Why a device can't be had.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The build lacks the API.
+    #[error("device {name} is not in this build, which has {}", list_of(compiled))]
+    NotCompiled {
+        /// What was asked for.
+        name: Name,
+        /// What there is.
+        compiled: Vec<Kind>,
+    },
+    /// The machine lacks the device.
+    #[error("there is no device {name}: {}", found(name, *count))]
+    Absent {
+        /// What was asked for.
+        name: Name,
+        /// How many of its kind there are.
+        count: usize,
+    },
+    /// The device lacks a format.
+    #[error("device {name} does not compute in {needed}; it has {}", list_of(computes))]
+    Precision {
+        /// What was asked for.
+        name: Name,
+        /// What is to be computed.
+        needed: Precision,
+        /// What it computes.
+        computes: Vec<Precision>,
+    },
+    /// The driver refuses it.
+    #[error("device {name} is there, but can't be used: {failure}")]
+    Broken {
+        /// What was asked for.
+        name: Name,
+        /// What the driver says.
+        failure: Failure,
+    },
+}
+
+impl OpenError {
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            OpenError::NotCompiled { name, .. } => {
+                let kind = name.kind;
+                format!("build it in: cargo build --release --features {kind}; or use a device that is there")
+            }
+            OpenError::Absent { name, count: 0 } => missing(name.kind).to_owned(),
+            OpenError::Absent { .. } | OpenError::Precision { .. } => "firebrick doctor lists the devices of this machine".into(),
+            OpenError::Broken { .. } => {
+                "firebrick doctor shows what the driver says of each device; is the driver as new \
+                 as the card, and does another program hold it?"
+                    .into()
+            }
+        }
+    }
+}
+
+/// What a machine without a device of `kind` lacks.
+pub fn missing(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Cpu => "",
+        Kind::Vulkan | Kind::Wgpu => {
+            "install the Vulkan driver of the card: on Debian and Ubuntu libvulkan1 with \
+             mesa-vulkan-drivers (AMD, Intel) or nvidia-driver (NVIDIA); vulkaninfo --summary shows \
+             what the loader finds"
+        }
+        Kind::Metal => "Metal needs a Mac",
+        Kind::Cuda => {
+            "install NVIDIA's driver (libcuda.so.1); nvidia-smi shows what it finds"
+        }
+        Kind::Rocm => {
+            "install ROCm (libamdhip64.so); rocminfo shows what it finds"
+        }
+    }
+}
+
+fn list_of<T: ToString>(items: &[T]) -> String {
+    let items: Vec<String> = items.iter().map(T::to_string).collect();
+    match items.as_slice() {
+        [only] => format!("{only} only"),
+        items => items.join(", "),
+    }
+}
+
+fn found(name: &Name, count: usize) -> String {
+    match count {
+        0 => format!("this machine has none of kind {}", name.kind),
+        1 => format!("this machine has only {}:0", name.kind),
+        _ => format!("this machine has {}:0 to {}:{}", name.kind, name.kind, count - 1),
+    }
+}

@@ -1,0 +1,161 @@
+//! What training does, on a device and on the CPU, compared.
+//!
+//! A [`Case`] computes some arrays on whatever device it is given. The suite has it do so on the CPU
+//! and on the device, and compares the arrays entry by entry. One suite serves every device, as a
+//! test and in `firebrick doctor --suite`.
+
+mod defects;
+mod model;
+mod sampling;
+mod tensors;
+mod training;
+
+use std::time::Instant;
+
+use burn::tensor::Device;
+
+use crate::{
+    CaseReport, Failure, Name, Outcome, Precision, SuiteReport, Tolerance, describe, guard,
+};
+
+/// One comparison.
+pub struct Case {
+    /// `group/name`.
+    pub name: &'static str,
+    /// The format of the numbers on the device; the CPU computes in f32 from the same numbers.
+    pub precision: Precision,
+    /// How far the arrays may be apart.
+    pub tolerance: Tolerance,
+    /// What is computed.
+    pub compute: fn(&Device, Precision) -> Result<Vec<Array>, Failure>,
+}
+
+/// Numbers that a case computed.
+pub struct Array {
+    /// What they are.
+    pub name: String,
+    /// Row-major.
+    pub values: Vec<f32>,
+    /// What they should be, where that is not what the CPU computes.
+    pub expected: Option<Vec<f32>>,
+}
+
+impl Array {
+    /// Numbers that should be the CPU's.
+    pub fn new(name: impl Into<String>, values: Vec<f32>) -> Self {
+        Array { name: name.into(), values, expected: None }
+    }
+
+    /// Numbers that should be `expected`, wherever they are computed.
+    pub fn with_expected(name: impl Into<String>, values: Vec<f32>, expected: Vec<f32>) -> Self {
+        Array { name: name.into(), values, expected: Some(expected) }
+    }
+}
+
+/// Every case, in the order in which they build on each other.
+pub fn cases() -> Vec<Case> {
+    [tensors::cases(), model::cases(), sampling::cases(), training::cases(), defects::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The few that show in seconds whether a device computes: matmul, a decode step, a backward pass.
+pub fn smoke() -> Vec<Case> {
+    let chosen = ["tensors/matmul", "model/decode", "model/gradients"];
+    cases()
+        .into_iter()
+        .filter(|case| case.precision == Precision::F32 && chosen.contains(&case.name))
+        .collect()
+}
+
+/// Runs `cases` on `device`, which is called `name`; `done` hears of each as it ends.
+///
+/// A case that fails or panics is reported, and the next one runs.
+///
+/// # Errors
+/// When the device can't even say what it is.
+pub fn run(
+    name: Name,
+    device: &Device,
+    cases: &[Case],
+    done: &mut dyn FnMut(&CaseReport),
+) -> Result<SuiteReport, Failure> {
+    let began = Instant::now();
+    let description = guard(|| describe(name, device))?;
+    let mut reports = Vec::with_capacity(cases.len());
+    for case in cases {
+        let report = case.run(device, description.tf32);
+        done(&report);
+        reports.push(report);
+    }
+    let bad = |report: &CaseReport| {
+        matches!(report.outcome, Outcome::Failed { .. } | Outcome::Broken { .. })
+    };
+    Ok(SuiteReport {
+        device: name,
+        description,
+        passed: !reports.iter().any(bad),
+        seconds: began.elapsed().as_secs_f64(),
+        cases: reports,
+    })
+}
+
+impl Case {
+    fn run(&self, device: &Device, tf32: bool) -> CaseReport {
+        let began = Instant::now();
+        let bound = self.tolerance.relative(self.precision, tf32);
+        let computed = device
+            .supports_dtype(self.precision.dtype())
+            .then(|| guard(|| (self.compute)(device, self.precision)).and_then(|arrays| arrays));
+        let seconds = began.elapsed().as_secs_f64();
+        let outcome = match computed {
+            None => {
+                Outcome::Skipped { reason: format!("the device does not compute {}", self.precision) }
+            }
+            Some(Err(failure)) => Outcome::Broken { message: failure.message },
+            Some(Ok(arrays)) => match (self.compute)(&Device::flex(), Precision::F32) {
+                Ok(reference) => compare(&arrays, &reference, bound),
+                Err(failure) => Outcome::Broken { message: format!("on the CPU: {failure}") },
+            },
+        };
+        let Case { name, precision, tolerance, .. } = *self;
+        CaseReport { name, precision, tolerance: tolerance.name, bound, outcome, seconds }
+    }
+}
+
+/// The largest error over all arrays, each relative to its largest expected entry.
+fn compare(arrays: &[Array], reference: &[Array], bound: f64) -> Outcome {
+    let mut worst = Outcome::Passed { error: 0.0 };
+    let mut largest = 0.0;
+    for (array, reference) in arrays.iter().zip(reference) {
+        let expected = array.expected.as_ref().unwrap_or(&reference.values);
+        if array.values.len() != expected.len() {
+            let (got, wanted) = (array.values.len(), expected.len());
+            let message = format!("{} has {got} entries, expected {wanted}", array.name);
+            return Outcome::Broken { message };
+        }
+        let scale = expected.iter().fold(0f64, |most, value| most.max(f64::from(value.abs())));
+        for (index, (&device, &expected)) in array.values.iter().zip(expected).enumerate() {
+            let same = device == expected || (device.is_nan() && expected.is_nan());
+            let distance = f64::from((device - expected).abs());
+            // Where all should be zero, the error is absolute.
+            let relative = distance / if scale > 0.0 { scale } else { 1.0 };
+            let error = if same { 0.0 } else if relative.is_nan() { f64::INFINITY } else { relative };
+            if error >= largest {
+                largest = error;
+                worst = if error > bound {
+                    Outcome::Failed { error, array: array.name.clone(), index, device, expected }
+                } else {
+                    Outcome::Passed { error }
+                };
+            }
+        }
+    }
+    if arrays.len() == reference.len() {
+        worst
+    } else {
+        let message = format!("{} arrays, expected {}", arrays.len(), reference.len());
+        Outcome::Broken { message }
+    }
+}

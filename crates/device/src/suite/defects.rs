@@ -1,0 +1,111 @@
+use burn::tensor::{Device, Tensor};
+use firebrick_models::{Padding, PolicyModel, TokenBatch};
+
+use super::{
+    Array, Case,
+    model::{failed, policy, tokens},
+    tensors::{in_f32, values, wave},
+    training::optimize,
+};
+use crate::{Failure, Precision, Tolerance};
+
+/// Where burn is known to have failed on some device. That kernels which share memory ask a driver
+/// for more than it says it has (cubecl's `lower_shared_implicit`) shows in the first matmul or
+/// reduction of the other groups.
+pub(super) fn cases() -> Vec<Case> {
+    let f16 = Case {
+        name: "defects/burn_4949",
+        precision: Precision::F16,
+        tolerance: Tolerance::PRODUCT,
+        compute: burn_4949,
+    };
+    vec![
+        in_f32("defects/burn_5122", Tolerance::PRODUCT, burn_5122),
+        in_f32("defects/burn_5352", Tolerance::PRODUCT, burn_5352),
+        in_f32("defects/burn_5257", Tolerance::FORWARD, burn_5257),
+        in_f32("defects/burn_5212", Tolerance::EXACT, burn_5212),
+        f16,
+    ]
+}
+
+/// A matrix times a column, then elementwise operations: fusion chose a kernel for a row times a
+/// matrix (<https://github.com/tracel-ai/burn/issues/5122>).
+fn burn_5122(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for [rows, width] in [[4, 3], [5, 3], [64, 64]] {
+        let product = wave([rows, width], 0.37, device).matmul(wave([width, 1], 0.73, device));
+        arrays.push(Array::new(
+            format!("twice {rows}×{width}×1"),
+            values(product.clone() + product)?,
+        ));
+        let inner = wave([rows, width], 0.53, device).tanh();
+        let output = inner.matmul(wave([width, 1], 0.73, device)).add_scalar(0.25).tanh();
+        arrays.push(Array::new(format!("a head of {rows}×{width}×1"), values(output)?));
+    }
+    Ok(arrays)
+}
+
+/// Aligned rows are measured first; rows of like length that are not aligned, and aligned ones cut
+/// from longer, then find the same entry in the cache of choices, and a kernel that refuses them.
+/// The panic was lost and the result never written
+/// (<https://github.com/tracel-ai/burn/issues/5352>).
+fn burn_5352(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for round in 0..2 {
+        for [stride, width] in [[128, 128], [126, 126], [130, 128], [8, 8], [7, 7]] {
+            let left = wave([256, stride], 0.37, device).narrow(1, 0, width);
+            let right = wave([width, 256], 0.73, device);
+            let product = left.matmul(right).mul_scalar(0.5).add_scalar(1.0);
+            arrays.push(Array::new(format!("{width} of {stride}, {round}"), values(product)?));
+        }
+    }
+    Ok(arrays)
+}
+
+/// One token after its prompt, over the cache: fusion joined the write into the cache with what
+/// read it (<https://github.com/tracel-ai/burn/issues/5257>). Read back only at the end, so that
+/// all of it may be fused.
+fn burn_5257(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let policy = policy(device)?;
+    let prompt = tokens(0, 6);
+    let batch = TokenBatch::new(&[&prompt], Padding::Left, device);
+    let (last, cache) = policy.prefill(&batch);
+    let mut cache = cache.arrange(&[0], None, 2);
+    let next = |token: i32| Tensor::from_ints([token], device);
+    let first = policy.decode(next(17), &mut cache);
+    let second = policy.decode(next(4), &mut cache);
+    let decoded = Tensor::cat(vec![last, first, second], 0);
+
+    let whole = [prompt, vec![17, 4]].concat();
+    let hidden = policy.hidden(&TokenBatch::new(&[&whole], Padding::Right, device));
+    let [_, length, width] = hidden.dims();
+    let expected = values(hidden.narrow(1, length - 3, 3).reshape([3, width]))?;
+    Ok(vec![Array::with_expected("hidden", values(decoded)?, expected)])
+}
+
+/// Memory that training holds after everything is dropped must not grow from run to run
+/// (<https://github.com/tracel-ai/burn/issues/5212>,
+/// <https://github.com/tracel-ai/burn/issues/4302>). A device that does not tell passes.
+fn burn_5212(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let held_after = |steps| {
+        drop(optimize(device, steps)?);
+        device.sync().map_err(failed)?;
+        Ok::<_, Failure>(device.memory_pool_usage().map_or(0, |usage| usage.bytes_in_use))
+    };
+    let (before, after) = (held_after(3)?, held_after(6)?);
+    let grown = after.saturating_sub(before) as f32;
+    Ok(vec![Array::with_expected("bytes more than before", vec![grown], vec![0.0])])
+}
+
+/// f16 products of shapes that fill no tile, of which some kernels gave NaN
+/// (<https://github.com/tracel-ai/burn/issues/4949>).
+fn burn_4949(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    [[100, 66, 130], [3, 130, 5]]
+        .into_iter()
+        .map(|[m, k, n]| {
+            let left = wave([m, k], 0.37, device).cast(precision.dtype());
+            let right = wave([k, n], 0.73, device).cast(precision.dtype());
+            Ok(Array::new(format!("{m}×{k}×{n}"), values(left.matmul(right))?))
+        })
+        .collect()
+}

@@ -1,0 +1,301 @@
+use burn::{
+    module::{Module, ModuleVisitor, Param},
+    optim::GradientsParams,
+    tensor::{Device, Int, Tensor, TensorData},
+};
+use firebrick_core::{Seed, TokenId};
+use firebrick_models::{
+    Decoder, DecoderConfig, Family, KvCache, Padding, PolicyModel, TokenBatch, head_logprobs,
+    parameters, random,
+};
+use firebrick_train::{
+    Aggregation, ClipRange, Cut, Dapo, Kl, KlEstimator, Objective, Sample, UpdateReport, Updater,
+};
+
+use super::{
+    Array, Case,
+    tensors::{in_f32, values},
+};
+use crate::{Failure, Precision, Tolerance};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        in_f32("model/hidden", Tolerance::FORWARD, hidden),
+        in_f32("model/positions", Tolerance::FORWARD, positions),
+        in_f32("model/logprobs", Tolerance::FORWARD, logprobs),
+        in_f32("model/decode", Tolerance::FORWARD, decode),
+        in_f32("model/decode_is_forward", Tolerance::FORWARD, decode_is_forward),
+        in_f32("model/gradients", Tolerance::BACKWARD, gradients),
+        in_f32("model/gradients_cut", Tolerance::BACKWARD, gradients_cut),
+    ]
+}
+
+/// Hidden states and logits of ragged rows, padded on either side: rotary positions, two query
+/// heads to a key head, the causal mask and that of the padding. On the left a query of padding
+/// sees no key at all.
+fn hidden(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let policy = policy(device)?;
+    let rows: Vec<Vec<TokenId>> =
+        [1, 5, 12, 16].into_iter().enumerate().map(|(id, length)| tokens(id, length)).collect();
+    let rows: Vec<&[TokenId]> = rows.iter().map(Vec::as_slice).collect();
+    let right = TokenBatch::new(&rows, Padding::Right, device);
+    let left = TokenBatch::new(&rows, Padding::Left, device);
+    Ok(vec![
+        Array::new("padded on the right", values(policy.hidden(&right))?),
+        Array::new("padded on the left", values(policy.hidden(&left))?),
+        Array::new("logits", values(policy.logits(&right))?),
+    ])
+}
+
+/// A row long enough for positions to turn many times.
+fn positions(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let row = tokens(0, 200);
+    let batch = TokenBatch::new(&[&row], Padding::Right, device);
+    Ok(vec![Array::new("hidden", values(policy(device)?.hidden(&batch))?)])
+}
+
+/// Chunks of 4 tokens against all of them at once.
+fn logprobs(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let policy = policy(device)?;
+    let row = tokens(0, 15);
+    let batch = TokenBatch::new(&[&row], Padding::Right, device);
+    let hidden = policy.hidden(&batch).reshape([15, HIDDEN]);
+    let labels = int_row(&tokens(1, 15), device);
+    // Sharper than the model is: likelihoods spread over some orders of magnitude.
+    let chunked = |chunk| head_logprobs(&hidden, &policy.head().val(), &labels, 0.05, chunk);
+    let whole = chunked(usize::MAX);
+    let cut = chunked(4);
+    let (logprobs, entropy) = (values(whole.logprobs)?, values(whole.entropy)?);
+    Ok(vec![
+        Array::with_expected("log-probs in chunks", values(cut.logprobs)?, logprobs.clone()),
+        Array::with_expected("entropy in chunks", values(cut.entropy)?, entropy.clone()),
+        Array::new("log-probs", logprobs),
+        Array::new("entropy", entropy),
+    ])
+}
+
+/// Prefill and decode steps over a cache.
+fn decode(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let decoded = decoded(&policy(device)?)?;
+    Ok(decoded.into_iter().map(|part| Array::new(part.name, part.hidden)).collect())
+}
+
+/// The same against one pass over the finished rows, on the same device: what sampling saw is what
+/// the update sees.
+fn decode_is_forward(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let policy = policy(device)?;
+    decoded(&policy)?
+        .into_iter()
+        .map(|part| {
+            let rows: Vec<&[TokenId]> = part.rows.iter().map(Vec::as_slice).collect();
+            let batch = TokenBatch::new(&rows, Padding::Right, device);
+            let width = batch.tokens.dims()[1];
+            let all = values(policy.hidden(&batch))?;
+            let mut expected = Vec::with_capacity(part.hidden.len());
+            for step in 0..part.steps {
+                for (index, row) in rows.iter().enumerate() {
+                    let at = (index * width + row.len() - part.steps + step) * HIDDEN;
+                    expected.extend_from_slice(&all[at..at + HIDDEN]);
+                }
+            }
+            Ok(Array::with_expected(part.name, part.hidden, expected))
+        })
+        .collect()
+}
+
+/// Hidden states of the last `steps` tokens of `rows`, step by step.
+struct Decoded {
+    name: &'static str,
+    rows: Vec<Vec<TokenId>>,
+    steps: usize,
+    hidden: Vec<f32>,
+}
+
+/// Three prompts are prefilled, the first for two rows, and decoded; then two of the four rows end
+/// and two of another prompt join.
+fn decoded(policy: &Decoder) -> Result<Vec<Decoded>, Failure> {
+    let prompts: Vec<Vec<TokenId>> =
+        [3, 7, 5].into_iter().enumerate().map(|(id, length)| tokens(id, length)).collect();
+    let (hidden, cache) = prefill(policy, &prompts);
+    let prefilled =
+        Decoded { name: "prefill", rows: prompts.clone(), steps: 1, hidden: values(hidden)? };
+
+    let mut cache = cache.arrange(&[0, 0, 1, 2], None, 4);
+    let mut rows: Vec<Vec<TokenId>> =
+        [0, 0, 1, 2].into_iter().map(|prompt: usize| prompts[prompt].clone()).collect();
+    let hidden = steps(policy, &mut cache, &mut rows, 4)?;
+    let first = Decoded { name: "decode", rows: rows.clone(), steps: 4, hidden };
+
+    let joining = tokens(3, 6);
+    let (_, newcomers) = prefill(policy, std::slice::from_ref(&joining));
+    let mut cache = cache.arrange(&[1, 3], Some((&newcomers, &[0, 0])), 3);
+    let mut rows = vec![rows[1].clone(), rows[3].clone(), joining.clone(), joining];
+    let hidden = steps(policy, &mut cache, &mut rows, 3)?;
+    Ok(vec![prefilled, first, Decoded { name: "rearranged", rows, steps: 3, hidden }])
+}
+
+fn prefill(policy: &Decoder, prompts: &[Vec<TokenId>]) -> (Tensor<2>, KvCache) {
+    let prompts: Vec<&[TokenId]> = prompts.iter().map(Vec::as_slice).collect();
+    policy.prefill(&TokenBatch::new(&prompts, Padding::Left, &policy.device()))
+}
+
+/// Appends `count` tokens to each row, another in each.
+fn steps(
+    policy: &Decoder,
+    cache: &mut KvCache,
+    rows: &mut [Vec<TokenId>],
+    count: usize,
+) -> Result<Vec<f32>, Failure> {
+    let mut hidden = Vec::new();
+    for step in 0..count {
+        let next: Vec<TokenId> =
+            (0..rows.len()).map(|row| ((7 * step + 11 * row + 3) % VOCABULARY) as TokenId).collect();
+        for (row, &token) in rows.iter_mut().zip(&next) {
+            row.push(token);
+        }
+        hidden.extend(values(policy.decode(int_row(&next, &policy.device()), cache))?);
+    }
+    Ok(hidden)
+}
+
+/// Loss, metrics and gradients of one update.
+fn gradients(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let policy = policy(&device.clone().autodiff())?;
+    let report = updater(WHOLE).gradients(&policy, &samples()).map_err(failed)?;
+    Ok(named(&policy, &report)?.into_iter().map(|(name, values)| Array::new(name, values)).collect())
+}
+
+/// The same, in three micro-batches and chunks of 5 tokens: a cut changes nothing but the order of
+/// sums.
+fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let policy = policy(&device.clone().autodiff())?;
+    let cut = Cut { micro_batch_tokens: 26, logits_chunk: 5 };
+    let gradients = |cut| {
+        let report = updater(cut).gradients(&policy, &samples()).map_err(failed)?;
+        named(&policy, &report)
+    };
+    let expected = gradients(WHOLE)?;
+    let arrays = gradients(cut)?.into_iter().zip(expected);
+    Ok(arrays
+        .map(|((name, values), (_, expected))| Array::with_expected(name, values, expected))
+        .collect())
+}
+
+/// The loss, and each parameter's gradient by its path.
+fn named(
+    policy: &Decoder,
+    report: &UpdateReport,
+) -> Result<Vec<(String, Vec<f32>)>, Failure> {
+    struct Collect<'a> {
+        gradients: &'a GradientsParams,
+        found: Vec<Result<Vec<f32>, Failure>>,
+    }
+    impl ModuleVisitor for Collect<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let gradient = self.gradients.get::<D>(param.id);
+            self.found.push(match gradient {
+                Some(gradient) => values(gradient),
+                None => Err(Failure::new("a parameter has no gradient")),
+            });
+        }
+    }
+    let mut collect = Collect { gradients: &report.gradients, found: Vec::new() };
+    policy.visit(&mut collect);
+    let mut arrays = vec![("loss".to_owned(), vec![report.loss as f32])];
+    for (parameter, gradient) in parameters(policy).into_iter().zip(collect.found) {
+        arrays.push((parameter.path, gradient?));
+    }
+    Ok(arrays)
+}
+
+/// Tokens of [`policy`].
+pub(super) const VOCABULARY: usize = 61;
+
+/// Width of [`policy`].
+const HIDDEN: usize = 32;
+
+/// Two layers with four heads on two key-value heads; no width but the residual stream's is a power
+/// of two.
+pub(super) fn policy(device: &Device) -> Result<Decoder, Failure> {
+    let config = DecoderConfig {
+        family: Family::Qwen2,
+        vocab_size: VOCABULARY,
+        hidden_size: HIDDEN,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 8,
+        intermediate_size: 48,
+        max_position_embeddings: 512,
+        rope_theta: 10_000.0,
+        norm_epsilon: 1e-6,
+        tied: false,
+        qkv_bias: true,
+    };
+    random(&config, Seed::run(1), device).map_err(failed)
+}
+
+/// `length` tokens that follow from `id`.
+pub(super) fn tokens(id: usize, length: usize) -> Vec<TokenId> {
+    let mut stream = Seed::run(2).derive("tokens", &[id as u64]).stream();
+    (0..length as u64)
+        .map(|position| (stream.uniform_at(position) * VOCABULARY as f64) as TokenId)
+        .collect()
+}
+
+/// Six samples of three groups, of unlike lengths, whose ratios lie on both sides of either clip.
+pub(super) fn samples() -> Vec<Sample> {
+    (0..6)
+        .map(|index| {
+            let mut stream = Seed::run(3).derive("sample", &[index as u64]).stream();
+            let completion = tokens(200 + index, 3 + 2 * index % 7);
+            // Around the log-probability of one among 61.
+            let mut around = |first: u64| -> Vec<f32> {
+                (0..completion.len() as u64)
+                    .map(|at| (0.8 * stream.uniform_at(first + at) - 4.51) as f32)
+                    .collect()
+            };
+            let (old_logprobs, ref_logprobs) = (around(0), around(100));
+            Sample {
+                prompt: tokens(100 + index, 2 + index % 4),
+                completion,
+                old_logprobs,
+                ref_logprobs,
+                advantage: (4.0 * stream.uniform_at(200) - 2.0) as f32,
+                live: true,
+                group: index as u64 / 2,
+            }
+        })
+        .collect()
+}
+
+/// An update in one piece.
+pub(super) const WHOLE: Cut = Cut { micro_batch_tokens: usize::MAX, logits_chunk: usize::MAX };
+
+/// DAPO with everything that it can have: two clips, an entropy bonus and a KL penalty.
+pub(super) fn updater(cut: Cut) -> Updater {
+    Updater {
+        objective: Objective {
+            policy: Box::new(Dapo {
+                clip: ClipRange { low: 0.2, high: 0.28 },
+                dual_clip: Some(1.3),
+            }),
+            entropy_coef: 0.01,
+            kl: Some(Kl { estimator: KlEstimator::K3, gradient_of_k2: false, coef: 0.1 }),
+        },
+        aggregation: Aggregation::TokenMean,
+        constant_length: 1,
+        temperature: 0.9,
+        cut,
+    }
+}
+
+pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(error.to_string())
+}
+
+fn int_row(tokens: &[TokenId], device: &Device) -> Tensor<1, Int> {
+    let tokens: Vec<i32> = tokens.iter().map(|&token| token as i32).collect();
+    let count = tokens.len();
+    Tensor::from_data(TensorData::new(tokens, [count]), device)
+}

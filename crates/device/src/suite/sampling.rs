@@ -1,0 +1,133 @@
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
+use firebrick_models::Decoder;
+use firebrick_rollout::{
+    GroupRequest, LocalEngine, RolloutEngine, SampleOn, Sampling, sample_on_device, sample_on_host,
+};
+
+use super::{
+    Array, Case,
+    model::{failed, policy, tokens},
+    tensors::{in_f32, values, whole},
+};
+use crate::{Failure, Precision, Tolerance};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        in_f32("sampling/draws", Tolerance::ELEMENTWISE, draws),
+        in_f32("sampling/engine", Tolerance::FORWARD, engine),
+    ]
+}
+
+/// Tokens drawn on the device, where the host draws them from the same logits at the same uniform
+/// numbers; none of those lies within rounding of an edge.
+fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    const ROWS: usize = 16;
+    const WIDTH: usize = 61;
+    let mut stream = Seed::run(4).stream();
+    // A sum of three uniforms is normal enough, and no two are equal.
+    let logits: Vec<f32> = (0..(ROWS * WIDTH) as u64)
+        .map(|at| (0..3).map(|part| 4.0 * stream.uniform_at(3 * at + part) - 2.0).sum::<f64>() as f32)
+        .collect();
+    let mut stream = Seed::run(5).stream();
+    let uniforms: Vec<f32> = (0..ROWS as u64).map(|row| stream.uniform_at(row) as f32).collect();
+    let on_host: Vec<f64> = uniforms.iter().map(|&uniform| f64::from(uniform)).collect();
+    let mut arrays = Vec::new();
+    for (name, sampling) in [
+        ("greedy", Sampling::greedy(1, Vec::new())),
+        ("temperature", sampling(0.7, 0, 1.0, 1)),
+        ("top-k", sampling(1.0, 10, 1.0, 1)),
+        ("top-p", sampling(1.0, 0, 0.8, 1)),
+    ] {
+        let (tokens, logprobs) = sample_on_device(
+            Tensor::from_data(TensorData::new(logits.clone(), [ROWS, WIDTH]), device),
+            Tensor::from_floats(uniforms.as_slice(), device),
+            &sampling,
+        );
+        let expected = sample_on_host(&logits, &on_host, &sampling);
+        arrays.push(Array::with_expected(
+            format!("{name}: tokens"),
+            whole(tokens)?,
+            expected.iter().map(|drawn| drawn.0 as f32).collect(),
+        ));
+        arrays.push(Array::with_expected(
+            format!("{name}: log-probs"),
+            values(logprobs)?,
+            expected.iter().map(|drawn| drawn.1).collect(),
+        ));
+    }
+    Ok(arrays)
+}
+
+/// Whole completions, drawn on the device and on the host from the device's logits.
+fn engine(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let policy = policy(device)?;
+    let requests: Vec<GroupRequest> = [4, 7].into_iter().map(|length| request(length, 3)).collect();
+    let mut arrays = Vec::new();
+    // A new model's logits are nearly equal; this temperature spreads them.
+    for (name, sampling) in [
+        ("all", sampling(0.05, 0, 1.0, 12)),
+        ("truncated", sampling(0.05, 20, 0.9, 12)),
+        ("greedy", Sampling::greedy(12, Vec::new())),
+    ] {
+        let (tokens, logprobs) = generate(&policy, &requests, &sampling, SampleOn::Device)?;
+        let (expected, expected_logprobs) =
+            generate(&policy, &requests, &sampling, SampleOn::Host)?;
+        arrays.push(Array::with_expected(format!("{name}: tokens"), tokens, expected));
+        arrays.push(Array::with_expected(
+            format!("{name}: log-probs"),
+            logprobs,
+            expected_logprobs,
+        ));
+    }
+    Ok(arrays)
+}
+
+/// Tokens and log-probabilities of all completions, one after the other.
+fn generate(
+    policy: &Decoder,
+    requests: &[GroupRequest],
+    sampling: &Sampling,
+    sample_on: SampleOn,
+) -> Result<(Vec<f32>, Vec<f32>), Failure> {
+    let mut engine = LocalEngine::new(policy, silent(), 64, 512, sample_on);
+    let groups =
+        engine.generate(requests, sampling, Seed::run(6), &mut |_| {}).map_err(failed)?;
+    let completions = || groups.iter().flat_map(|group| &group.completions);
+    let tokens = completions().flat_map(|completion| &completion.tokens);
+    let logprobs = completions().flat_map(|completion| &completion.logprobs);
+    Ok((tokens.map(|&token| token as f32).collect(), logprobs.copied().collect()))
+}
+
+/// Asks for completions of a prompt of `length` tokens.
+pub(super) fn request(length: usize, group_size: usize) -> GroupRequest {
+    GroupRequest { prompt: prompt(length as u64, length), draw: length as u64, group_size }
+}
+
+/// A prompt of `length` tokens that follow from `id`.
+pub(super) fn prompt(id: u64, length: usize) -> Prompt {
+    Prompt { id, tokens: tokens(id as usize, length), ..Prompt::default() }
+}
+
+/// Draws so many tokens from the `top_k` likeliest that make up `top_p`, and stops at none.
+pub(super) fn sampling(
+    temperature: f64,
+    top_k: usize,
+    top_p: f64,
+    max_completion_tokens: usize,
+) -> Sampling {
+    Sampling { temperature, top_k, top_p, max_completion_tokens, stop: Vec::new() }
+}
+
+/// Completions have no text here.
+pub(super) fn silent() -> Arc<dyn Detokenizer> {
+    struct Silent;
+    impl Detokenizer for Silent {
+        fn detokenize(&self, _: &[TokenId]) -> String {
+            String::new()
+        }
+    }
+    Arc::new(Silent)
+}

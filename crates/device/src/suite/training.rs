@@ -1,0 +1,197 @@
+use burn::tensor::Device;
+use firebrick_core::{Completion, Prompt, PromptSource, RewardScale, Score, Seed, Verdict, Verifier};
+use firebrick_models::{Decoder, parameters};
+use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn};
+use firebrick_train::{
+    AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, GroupNorm, KeepAll, Objective, OnCap,
+    OptimConfig, PolicyLoss, Sample, Task, TrainConfig, Trainer, TrainerState, Updater,
+};
+
+use super::{
+    Array, Case,
+    model::{VOCABULARY, WHOLE, failed, policy, samples, updater},
+    sampling::{prompt, request, sampling, silent},
+    tensors::{in_f32, values},
+};
+use crate::{Failure, Precision, Tolerance};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        in_f32("training/steps", Tolerance::STEPS, steps),
+        in_f32("training/mismatch", Tolerance::FORWARD, mismatch),
+        in_f32("training/learns", Tolerance::EXACT, learns),
+    ]
+}
+
+/// Five optimizer steps on the same samples: the losses, and the weights at the end.
+fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let (policy, losses) = optimize(device, 5)?;
+    let mut arrays = vec![Array::new("losses", losses)];
+    for parameter in parameters(&policy) {
+        arrays.push(Array::new(parameter.path, values(parameter.values)?));
+    }
+    Ok(arrays)
+}
+
+/// A policy after `count` steps of AdamW, and each step's loss.
+pub(super) fn optimize(device: &Device, count: usize) -> Result<(Decoder, Vec<f32>), Failure> {
+    let mut policy = policy(&device.clone().autodiff())?;
+    let mut optimizer = AdamW::new(OptimConfig::default());
+    let (updater, samples) = (updater(WHOLE), samples());
+    let mut losses = Vec::new();
+    for _ in 0..count {
+        let (moved, report, _) =
+            updater.step(policy, &mut optimizer, &samples, 1e-3).map_err(failed)?;
+        policy = moved;
+        losses.push(report.loss as f32);
+    }
+    Ok((policy, losses))
+}
+
+/// Log-probabilities recorded while sampling against those that the update computes of the same
+/// tokens, on the same device: where they differ, the policy trains on what it did not do.
+fn mismatch(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    const TEMPERATURE: f64 = 0.3;
+    let policy = policy(&device.clone().autodiff())?;
+    let requests = [request(4, 3), request(7, 3)];
+    let mut engine = LocalEngine::new(&policy, silent(), 64, 512, SampleOn::Device);
+    let groups = engine
+        .generate(&requests, &sampling(TEMPERATURE, 0, 1.0, 12), Seed::run(7), &mut |_| {})
+        .map_err(failed)?;
+    let mut samples = Vec::new();
+    for group in &groups {
+        samples.extend(group.completions.iter().map(|completion| Sample {
+            prompt: group.prompt.tokens.clone(),
+            completion: completion.tokens.clone(),
+            old_logprobs: completion.logprobs.clone(),
+            ref_logprobs: Vec::new(),
+            advantage: 0.0,
+            live: true,
+            group: group.draw,
+        }));
+    }
+    let updater = plain(Box::new(CrossEntropy), TEMPERATURE);
+    let updated: Vec<f32> = updater.logprobs(&policy, &samples).map_err(failed)?.concat();
+    let recorded: Vec<f32> =
+        samples.iter().flat_map(|sample| sample.old_logprobs.iter().copied()).collect();
+    let mean = |logprobs: &[f32]| {
+        let sum: f64 = logprobs.iter().map(|&logprob| f64::from(logprob)).sum();
+        vec![(sum / logprobs.len() as f64) as f32]
+    };
+    Ok(vec![
+        Array::with_expected("mean", mean(&recorded), mean(&updated)),
+        Array::with_expected("log-probs", recorded, updated),
+    ])
+}
+
+/// A short run learns, and by the same curve as on the CPU. A token that falls on the other side of
+/// a rounding edge leads to another run, so the curves are only compared to within [`APART`].
+fn learns(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    /// One token in ten.
+    const APART: f32 = 0.1;
+    const RISE: f32 = 0.2;
+    let curve = rewards(device)?;
+    let cpu = rewards(&Device::flex())?;
+    let beyond = |(here, there): (&f32, &f32)| ((here - there).abs() - APART).max(0.0);
+    let ends = curve.first().zip(curve.last());
+    let rise = ends.map_or(0.0, |(first, last)| (last - first).min(RISE));
+    Ok(vec![
+        Array::with_expected("rise of the reward", vec![rise], vec![RISE]),
+        Array::with_expected(
+            "reward beyond the CPU's ± 0.1",
+            curve.iter().zip(&cpu).map(beyond).collect(),
+            vec![0.0; curve.len()],
+        ),
+    ])
+}
+
+/// Mean reward of each step of a run that is paid for tokens of the vocabulary's lower half.
+fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
+    let policy = policy(&device.clone().autodiff())?;
+    let mut trainer = Trainer {
+        engine: Box::new(LocalEngine::new(&policy, silent(), 64, 512, SampleOn::Device)),
+        policy,
+        reference: None,
+        source: Box::new(Questions { drawn: 0 }),
+        task: Task {
+            verifier: Box::new(LowTokens),
+            scale: RewardScale { right: 1.0, wrong: 0.0 },
+            shapers: Vec::new(),
+            filter: Box::new(KeepAll),
+            advantage: Box::new(GroupNorm::default()),
+        },
+        updater: plain(
+            Box::new(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }),
+            1.0,
+        ),
+        optimizer: AdamW::new(OptimConfig::default()),
+        config: TrainConfig {
+            group_size: 8,
+            prompts_per_step: 4,
+            max_rounds: 1,
+            on_cap: OnCap::TrainSmaller,
+            keep_surplus: false,
+            max_staleness: 0,
+            mini_batch: 16,
+            lr: 1e-2,
+            lr_warmup_steps: 0,
+            sampling: sampling(1.0, 0, 1.0, 4),
+        },
+        seed: Seed::run(8),
+        state: TrainerState::default(),
+    };
+    (0..7)
+        .map(|_| {
+            let report = trainer.step(&mut ()).map_err(failed)?;
+            let accuracy = report.metrics.get("reward/accuracy");
+            accuracy.map(|reward| reward as f32).ok_or_else(|| Failure::new("a step has no reward"))
+        })
+        .collect()
+}
+
+/// Four prompts of like length, over and over.
+struct Questions {
+    drawn: u64,
+}
+
+impl PromptSource for Questions {
+    fn draw(&mut self) -> Prompt {
+        self.drawn += 1;
+        prompt(self.drawn % self.size(), 3)
+    }
+
+    fn cursor(&self) -> u64 {
+        self.drawn
+    }
+
+    fn seek(&mut self, cursor: u64) {
+        self.drawn = cursor;
+    }
+
+    fn size(&self) -> u64 {
+        4
+    }
+}
+
+/// Pays for each token of the vocabulary's lower half.
+struct LowTokens;
+
+impl Verifier for LowTokens {
+    fn score(&self, _: &Prompt, completion: &Completion) -> Score {
+        let tokens = &completion.tokens;
+        let low = tokens.iter().filter(|&&token| (token as usize) < VOCABULARY / 2).count();
+        let credit = low as f32 / tokens.len().max(1) as f32;
+        Score { verdict: Verdict::Right, credit, extracted: String::new() }
+    }
+}
+
+/// A loss without bonus or penalty.
+fn plain(policy: Box<dyn PolicyLoss>, temperature: f64) -> Updater {
+    Updater {
+        objective: Objective { policy, entropy_coef: 0.0, kl: None },
+        aggregation: Aggregation::TokenMean,
+        constant_length: 1,
+        temperature,
+        cut: WHOLE,
+    }
+}

@@ -1,0 +1,207 @@
+use std::{fmt::Write as _, io::Write as _};
+
+use clap::Args;
+use firebrick_device::{
+    Description, Kind, Name, OpenError, Precision, SuiteReport, compiled, describe, guard, list,
+    missing, open, suite,
+};
+use serde::Serialize;
+
+use crate::ProgramError;
+
+/// The arguments of `firebrick doctor`.
+#[derive(Args)]
+pub struct Doctor {
+    /// Look at this device only, such as vulkan:0
+    #[arg(long, value_name = "KIND:INDEX")]
+    device: Option<Name>,
+    /// Compute a matrix product, a decode step and a gradient on each device, against the CPU
+    #[arg(long)]
+    smoke: bool,
+    /// Compute everything that training is made of on each device, against the CPU
+    #[arg(long)]
+    suite: bool,
+    /// Print the findings as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found.
+#[derive(Serialize)]
+struct Findings {
+    version: &'static str,
+    /// What was built in: the kinds of device, and what else changes how they compute.
+    features: Vec<&'static str>,
+    devices: Vec<Description>,
+    /// What can't be used, and what to do about it.
+    missing: Vec<Missing>,
+    reports: Vec<SuiteReport>,
+}
+
+#[derive(Serialize)]
+struct Missing {
+    device: String,
+    problem: String,
+    remedy: String,
+}
+
+impl Doctor {
+    /// Exit code 1 when a case failed.
+    pub(super) fn run(self) -> Result<u8, ProgramError> {
+        let mut findings = Findings {
+            version: env!("CARGO_PKG_VERSION"),
+            features: features(),
+            devices: Vec::new(),
+            missing: Vec::new(),
+            reports: Vec::new(),
+        };
+        for name in self.names(&mut findings.missing)? {
+            match open(name, Precision::F32) {
+                Err(error) if self.device.is_some() => return Err(error.into()),
+                Err(error) => findings.missing.push(Missing::new(name, &error)),
+                Ok(device) => match guard(|| describe(name, &device)) {
+                    Err(failure) => {
+                        let error = OpenError::Broken { name, failure };
+                        findings.missing.push(Missing::new(name, &error));
+                    }
+                    Ok(description) => {
+                        if !self.json {
+                            print(&shown(&description))?;
+                        }
+                        findings.devices.push(description);
+                        self.examine(name, &device, &mut findings)?;
+                    }
+                },
+            }
+        }
+        if self.json {
+            let text = serde_json::to_string_pretty(&findings).unwrap_or_default();
+            print(&format!("{text}\n"))?;
+        } else {
+            print(&summary(&findings))?;
+        }
+        Ok(u8::from(findings.reports.iter().any(|report| !report.passed)))
+    }
+
+    /// The devices to look at: the one that was asked for, or all of this machine.
+    fn names(&self, absent: &mut Vec<Missing>) -> Result<Vec<Name>, ProgramError> {
+        if let Some(name) = self.device {
+            return Ok(vec![name]);
+        }
+        let mut names = Vec::new();
+        for kind in Kind::ALL {
+            let name = Name { kind, index: 0 };
+            match list(kind) {
+                _ if !compiled().contains(&kind) => {
+                    let error = OpenError::NotCompiled { name, compiled: compiled() };
+                    let (problem, remedy) = ("not in this build".into(), error.remedy());
+                    absent.push(Missing { device: kind.to_string(), problem, remedy });
+                }
+                Err(failure) => {
+                    absent.push(Missing::new(name, &OpenError::Broken { name, failure }));
+                }
+                Ok(found) if found.is_empty() => {
+                    let (problem, remedy) = ("none found".into(), missing(kind).to_owned());
+                    absent.push(Missing { device: kind.to_string(), problem, remedy });
+                }
+                Ok(found) => names.extend((0..found.len()).map(|index| Name { kind, index })),
+            }
+        }
+        Ok(names)
+    }
+
+    fn examine(
+        &self,
+        name: Name,
+        device: &burn::tensor::Device,
+        findings: &mut Findings,
+    ) -> Result<(), ProgramError> {
+        let cases = match (self.suite, self.smoke) {
+            (true, _) => suite::cases(),
+            (false, true) => suite::smoke(),
+            (false, false) => return Ok(()),
+        };
+        // While JSON is on its way to standard output, talk goes to standard error.
+        let say = &mut |case: &firebrick_device::CaseReport| {
+            let _ = match self.json {
+                true => writeln!(std::io::stderr(), "{name}  {case}"),
+                false => writeln!(std::io::stdout(), "  {case}"),
+            };
+        };
+        let report = suite::run(name, device, &cases, say)
+            .map_err(|failure| OpenError::Broken { name, failure })?;
+        if !self.json {
+            print(&format!("  {}\n", report.summary()))?;
+        }
+        findings.reports.push(report);
+        Ok(())
+    }
+}
+
+impl Missing {
+    fn new(name: Name, error: &OpenError) -> Self {
+        Missing { device: name.to_string(), problem: error.to_string(), remedy: error.remedy() }
+    }
+}
+
+fn features() -> Vec<&'static str> {
+    let also = [("spirv", cfg!(feature = "spirv")), ("fusion", cfg!(feature = "fusion"))];
+    let also = also.into_iter().filter(|(_, on)| *on).map(|(name, _)| name);
+    compiled().into_iter().map(Kind::name).chain(also).collect()
+}
+
+/// A device in two lines: who it is, and what it can do.
+fn shown(device: &Description) -> String {
+    let mut text = format!("{:<9} {}", device.device.to_string(), device.name);
+    if device.software {
+        text += " – a software device: it computes on the processor";
+    }
+    let mut can: Vec<String> = Vec::new();
+    can.extend(device.memory.map(|bytes| format!("memory {}", gibibytes(bytes))));
+    can.extend(device.largest_tensor.map(|bytes| format!("tensors to {}", gibibytes(bytes))));
+    let formats: Vec<String> = device.computes.iter().map(Precision::to_string).collect();
+    can.push(format!("computes {}", formats.join(" ")));
+    can.extend(device.tf32.then(|| "f32 products in tf32".to_owned()));
+    can.extend(device.matrix_units.then(|| "matrix units".to_owned()));
+    can.extend(device.subgroups.then(|| "subgroups".to_owned()));
+    let _ = write!(text, "\n          {}\n", can.join(", "));
+    let made = [&device.driver, &device.target];
+    let made: Vec<&str> = made.into_iter().flatten().map(String::as_str).collect();
+    if !made.is_empty() {
+        let _ = writeln!(text, "          {}", made.join("; kernels "));
+    }
+    text
+}
+
+/// What is missing and how to get it; the command that tests what is there.
+fn summary(findings: &Findings) -> String {
+    let mut text = String::new();
+    for Missing { device, problem, remedy } in &findings.missing {
+        let _ = writeln!(text, "{device:<9} {problem}; {remedy}");
+    }
+    let _ = writeln!(
+        text,
+        "\nfirebrick {}, built with {}",
+        findings.version,
+        findings.features.join(", ")
+    );
+    if findings.reports.is_empty() {
+        text += "--smoke tries a device in seconds, --suite compares all that training does with the CPU\n";
+    }
+    text
+}
+
+/// Bytes for a person to read.
+pub(crate) fn gibibytes(bytes: u64) -> String {
+    let gib = bytes as f64 / f64::from(1 << 30);
+    match gib {
+        gib if gib >= 1.0 => format!("{gib:.1} GiB"),
+        gib => format!("{:.0} MiB", gib * 1024.0),
+    }
+}
+
+fn print(text: &str) -> Result<(), ProgramError> {
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|source| ProgramError::File { path: "standard output".into(), source })
+}
