@@ -3,6 +3,7 @@
 //! ```text
 //! cargo bench -p firebrick-benches                      all sizes
 //! cargo bench -p firebrick-benches -- 1m 10m            some of them
+//! FIREBRICK_BENCH_DEVICE=cuda:0 …                       on another device than the CPU
 //! ```
 //!
 //! Each phase is run once to warm up and then `RUNS` times; the figures are tokens per second of
@@ -16,6 +17,7 @@ use std::{sync::Arc, time::Instant};
 
 use burn::{module::Module as _, tensor::Device};
 use firebrick_core::{Detokenizer, Group, Prompt, Seed, TokenId};
+use firebrick_device::{Kind, Name, Precision, describe, open};
 use firebrick_models::{Decoder, DecoderConfig, Family, random};
 use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine as _, SampleOn, Sampling};
 use firebrick_train::{
@@ -33,13 +35,38 @@ fn main() {
     let shapes = shapes()
         .into_iter()
         .filter(|(name, ..)| asked.is_empty() || asked.iter().any(|asked| asked == name));
+    let place = Place::of_environment();
     let mut results = Vec::new();
     for (name, config, micro_batch_rows) in shapes {
         eprintln!("{name} …");
-        results.push(measure(name, &config, micro_batch_rows));
+        results.push(measure(name, &config, micro_batch_rows, &place));
     }
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!("{:#}", json!({ "device": "cpu", "cores": cores, "runs": RUNS, "shapes": results }));
+    let device = describe(place.name, &place.device);
+    println!("{:#}", json!({ "device": device, "cores": cores, "runs": RUNS, "shapes": results }));
+}
+
+/// Where to compute.
+struct Place {
+    name: Name,
+    device: Device,
+}
+
+impl Place {
+    fn of_environment() -> Self {
+        let name = std::env::var("FIREBRICK_BENCH_DEVICE").unwrap_or_else(|_| "cpu".into());
+        let name: Name = name.parse().unwrap_or_else(|error| panic!("{error}"));
+        let device = open(name, Precision::F32)
+            .unwrap_or_else(|error| panic!("{error}; {}", error.remedy()));
+        Place { name, device }
+    }
+
+    fn sample_on(&self) -> SampleOn {
+        match self.name.kind {
+            Kind::Cpu => SampleOn::Host,
+            _ => SampleOn::Device,
+        }
+    }
 }
 
 /// Name, sizes, and rows per micro-batch.
@@ -66,13 +93,14 @@ fn shapes() -> Vec<(&'static str, DecoderConfig, usize)> {
     ]
 }
 
-fn measure(name: &str, config: &DecoderConfig, micro_batch_rows: usize) -> Value {
+fn measure(name: &str, config: &DecoderConfig, micro_batch_rows: usize, place: &Place) -> Value {
     let seed = Seed::run(17);
-    let policy = random(config, seed, &Device::flex().autodiff()).expect("the sizes fit together");
-    let (rollout, groups) = rollout(&policy, config, seed, ROWS, 1);
-    let (shared, _) = self::rollout(&policy, config, seed, ROWS / 8, 8);
+    let device = place.device.clone().autodiff();
+    let policy = random(config, seed, &device).expect("the sizes fit together");
+    let (rollout, groups) = rollout(&policy, config, seed, [ROWS, 1], place);
+    let (shared, _) = self::rollout(&policy, config, seed, [ROWS / 8, 8], place);
     let parameters = policy.num_params();
-    let update = update(policy, config, &groups, micro_batch_rows);
+    let update = update(policy, config, &groups, micro_batch_rows, place);
     json!({
         "shape": name,
         "parameters": parameters,
@@ -86,10 +114,10 @@ fn rollout(
     policy: &Decoder,
     config: &DecoderConfig,
     seed: Seed,
-    prompts: usize,
-    group_size: usize,
+    [prompts, group_size]: [usize; 2],
+    place: &Place,
 ) -> (Value, Vec<Group>) {
-    let mut engine = LocalEngine::new(policy, Arc::new(Silent), ROWS, 2048, SampleOn::Host);
+    let mut engine = LocalEngine::new(policy, Arc::new(Silent), ROWS, 2048, place.sample_on());
     let sampling = Sampling {
         temperature: 1.0,
         top_k: 0,
@@ -107,9 +135,9 @@ fn rollout(
         })
         .collect();
     let mut groups = Vec::new();
-    let seconds = time(|| {
+    let seconds = time(&place.device, || {
         groups =
-            engine.generate(&requests, &sampling, seed, &mut |_| ()).expect("flex does not fail");
+            engine.generate(&requests, &sampling, seed, &mut |_| ()).expect("the device computes");
     });
     (rates(ROWS * COMPLETION, &seconds), groups)
 }
@@ -119,6 +147,7 @@ fn update(
     config: &DecoderConfig,
     groups: &[Group],
     micro_batch_rows: usize,
+    place: &Place,
 ) -> Value {
     let samples: Vec<Sample> = groups
         .iter()
@@ -151,17 +180,22 @@ fn update(
     };
     let mut optimizer = AdamW::new(OptimConfig::default());
     let mut policy = Some(policy);
-    let seconds = time(|| {
+    let seconds = time(&place.device, || {
         let before = policy.take().expect("it was put back");
         let (after, ..) =
-            updater.step(before, &mut optimizer, &samples, 1e-6).expect("flex does not fail");
+            updater.step(before, &mut optimizer, &samples, 1e-6).expect("the device computes");
         policy = Some(after);
     });
     rates(ROWS * (PROMPT + COMPLETION), &seconds)
 }
 
-/// Seconds of each run, ascending, after one that does not count.
-fn time(mut work: impl FnMut()) -> Vec<f64> {
+/// Seconds of each run, ascending, after one that does not count: on a GPU it compiles kernels and
+/// chooses among them.
+fn time(device: &Device, mut work: impl FnMut()) -> Vec<f64> {
+    let mut work = || {
+        work();
+        device.sync().expect("the device computes");
+    };
     work();
     let mut seconds: Vec<f64> = (0..RUNS)
         .map(|_| {

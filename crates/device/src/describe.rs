@@ -1,4 +1,4 @@
-use burn::tensor::{Device, FloatDType};
+use burn::tensor::Device;
 use serde::Serialize;
 
 #[cfg(feature = "gpu")]
@@ -20,8 +20,8 @@ pub struct Description {
     pub largest_tensor: Option<u64>,
     /// The driver and its version, where known.
     pub driver: Option<String>,
-    /// What kernels are compiled for.
-    pub target: Option<String>,
+    /// burn's runtime, with the language of its kernels, such as `wgpu<wgsl>`.
+    pub runtime: Option<String>,
     /// The formats that it computes in.
     pub computes: Vec<Precision>,
     /// Whether it rounds the factors of an f32 matrix product to TF32: burn's kernels do wherever a
@@ -37,7 +37,7 @@ pub struct Description {
 pub fn describe(name: Name, device: &Device) -> Description {
     let computes = Precision::ALL
         .into_iter()
-        .filter(|precision| device.supports_dtype(FloatDType::from(precision.dtype())))
+        .filter(|precision| device.supports_dtype(precision.dtype()))
         .collect();
     let cpu = Description {
         device: name,
@@ -46,7 +46,7 @@ pub fn describe(name: Name, device: &Device) -> Description {
         memory: memory(),
         largest_tensor: None,
         driver: None,
-        target: None,
+        runtime: None,
         computes,
         tf32: false,
         matrix_units: false,
@@ -72,10 +72,8 @@ fn gpu(cpu: Description, device: &Device) -> Description {
         memory: properties.memory.max_memory(),
         largest_tensor: Some(properties.memory.max_page_size),
         driver: driver(cpu.device.kind, &properties.identity.name),
-        target: Some(properties.identity.fingerprint.clone()),
-        tf32: !properties
-            .type_usage(ElemType::Float(FloatKind::TF32))
-            .is_empty(),
+        runtime: Some(client.name().to_owned()),
+        tf32: !properties.type_usage(ElemType::Float(FloatKind::TF32)).is_empty(),
         matrix_units: !properties.features.matmul.cmma.is_empty(),
         subgroups: !properties.features.plane.is_empty(),
         ..cpu
@@ -91,9 +89,11 @@ fn driver(kind: Kind, card: &str) -> Option<String> {
     };
     match kind {
         Kind::Cuda => first_line("/proc/driver/nvidia/version"),
-        Kind::Rocm => first_line("/opt/rocm/.info/version").map(|version| format!("ROCm {version}")),
+        Kind::Rocm => {
+            first_line("/opt/rocm/.info/version").map(|version| format!("ROCm {version}"))
+        }
         #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
-        Kind::Vulkan | Kind::Wgpu | Kind::Metal => adapter(card),
+        Kind::Vulkan | Kind::Wgpu | Kind::Metal => adapter(kind, card),
         #[allow(unreachable_patterns)] // where one of them is compiled in
         _ => {
             let _ = card;
@@ -104,15 +104,23 @@ fn driver(kind: Kind, card: &str) -> Option<String> {
 
 /// The same, as wgpu's adapter of that name tells.
 #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
-fn adapter(card: &str) -> Option<String> {
+fn adapter(kind: Kind, card: &str) -> Option<String> {
     use std::{
         pin::pin,
         task::{Context, Poll, Waker},
     };
 
     use burn_dispatch::devices::wgpu::wgpu::{Backends, Instance, InstanceDescriptor};
-    let instance = Instance::new(InstanceDescriptor::new_without_display_handle());
-    let adapters = pin!(instance.enumerate_adapters(Backends::all()));
+    let backends = match kind {
+        Kind::Vulkan => Backends::VULKAN,
+        Kind::Metal => Backends::METAL,
+        _ => Backends::PRIMARY,
+    };
+    let instance = Instance::new(InstanceDescriptor {
+        backends,
+        ..InstanceDescriptor::new_without_display_handle()
+    });
+    let adapters = pin!(instance.enumerate_adapters(backends));
     // On a native machine the answer is there at once; it is a future for the browser's sake.
     let Poll::Ready(adapters) = adapters.poll(&mut Context::from_waker(Waker::noop())) else {
         return None;

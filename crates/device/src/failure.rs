@@ -55,7 +55,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.message.split("Backtrace:").next().unwrap_or_default();
-        let lines: Vec<&str> = words.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let lines: Vec<&str> =
+            words.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         f.write_str(&lines.join(" "))
     }
 }

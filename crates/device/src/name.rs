@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 
 /// An API that tensors are computed through. Each but `cpu` has to be built in, with the cargo
 /// feature of its name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The processor, through burn's `flex`.

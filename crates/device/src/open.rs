@@ -1,3 +1,8 @@
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
 use burn::tensor::Device;
 #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
 use burn_dispatch::devices::{CubeDevice, WgpuBackend, WgpuDevice, WgpuDeviceKind};
@@ -26,7 +31,16 @@ fn is_compiled(kind: Kind) -> bool {
 /// # Errors
 /// When the driver fails while it is asked.
 pub fn list(kind: Kind) -> Result<Vec<Device>, Failure> {
-    guard(|| enumerate(kind))
+    // Asked once: what a driver's loader finds does not change, and some of them talk each time.
+    static FOUND: Mutex<BTreeMap<Kind, Vec<Device>>> = Mutex::new(BTreeMap::new());
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    match found.get(&kind) {
+        Some(devices) => Ok(devices.clone()),
+        None => {
+            let devices = guard(|| enumerate(kind))?;
+            Ok(found.entry(kind).or_insert(devices).clone())
+        }
+    }
 }
 
 fn enumerate(kind: Kind) -> Vec<Device> {
@@ -75,7 +89,8 @@ fn wgpu(backend: WgpuBackend) -> Vec<Device> {
         WgpuDeviceKind::Other(0),
         WgpuDeviceKind::Cpu,
     ];
-    let like = |kind| CubeDevice::enumerate(CubeDevice::Wgpu(WgpuDevice::new(kind).on(backend)).to_id());
+    let like =
+        |kind| CubeDevice::enumerate(CubeDevice::Wgpu(WgpuDevice::new(kind).on(backend)).to_id());
     kinds.into_iter().flat_map(like).map(|id| Device::new(CubeDevice::from_id(id))).collect()
 }
 
@@ -153,10 +168,14 @@ impl OpenError {
         match self {
             OpenError::NotCompiled { name, .. } => {
                 let kind = name.kind;
-                format!("build it in: cargo build --release --features {kind}; or use a device that is there")
+                format!(
+                    "build it in: cargo build --release --features {kind}; or use a device that is there"
+                )
             }
             OpenError::Absent { name, count: 0 } => missing(name.kind).to_owned(),
-            OpenError::Absent { .. } | OpenError::Precision { .. } => "firebrick doctor lists the devices of this machine".into(),
+            OpenError::Absent { .. } | OpenError::Precision { .. } => {
+                "firebrick doctor lists the devices of this machine".into()
+            }
             OpenError::Broken { .. } => {
                 "firebrick doctor shows what the driver says of each device; is the driver as new \
                  as the card, and does another program hold it?"
@@ -176,12 +195,8 @@ pub fn missing(kind: Kind) -> &'static str {
              what the loader finds"
         }
         Kind::Metal => "Metal needs a Mac",
-        Kind::Cuda => {
-            "install NVIDIA's driver (libcuda.so.1); nvidia-smi shows what it finds"
-        }
-        Kind::Rocm => {
-            "install ROCm (libamdhip64.so); rocminfo shows what it finds"
-        }
+        Kind::Cuda => "install NVIDIA's driver (libcuda.so.1); nvidia-smi shows what it finds",
+        Kind::Rocm => "install ROCm (libamdhip64.so); rocminfo shows what it finds",
     }
 }
 

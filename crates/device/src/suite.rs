@@ -110,9 +110,9 @@ impl Case {
             .then(|| guard(|| (self.compute)(device, self.precision)).and_then(|arrays| arrays));
         let seconds = began.elapsed().as_secs_f64();
         let outcome = match computed {
-            None => {
-                Outcome::Skipped { reason: format!("the device does not compute {}", self.precision) }
-            }
+            None => Outcome::Skipped {
+                reason: format!("the device does not compute {}", self.precision),
+            },
             Some(Err(failure)) => Outcome::Broken { message: failure.message },
             Some(Ok(arrays)) => match (self.compute)(&Device::flex(), Precision::F32) {
                 Ok(reference) => compare(&arrays, &reference, bound),
@@ -141,7 +141,13 @@ fn compare(arrays: &[Array], reference: &[Array], bound: f64) -> Outcome {
             let distance = f64::from((device - expected).abs());
             // Where all should be zero, the error is absolute.
             let relative = distance / if scale > 0.0 { scale } else { 1.0 };
-            let error = if same { 0.0 } else if relative.is_nan() { f64::INFINITY } else { relative };
+            let error = if same {
+                0.0
+            } else if relative.is_nan() {
+                f64::INFINITY
+            } else {
+                relative
+            };
             if error >= largest {
                 largest = error;
                 worst = if error > bound {

@@ -10,7 +10,8 @@ use firebrick_device::{Name, Precision, open, suite};
 fn device_suite() {
     let name = std::env::var("FIREBRICK_TEST_DEVICE").unwrap_or_else(|_| "cpu".into());
     let name: Name = name.parse().unwrap_or_else(|error| panic!("FIREBRICK_TEST_DEVICE: {error}"));
-    let device = open(name, Precision::F32).unwrap_or_else(|error| panic!("{error}; {}", error.remedy()));
+    let device =
+        open(name, Precision::F32).unwrap_or_else(|error| panic!("{error}; {}", error.remedy()));
     let report = suite::run(name, &device, &suite::cases(), &mut |case| eprintln!("{case}"))
         .unwrap_or_else(|failure| panic!("{name}: {failure}"));
     assert!(report.passed, "{report}");

@@ -67,7 +67,8 @@ pub(crate) fn failed(
     let name = recipe.device.name();
     let (problem, remedy) = match failure.cause() {
         Cause::OutOfMemory { asked } => {
-            let asked = asked.map_or_else(String::new, |asked| format!(" for {}", gibibytes(asked)));
+            let asked =
+                asked.map_or_else(String::new, |asked| format!(" for {}", gibibytes(asked)));
             (
                 format!("it has no memory{asked}; {}", memory(name, device)),
                 format!(
@@ -78,7 +79,8 @@ pub(crate) fn failed(
         }
         Cause::Lost => (
             format!("the driver lost it: {failure}"),
-            "the kernel's log (dmesg) tells more of it; a restart of the program opens it anew".into(),
+            "the kernel's log (dmesg) tells more of it; a restart of the program opens it anew"
+                .into(),
         ),
         Cause::Other => (
             failure.to_string(),
@@ -92,9 +94,8 @@ pub(crate) fn failed(
 fn memory(name: Name, device: &Device) -> String {
     let used = guard(|| device.memory_pool_usage()).ok().flatten();
     let about = guard(|| describe(name, device)).ok();
-    let used = used.map_or_else(String::new, |usage| {
-        format!("{} are in use", gibibytes(usage.bytes_in_use))
-    });
+    let used = used
+        .map_or_else(String::new, |usage| format!("{} are in use", gibibytes(usage.bytes_in_use)));
     let all = about.as_ref().and_then(|about| about.memory);
     let all = all.map_or_else(String::new, |bytes| format!(" of {}", gibibytes(bytes)));
     let largest = about.and_then(|about| about.largest_tensor);

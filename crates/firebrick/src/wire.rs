@@ -125,8 +125,7 @@ pub fn evaluation(
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let data = Data::read(recipe, Some(checkpoint), seed, now)?;
-    let (policy, _) =
-        policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device)?;
+    let (policy, _) = policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device)?;
     Ok(Evaluation {
         device,
         engine: engine(recipe, &policy, &data.tokenizer),

@@ -9,8 +9,8 @@ use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdamW, Aggregation, EvalReport, Filled, LARGEST_CHANGE, Refill, Sample, TrainError, TrainerState, Updater,
-    constant_with_warmup, eval::score, evaluate,
+    AdamW, Aggregation, EvalReport, Filled, LARGEST_CHANGE, Refill, Sample, TrainError,
+    TrainerState, Updater, constant_with_warmup, eval::score, evaluate,
 };
 
 /// The DAPO loop over a policy. Everything that it is made of can be exchanged.

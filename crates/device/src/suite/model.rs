@@ -148,8 +148,9 @@ fn steps(
 ) -> Result<Vec<f32>, Failure> {
     let mut hidden = Vec::new();
     for step in 0..count {
-        let next: Vec<TokenId> =
-            (0..rows.len()).map(|row| ((7 * step + 11 * row + 3) % VOCABULARY) as TokenId).collect();
+        let next: Vec<TokenId> = (0..rows.len())
+            .map(|row| ((7 * step + 11 * row + 3) % VOCABULARY) as TokenId)
+            .collect();
         for (row, &token) in rows.iter_mut().zip(&next) {
             row.push(token);
         }
@@ -162,7 +163,10 @@ fn steps(
 fn gradients(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(&device.clone().autodiff())?;
     let report = updater(WHOLE).gradients(&policy, &samples()).map_err(failed)?;
-    Ok(named(&policy, &report)?.into_iter().map(|(name, values)| Array::new(name, values)).collect())
+    Ok(named(&policy, &report)?
+        .into_iter()
+        .map(|(name, values)| Array::new(name, values))
+        .collect())
 }
 
 /// The same, in three micro-batches and chunks of 5 tokens: a cut changes nothing but the order of
@@ -182,10 +186,7 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 }
 
 /// The loss, and each parameter's gradient by its path.
-fn named(
-    policy: &Decoder,
-    report: &UpdateReport,
-) -> Result<Vec<(String, Vec<f32>)>, Failure> {
+fn named(policy: &Decoder, report: &UpdateReport) -> Result<Vec<(String, Vec<f32>)>, Failure> {
     struct Collect<'a> {
         gradients: &'a GradientsParams,
         found: Vec<Result<Vec<f32>, Failure>>,

@@ -29,7 +29,9 @@ fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut stream = Seed::run(4).stream();
     // A sum of three uniforms is normal enough, and no two are equal.
     let logits: Vec<f32> = (0..(ROWS * WIDTH) as u64)
-        .map(|at| (0..3).map(|part| 4.0 * stream.uniform_at(3 * at + part) - 2.0).sum::<f64>() as f32)
+        .map(|at| {
+            (0..3).map(|part| 4.0 * stream.uniform_at(3 * at + part) - 2.0).sum::<f64>() as f32
+        })
         .collect();
     let mut stream = Seed::run(5).stream();
     let uniforms: Vec<f32> = (0..ROWS as u64).map(|row| stream.uniform_at(row) as f32).collect();
@@ -93,8 +95,7 @@ fn generate(
     sample_on: SampleOn,
 ) -> Result<(Vec<f32>, Vec<f32>), Failure> {
     let mut engine = LocalEngine::new(policy, silent(), 64, 512, sample_on);
-    let groups =
-        engine.generate(requests, sampling, Seed::run(6), &mut |_| {}).map_err(failed)?;
+    let groups = engine.generate(requests, sampling, Seed::run(6), &mut |_| {}).map_err(failed)?;
     let completions = || groups.iter().flat_map(|group| &group.completions);
     let tokens = completions().flat_map(|completion| &completion.tokens);
     let logprobs = completions().flat_map(|completion| &completion.logprobs);

@@ -242,8 +242,7 @@ pub(super) fn values<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>, Fail
 
 /// Reads whole numbers below 2²⁴ back, as f32.
 pub(super) fn whole<const D: usize>(tensor: Tensor<D, Int>) -> Result<Vec<f32>, Failure> {
-    let values = tensor
-        .try_into_vec_as::<i32>()
-        .map_err(|error| Failure::new(format!("{error:?}")))?;
+    let values =
+        tensor.try_into_vec_as::<i32>().map_err(|error| Failure::new(format!("{error:?}")))?;
     Ok(values.into_iter().map(|value| value as f32).collect())
 }

@@ -1,5 +1,7 @@
 use burn::tensor::Device;
-use firebrick_core::{Completion, Prompt, PromptSource, RewardScale, Score, Seed, Verdict, Verifier};
+use firebrick_core::{
+    Completion, Prompt, PromptSource, RewardScale, Score, Seed, Verdict, Verifier,
+};
 use firebrick_models::{Decoder, parameters};
 use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn};
 use firebrick_train::{
@@ -25,27 +27,35 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Five optimizer steps on the same samples: the losses, and the weights at the end.
 fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
-    let (policy, losses) = optimize(device, 5)?;
+    let mut run = Run::new(device)?;
+    let losses = (0..5).map(|_| run.step()).collect::<Result<_, _>>()?;
     let mut arrays = vec![Array::new("losses", losses)];
-    for parameter in parameters(&policy) {
+    for parameter in parameters(&run.policy) {
         arrays.push(Array::new(parameter.path, values(parameter.values)?));
     }
     Ok(arrays)
 }
 
-/// A policy after `count` steps of AdamW, and each step's loss.
-pub(super) fn optimize(device: &Device, count: usize) -> Result<(Decoder, Vec<f32>), Failure> {
-    let mut policy = policy(&device.clone().autodiff())?;
-    let mut optimizer = AdamW::new(OptimConfig::default());
-    let (updater, samples) = (updater(WHOLE), samples());
-    let mut losses = Vec::new();
-    for _ in 0..count {
-        let (moved, report, _) =
-            updater.step(policy, &mut optimizer, &samples, 1e-3).map_err(failed)?;
-        policy = moved;
-        losses.push(report.loss as f32);
+/// Optimizer steps over the same samples again and again.
+pub(super) struct Run {
+    policy: Decoder,
+    optimizer: AdamW,
+}
+
+impl Run {
+    pub(super) fn new(device: &Device) -> Result<Self, Failure> {
+        let policy = policy(&device.clone().autodiff())?;
+        Ok(Run { policy, optimizer: AdamW::new(OptimConfig::default()) })
     }
-    Ok((policy, losses))
+
+    /// Gives the loss.
+    pub(super) fn step(&mut self) -> Result<f32, Failure> {
+        let policy = self.policy.clone();
+        let (policy, report, _) =
+            updater(WHOLE).step(policy, &mut self.optimizer, &samples(), 1e-3).map_err(failed)?;
+        self.policy = policy;
+        Ok(report.loss as f32)
+    }
 }
 
 /// Log-probabilities recorded while sampling against those that the update computes of the same
@@ -85,10 +95,10 @@ fn mismatch(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 }
 
 /// A short run learns, and by the same curve as on the CPU. A token that falls on the other side of
-/// a rounding edge leads to another run, so the curves are only compared to within [`APART`].
+/// a rounding edge leads to another run: weights moved by a thousandth, as much as TF32 rounds,
+/// moved the reward of a step by up to 0.08.
 fn learns(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
-    /// One token in ten.
-    const APART: f32 = 0.1;
+    const APART: f32 = 0.15;
     const RISE: f32 = 0.2;
     let curve = rewards(device)?;
     let cpu = rewards(&Device::flex())?;
@@ -98,7 +108,7 @@ fn learns(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(vec![
         Array::with_expected("rise of the reward", vec![rise], vec![RISE]),
         Array::with_expected(
-            "reward beyond the CPU's ± 0.1",
+            format!("reward beyond the CPU's ± {APART}"),
             curve.iter().zip(&cpu).map(beyond).collect(),
             vec![0.0; curve.len()],
         ),
@@ -139,8 +149,9 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
         },
         seed: Seed::run(8),
         state: TrainerState::default(),
+        midway: false,
     };
-    (0..7)
+    (0..8)
         .map(|_| {
             let report = trainer.step(&mut ()).map_err(failed)?;
             let accuracy = report.metrics.get("reward/accuracy");

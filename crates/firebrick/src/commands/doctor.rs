@@ -156,7 +156,7 @@ fn shown(device: &Description) -> String {
     if device.software {
         text += " – a software device: it computes on the processor";
     }
-    let mut can: Vec<String> = Vec::new();
+    let mut can = Vec::new();
     can.extend(device.memory.map(|bytes| format!("memory {}", gibibytes(bytes))));
     can.extend(device.largest_tensor.map(|bytes| format!("tensors to {}", gibibytes(bytes))));
     let formats: Vec<String> = device.computes.iter().map(Precision::to_string).collect();
@@ -165,10 +165,10 @@ fn shown(device: &Description) -> String {
     can.extend(device.matrix_units.then(|| "matrix units".to_owned()));
     can.extend(device.subgroups.then(|| "subgroups".to_owned()));
     let _ = write!(text, "\n          {}\n", can.join(", "));
-    let made = [&device.driver, &device.target];
-    let made: Vec<&str> = made.into_iter().flatten().map(String::as_str).collect();
-    if !made.is_empty() {
-        let _ = writeln!(text, "          {}", made.join("; kernels "));
+    let through: Vec<&str> =
+        [&device.driver, &device.runtime].into_iter().flatten().map(String::as_str).collect();
+    if !through.is_empty() {
+        let _ = writeln!(text, "          through {}", through.join(", "));
     }
     text
 }

@@ -1,0 +1,145 @@
+//! Devices as a user of the program meets them: listed, absent, failing, and trained on.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+
+mod place;
+
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
+
+use firebrick::{
+    ProgramError,
+    recipe::Recipe,
+    run::{Progress, Run},
+    wire::wire,
+};
+use firebrick_core::{Group, Seed};
+use firebrick_data::DateTime;
+use firebrick_models::Decoder;
+use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Sampling};
+use firebrick_runs::{Bars, ProgressDrawTarget, RunFolder, Store, Terminal};
+use place::{Place, repository};
+use serde_json::Value;
+
+#[test]
+fn device_doctor_lists_what_is_there_and_what_is_missing() {
+    let place = Place::new();
+    let outcome = place.succeed(&["doctor", "--json", "--smoke", "--device", "cpu"]);
+    let findings: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(findings["devices"][0]["device"], "cpu");
+    assert_eq!(findings["reports"][0]["passed"], true);
+    assert!(findings["features"].as_array().unwrap().contains(&"cpu".into()));
+    // Of six kinds one at least is neither here nor compiled in, whatever the machine.
+    let all = place.succeed(&["doctor"]);
+    assert!(all.stdout.contains("cargo build --release --features"), "{}", all.stdout);
+}
+
+#[test]
+fn device_that_is_not_there_is_refused_with_a_way_out() {
+    let place = Place::new();
+    let absent = place.run(&["doctor", "--device", "vulkan:99"]);
+    assert_eq!(absent.code, Some(2), "{}", absent.stderr);
+    assert!(absent.stderr.contains("vulkan:99"), "{}", absent.stderr);
+    assert!(absent.stderr.contains("help"), "{}", absent.stderr);
+    let nonsense = place.run(&["doctor", "--device", "gpu"]);
+    assert_eq!(nonsense.code, Some(2), "{}", nonsense.stderr);
+    assert!(nonsense.stderr.contains("such as vulkan:0"), "{}", nonsense.stderr);
+}
+
+/// The device under test trains the tiny recipe, and resumes it; that the numbers are right is the
+/// suite's business.
+#[test]
+fn device_trains_the_tiny_recipe() {
+    let Ok(device) = std::env::var("FIREBRICK_TEST_DEVICE") else {
+        eprintln!("SKIPPED: FIREBRICK_TEST_DEVICE names no device");
+        return;
+    };
+    let place = Place::new();
+    let recipe = repository("recipes/ci/tiny.toml");
+    let train = |steps: &str, more: &[&str]| {
+        let fixed = ["train", &recipe, "--device", &device, "--set", "warmup.steps=2", "--set"];
+        let outcome = place.run(&[&fixed[..], &[steps], more].concat());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(device == "cpu" || outcome.stderr.contains(&format!("on {device}, ")));
+    };
+    train("train.steps=2", &[]);
+    train("train.steps=3", &["--resume"]);
+    for step in place.metrics("tiny") {
+        for (metric, bound) in
+            [("rollout/logprob_diff_max", 1e-4), ("rollout/logprob_diff_mean", 1e-5)]
+        {
+            let difference = step[metric].as_f64().unwrap();
+            assert!(difference < bound, "{metric} is {difference}");
+        }
+    }
+}
+
+/// Out of memory in the third step, in the words of burn's GPU runtimes.
+#[derive(Default)]
+struct Failing {
+    engine: Option<Box<dyn RolloutEngine<Decoder>>>,
+    calls_left: usize,
+}
+
+impl RolloutEngine<Decoder> for Failing {
+    fn generate(
+        &mut self,
+        requests: &[GroupRequest],
+        sampling: &Sampling,
+        seed: Seed,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<Group>, RolloutError> {
+        match &mut self.engine {
+            Some(engine) if self.calls_left > 0 => {
+                self.calls_left -= 1;
+                engine.generate(requests, sampling, seed, finished)
+            }
+            _ => Err(RolloutError::Device(
+                "Caused by: out of device memory allocating 3221225472 bytes\nBacktrace: …".into(),
+            )),
+        }
+    }
+
+    fn publish(&mut self, policy: &Decoder) -> Result<(), RolloutError> {
+        self.engine.as_mut().map_or(Ok(()), |engine| engine.publish(policy))
+    }
+}
+
+#[test]
+fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
+    let place = Place::new();
+    // No warm-up and nothing to evaluate: every call is a step's one round, and the third fails.
+    let settings = ["warmup.steps=0", "sampling.max_rounds=1", "checkpoint.every=100"];
+    let settings = settings.map(str::to_owned);
+    let recipe = Recipe::load(repository("recipes/ci/tiny.toml").as_ref(), &settings).unwrap();
+    let mut wired = wire(&recipe.recipe, None, DateTime::default()).unwrap();
+    wired.heldout.clear();
+    let engine = std::mem::replace(&mut wired.trainer.engine, Box::new(Failing::default()));
+    wired.trainer.engine = Box::new(Failing { engine: Some(engine), calls_left: 2 });
+    let folder = RunFolder::create(&place.path("runs"), "failing").unwrap();
+    let bars = Bars::new(ProgressDrawTarget::hidden());
+    let run = Run {
+        recipe: recipe.recipe,
+        wired,
+        store: Store::open(&folder.database()).unwrap(),
+        folder,
+        terminal: Terminal::new(Box::new(std::io::sink()), bars.clone(), false, 6),
+        bars,
+        interrupted: Arc::new(AtomicBool::new(false)),
+        progress: Progress::default(),
+        clock: Instant::now(),
+    };
+    let Err(error) = run.run() else { panic!("it went on without memory") };
+    let ProgramError::DeviceFailed { phase, problem, remedy, saved, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(phase, "step 3");
+    assert!(problem.contains("no memory for 3.0 GiB"), "{problem}");
+    assert!(remedy.contains("train.micro_batch_tokens (now"), "{remedy}");
+    assert!(saved.contains("step 2 is saved in"), "{saved}");
+    assert!(place.path("runs/failing/checkpoints/step-000002/config.json").is_file());
+    assert_eq!(error.exit_code(), 1);
+}
