@@ -1,9 +1,7 @@
 use burn::tensor::Device;
 use serde::Serialize;
 
-#[cfg(feature = "gpu")]
-use crate::Kind;
-use crate::{Name, Precision};
+use crate::{Kind, Name, Precision};
 
 /// What a device is and can do, as far as its driver tells.
 #[derive(Clone, Debug, Serialize)]
@@ -35,10 +33,13 @@ pub struct Description {
 
 /// Asks the driver about `device`, which is called `name`; opens it. May panic in the driver.
 pub fn describe(name: Name, device: &Device) -> Description {
-    let computes = Precision::ALL
-        .into_iter()
-        .filter(|precision| device.supports_dtype(precision.dtype()))
-        .collect();
+    // burn's flex holds narrower formats too, but some of its sums are as narrow: a product of f16
+    // matrices is off by a hundred times what its factors explain.
+    let usable = |precision: &Precision| {
+        device.supports_dtype(precision.dtype())
+            && (name.kind != Kind::Cpu || *precision == Precision::F32)
+    };
+    let computes = Precision::ALL.into_iter().filter(usable).collect();
     let cpu = Description {
         device: name,
         name: processor(),
@@ -68,7 +69,7 @@ fn gpu(cpu: Description, device: &Device) -> Description {
     let properties = client.properties();
     Description {
         name: properties.identity.name.clone(),
-        software: is_software(cube),
+        software: is_software(device),
         memory: properties.memory.max_memory(),
         largest_tensor: Some(properties.memory.max_page_size),
         driver: driver(cpu.device.kind, &properties.identity.name),
@@ -129,12 +130,17 @@ fn adapter(kind: Kind, card: &str) -> Option<String> {
     Some(format!("{} {}", info.driver, info.driver_info).trim().to_owned())
 }
 
-/// Whether an adapter of a GPU's API computes on the processor, as Mesa's llvmpipe does.
-#[cfg(feature = "gpu")]
-fn is_software(device: &burn_dispatch::devices::CubeDevice) -> bool {
+/// Whether the adapter of a GPU's API computes on the processor, as Mesa's llvmpipe does.
+pub(crate) fn is_software(device: &Device) -> bool {
     #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
-    if let burn_dispatch::devices::CubeDevice::Wgpu(wgpu) = device {
-        return wgpu.kind == burn_dispatch::devices::WgpuDeviceKind::Cpu;
+    {
+        use burn_dispatch::{
+            DispatchDevice,
+            devices::{CubeDevice, WgpuDeviceKind},
+        };
+        if let DispatchDevice::Cube(CubeDevice::Wgpu(wgpu)) = device.as_dispatch() {
+            return wgpu.kind == WgpuDeviceKind::Cpu;
+        }
     }
     let _ = device;
     false

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
 use burn_dispatch::devices::{CubeDevice, WgpuBackend, WgpuDevice, WgpuDeviceKind};
 
-use crate::{Failure, Kind, Name, Precision, guard};
+use crate::{Failure, Kind, Name, Precision, describe::is_software, guard};
 
 /// The kinds that this build can compute on; the CPU always.
 pub fn compiled() -> Vec<Kind> {
@@ -108,6 +108,11 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
         return Err(OpenError::Absent { name, count: devices.len() });
     }
     let device = devices.swap_remove(name.index);
+    // cubecl-spirv 0.11.3 declares shared memory with the type of a pointer to it where the driver
+    // lacks VK_KHR_workgroup_memory_explicit_layout, and Mesa's llvmpipe crashes on that.
+    if cfg!(feature = "spirv") && is_software(&device) {
+        return Err(OpenError::Spirv { name });
+    }
     let computes = guard(|| match device.sync() {
         Ok(()) => Ok(Precision::ALL.map(|precision| device.supports_dtype(precision.dtype()))),
         Err(error) => Err(Failure::new(error.to_string())),
@@ -152,6 +157,14 @@ pub enum OpenError {
         /// What it computes.
         computes: Vec<Precision>,
     },
+    /// SPIR-V kernels crash the drivers that compute on the processor.
+    #[error(
+        "device {name} computes on the processor, and can't run the SPIR-V kernels of this build"
+    )]
+    Spirv {
+        /// What was asked for.
+        name: Name,
+    },
     /// The driver refuses it.
     #[error("device {name} is there, but can't be used: {failure}")]
     Broken {
@@ -176,6 +189,7 @@ impl OpenError {
             OpenError::Absent { .. } | OpenError::Precision { .. } => {
                 "firebrick doctor lists the devices of this machine".into()
             }
+            OpenError::Spirv { .. } => "build without the feature spirv".into(),
             OpenError::Broken { .. } => {
                 "firebrick doctor shows what the driver says of each device; is the driver as new \
                  as the card, and does another program hold it?"

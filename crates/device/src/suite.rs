@@ -15,7 +15,8 @@ use std::time::Instant;
 use burn::tensor::Device;
 
 use crate::{
-    CaseReport, Failure, Name, Outcome, Precision, SuiteReport, Tolerance, describe, guard,
+    CaseReport, Description, Failure, Name, Outcome, Precision, SuiteReport, Tolerance, describe,
+    guard,
 };
 
 /// One comparison.
@@ -85,7 +86,7 @@ pub fn run(
     let description = guard(|| describe(name, device))?;
     let mut reports = Vec::with_capacity(cases.len());
     for case in cases {
-        let report = case.run(device, description.tf32);
+        let report = case.run(device, &description);
         done(&report);
         reports.push(report);
     }
@@ -102,11 +103,12 @@ pub fn run(
 }
 
 impl Case {
-    fn run(&self, device: &Device, tf32: bool) -> CaseReport {
+    fn run(&self, device: &Device, about: &Description) -> CaseReport {
         let began = Instant::now();
-        let bound = self.tolerance.relative(self.precision, tf32);
-        let computed = device
-            .supports_dtype(self.precision.dtype())
+        let bound = self.tolerance.relative(self.precision, about.tf32);
+        let computed = about
+            .computes
+            .contains(&self.precision)
             .then(|| guard(|| (self.compute)(device, self.precision)).and_then(|arrays| arrays));
         let seconds = began.elapsed().as_secs_f64();
         let outcome = match computed {
