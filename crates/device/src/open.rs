@@ -181,9 +181,7 @@ impl OpenError {
         match self {
             OpenError::NotCompiled { name, .. } => {
                 let kind = name.kind;
-                format!(
-                    "build it in: cargo build --release --features {kind}; or use a device that is there"
-                )
+                format!("build it in: cargo build --release --features {kind}")
             }
             OpenError::Absent { name, count: 0 } => missing(name.kind).to_owned(),
             OpenError::Absent { .. } | OpenError::Precision { .. } => {
