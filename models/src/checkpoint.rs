@@ -65,8 +65,7 @@ pub fn save(decoder: &Decoder, config: &Value, folder: &Path) -> Result<(), Chec
     for parameter in parameters(decoder) {
         let values: Vec<f32> = parameter
             .values
-            .into_data()
-            .try_to_vec()
+            .try_into_vec_as::<f32>()
             .map_err(|error| CheckpointError::Device(format!("{error:?}")))?;
         for tensor in named_tensors(decoder.config(), &parameter.path, &parameter.shape, &values) {
             let bytes: Vec<u8> =

@@ -22,8 +22,8 @@ pub struct Description {
     pub runtime: Option<String>,
     /// The formats that it computes in.
     pub computes: Vec<Precision>,
-    /// Whether it rounds the factors of an f32 matrix product to TF32: burn's kernels do wherever a
-    /// card has TF32 units, and nothing switches it off.
+    /// Whether it may round the factors of an f32 matrix product to TF32: burn's accelerated kernels do
+    /// where a card has TF32 units, and nothing switches it off.
     pub tf32: bool,
     /// Whether it has matrix units that burn uses.
     pub matrix_units: bool,
@@ -31,15 +31,39 @@ pub struct Description {
     pub subgroups: bool,
 }
 
-/// Asks the driver about `device`, which is called `name`; opens it. May panic in the driver.
-pub fn describe(name: Name, device: &Device) -> Description {
-    // burn's flex holds narrower formats too, but some of its sums are as narrow: a product of f16
-    // matrices is off by a hundred times what its factors explain.
+impl Description {
+    /// The device in a line: its name, and whether it is one in name only.
+    pub fn headline(&self) -> String {
+        match self.software {
+            true => format!("{}, a software device: it computes on the processor", self.name),
+            false => self.name.clone(),
+        }
+    }
+}
+
+/// Bytes for a person to read.
+pub fn gibibytes(bytes: u64) -> String {
+    match bytes as f64 / f64::from(1 << 30) {
+        gib if gib >= 1.0 => format!("{gib:.1} GiB"),
+        gib => format!("{:.0} MiB", gib * 1024.0),
+    }
+}
+
+/// The formats that `device` can be trusted to compute in.
+///
+/// burn's flex holds narrower ones too, but some of its sums are as narrow: a product of f16
+/// matrices is off by a hundred times what its factors explain.
+pub(crate) fn computes(kind: Kind, device: &Device) -> Vec<Precision> {
     let usable = |precision: &Precision| {
         device.supports_dtype(precision.dtype())
-            && (name.kind != Kind::Cpu || *precision == Precision::F32)
+            && (kind != Kind::Cpu || *precision == Precision::F32)
     };
-    let computes = Precision::ALL.into_iter().filter(usable).collect();
+    Precision::ALL.into_iter().filter(usable).collect()
+}
+
+/// Asks the driver about `device`, which is called `name`; opens it. May panic in the driver.
+pub fn describe(name: Name, device: &Device) -> Description {
+    let computes = computes(name.kind, device);
     let cpu = Description {
         device: name,
         name: processor(),
@@ -95,7 +119,6 @@ fn driver(kind: Kind, card: &str) -> Option<String> {
         }
         #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
         Kind::Vulkan | Kind::Wgpu | Kind::Metal => adapter(kind, card),
-        #[allow(unreachable_patterns)] // where one of them is compiled in
         _ => {
             let _ = card;
             None
@@ -111,11 +134,13 @@ fn adapter(kind: Kind, card: &str) -> Option<String> {
         task::{Context, Poll, Waker},
     };
 
-    use burn_dispatch::devices::wgpu::wgpu::{Backends, Instance, InstanceDescriptor};
+    use burn_dispatch::devices::wgpu::wgpu::{
+        AdapterInfo as Info, Backends, Instance, InstanceDescriptor,
+    };
     let backends = match kind {
         Kind::Vulkan => Backends::VULKAN,
         Kind::Metal => Backends::METAL,
-        _ => Backends::PRIMARY,
+        _ => Backends::all(),
     };
     let instance = Instance::new(InstanceDescriptor {
         backends,
@@ -127,7 +152,13 @@ fn adapter(kind: Kind, card: &str) -> Option<String> {
         return None;
     };
     let info = adapters.iter().map(|adapter| adapter.get_info()).find(|info| info.name == card)?;
-    Some(format!("{} {}", info.driver, info.driver_info).trim().to_owned())
+    let Info { backend, driver, driver_info, .. } = info;
+    Some(
+        format!("{backend} {driver} {driver_info}")
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" "),
+    )
 }
 
 /// Whether the adapter of a GPU's API computes on the processor, as Mesa's llvmpipe does.

@@ -1,7 +1,10 @@
 use std::{
-    cell::Cell,
     fmt,
     panic::{self, AssertUnwindSafe},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// What a device said when it failed.
@@ -9,6 +12,8 @@ use std::{
 pub struct Failure {
     /// In its own words.
     pub message: String,
+    /// Where in the code it panicked, if it did and [`keep_panics_quiet`] was called.
+    pub place: Option<String>,
 }
 
 /// What a failure means for what comes after it.
@@ -21,6 +26,8 @@ pub enum Cause {
     },
     /// The device is gone, and with it all that it held.
     Lost,
+    /// Our own code panicked, and not the driver's.
+    Bug,
     /// Anything else: a kernel that was refused, a driver's error.
     Other,
 }
@@ -28,10 +35,11 @@ pub enum Cause {
 impl Failure {
     /// A failure with the driver's words.
     pub fn new(message: impl Into<String>) -> Self {
-        Failure { message: message.into() }
+        Failure { message: message.into(), place: None }
     }
 
-    /// What the words mean. burn hands errors on as text, so it is the text that tells.
+    /// What the words mean. burn hands errors on as text, so it is the text that tells; these are the
+    /// texts of cubecl-runtime 0.11.3 (`server/base.rs`) and of wgpu.
     pub fn cause(&self) -> Cause {
         let text = &self.message;
         for sizes in ["out of device memory allocating ", "can't allocate buffer of size: "] {
@@ -41,23 +49,33 @@ impl Failure {
             }
         }
         let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        // Our places are relative to the workspace, a dependency's are not.
+        let ours = |place: &String| place.starts_with("crates/") || place.starts_with("models/");
         if says(&["out-of-memory", "OutOfMemory", "Out of Memory", "out of memory"]) {
             Cause::OutOfMemory { asked: None }
-        } else if says(&["poisoned", "Lost", "device is lost", "illegal address"]) {
+        } else if says(&["device is poisoned", "device was poisoned", "device is lost"]) {
             Cause::Lost
+        } else if self.place.as_ref().is_some_and(ours) {
+            Cause::Bug
         } else {
             Cause::Other
         }
     }
 }
 
-/// The driver's words without the stack trace that burn adds.
+/// The driver's words in one line, without the stack trace that burn adds.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = self.message.split("Backtrace:").next().unwrap_or_default();
-        let lines: Vec<&str> =
-            words.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        f.write_str(&lines.join(" "))
+        let trace = |line: &&str| {
+            ["Backtrace", "Asked at:", "No backtrace"].iter().any(|word| line.starts_with(word))
+        };
+        let lines = self.message.lines().map(str::trim).take_while(|line| !trace(line));
+        let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+        f.write_str(&lines.join(" "))?;
+        match &self.place {
+            Some(place) => write!(f, " (at {place})"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -71,61 +89,79 @@ impl std::error::Error for Failure {}
 /// # Errors
 /// When it panicked.
 pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
-    GUARDED.set(GUARDED.get() + 1);
+    GUARDS.fetch_add(1, Ordering::SeqCst);
+    *place() = None;
     let result = panic::catch_unwind(AssertUnwindSafe(work));
-    GUARDED.set(GUARDED.get() - 1);
+    GUARDS.fetch_sub(1, Ordering::SeqCst);
     result.map_err(|payload| {
         let message = payload
             .downcast_ref::<String>()
             .map(String::as_str)
-            .or_else(|| payload.downcast_ref::<&str>().copied());
-        let place = PLACE.take().map_or_else(String::new, |place| format!(" (at {place})"));
-        Failure::new(format!("{}{place}", message.unwrap_or("it panicked without a message")))
+            .or_else(|| payload.downcast_ref::<&str>().copied())
+            .unwrap_or("it panicked without a message");
+        Failure { message: message.to_owned(), place: place().take() }
     })
 }
 
-/// Stops panics that [`guard`] catches from being printed as well: their place becomes part of the
-/// failure instead. For a program's `main`.
+/// Stops panics from being printed while a [`guard`] is there to catch them: their place becomes
+/// part of the failure instead. With `RUST_BACKTRACE` set they are printed all the same. For a
+/// program's `main`.
+///
+/// A driver's work runs on a thread of its own, whose panics burn carries over to the caller; so
+/// this holds for every thread.
 pub fn keep_panics_quiet() {
     let print = panic::take_hook();
-    panic::set_hook(Box::new(move |info| match GUARDED.get() {
-        0 => print(info),
-        _ => PLACE.set(info.location().map(ToString::to_string)),
+    let talkative = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+    panic::set_hook(Box::new(move |info| {
+        let guarded = GUARDS.load(Ordering::SeqCst) > 0;
+        if guarded {
+            *place() = info.location().map(ToString::to_string);
+        }
+        if talkative || !guarded {
+            print(info);
+        }
     }));
 }
 
-thread_local! {
-    static GUARDED: Cell<usize> = const { Cell::new(0) };
-    static PLACE: Cell<Option<String>> = const { Cell::new(None) };
+/// Guards that are at work, on any thread.
+static GUARDS: AtomicUsize = AtomicUsize::new(0);
+
+/// Where the latest panic was: of two at once it may be the other's, which a program that computes
+/// on one thread has no use for.
+static PLACE: Mutex<Option<String>> = Mutex::new(None);
+
+fn place() -> std::sync::MutexGuard<'static, Option<String>> {
+    PLACE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The texts are those of cubecl-runtime 0.11.3, `server/base.rs`.
     #[test]
     fn a_failure_tells_its_cause() {
         let cause = |text: &str| Failure::new(text).cause();
-        assert_eq!(
-            cause("Caused by: out of device memory allocating 4096 bytes\nBacktrace:\n 0: main"),
-            Cause::OutOfMemory { asked: Some(4096) }
-        );
-        assert_eq!(
-            cause("can't allocate buffer of size: 137438953472"),
-            Cause::OutOfMemory { asked: Some(137_438_953_472) }
-        );
-        assert_eq!(
-            cause("An out-of-memory error happened during launch"),
-            Cause::OutOfMemory { asked: None }
-        );
-        assert_eq!(cause("The device is poisoned\nCaused by:\n  Lost: gone"), Cause::Lost);
+        let asked = |asked| Cause::OutOfMemory { asked };
+        let text = "Caused by: out of device memory allocating 4096 bytes\nBacktrace:\n 0: main";
+        assert_eq!(cause(text), asked(Some(4096)));
+        assert_eq!(cause("can't allocate buffer of size: 137438953472"), asked(Some(1 << 37)));
+        assert_eq!(cause("An out-of-memory error happened during launch"), asked(None));
+        assert_eq!(cause("The device is poisoned\nCaused by:\n  gone"), Cause::Lost);
+        assert_eq!(cause("Validation: the device is lost"), Cause::Lost);
+        assert_eq!(cause("poisoned lock: another task failed inside"), Cause::Other);
         assert_eq!(cause("the device refused the pipeline"), Cause::Other);
+        let ours =
+            Failure { place: Some("crates/train/src/loss.rs:1:1".into()), ..Failure::new("") };
+        assert_eq!(ours.cause(), Cause::Bug);
     }
 
     #[test]
-    fn a_panic_becomes_a_failure_with_its_words() {
-        let failure = guard(|| panic!("no kernel\nBacktrace:\n 0: main")).unwrap_err();
-        assert_eq!(failure.to_string(), "no kernel");
+    fn a_panic_on_any_thread_becomes_a_failure_with_its_words() {
+        keep_panics_quiet();
+        let elsewhere = || std::thread::spawn(|| panic!("no kernel\nBacktrace:\n 0: main")).join();
+        let failure = guard(|| elsewhere().unwrap_or_else(|payload| panic::resume_unwind(payload)));
+        let told = failure.unwrap_err().to_string();
+        // Its place is the process's latest, which here may be another test's.
+        assert!(told.starts_with("no kernel") && !told.contains("main"), "{told}");
     }
 }

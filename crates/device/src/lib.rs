@@ -12,7 +12,7 @@ mod precision;
 mod report;
 pub mod suite;
 
-pub use describe::{Description, describe};
+pub use describe::{Description, describe, gibibytes};
 pub use failure::{Cause, Failure, guard, keep_panics_quiet};
 pub use name::{Kind, Name, ParseNameError};
 pub use open::{OpenError, compiled, list, missing, open};

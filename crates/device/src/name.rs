@@ -61,7 +61,7 @@ pub struct Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            Kind::Cpu => f.write_str("cpu"),
+            Kind::Cpu if self.index == 0 => f.write_str("cpu"),
             kind => write!(f, "{kind}:{}", self.index),
         }
     }

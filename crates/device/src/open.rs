@@ -7,7 +7,11 @@ use burn::tensor::Device;
 #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
 use burn_dispatch::devices::{CubeDevice, WgpuBackend, WgpuDevice, WgpuDeviceKind};
 
-use crate::{Failure, Kind, Name, Precision, describe::is_software, guard};
+use crate::{
+    Failure, Kind, Name, Precision,
+    describe::{computes, is_software},
+    guard,
+};
 
 /// The kinds that this build can compute on; the CPU always.
 pub fn compiled() -> Vec<Kind> {
@@ -31,7 +35,7 @@ fn is_compiled(kind: Kind) -> bool {
 /// # Errors
 /// When the driver fails while it is asked.
 pub fn list(kind: Kind) -> Result<Vec<Device>, Failure> {
-    // Asked once: what a driver's loader finds does not change, and some of them talk each time.
+    // Kept, because what a driver's loader finds does not change, and some of them talk each time.
     static FOUND: Mutex<BTreeMap<Kind, Vec<Device>>> = Mutex::new(BTreeMap::new());
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     match found.get(&kind) {
@@ -91,7 +95,15 @@ fn wgpu(backend: WgpuBackend) -> Vec<Device> {
     ];
     let like =
         |kind| CubeDevice::enumerate(CubeDevice::Wgpu(WgpuDevice::new(kind).on(backend)).to_id());
-    kinds.into_iter().flat_map(like).map(|id| Device::new(CubeDevice::from_id(id))).collect()
+    let mut devices: Vec<Device> = Vec::new();
+    for id in kinds.into_iter().flat_map(like) {
+        let device = Device::new(CubeDevice::from_id(id));
+        // All adapters that compute on the processor have one id, which means the first of them.
+        if !devices.contains(&device) {
+            devices.push(device);
+        }
+    }
+    devices
 }
 
 /// The device `name`, and no other: burn's own default would take the first API that was compiled
@@ -114,14 +126,12 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
         return Err(OpenError::Spirv { name });
     }
     let computes = guard(|| match device.sync() {
-        Ok(()) => Ok(Precision::ALL.map(|precision| device.supports_dtype(precision.dtype()))),
+        Ok(()) => Ok(computes(name.kind, &device)),
         Err(error) => Err(Failure::new(error.to_string())),
     });
     let computes = computes
         .and_then(|answer| answer)
         .map_err(|failure| OpenError::Broken { name, failure })?;
-    let computes: Vec<Precision> =
-        Precision::ALL.into_iter().zip(computes).filter(|(_, yes)| *yes).map(|(p, _)| p).collect();
     match computes.contains(&needed) {
         true => Ok(device),
         false => Err(OpenError::Precision { name, needed, computes }),
@@ -179,9 +189,15 @@ impl OpenError {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            OpenError::NotCompiled { name, .. } => {
-                let kind = name.kind;
-                format!("build it in: cargo build --release --features {kind}")
+            OpenError::NotCompiled { name: Name { kind: Kind::Metal, .. }, .. }
+                if cfg!(not(target_os = "macos")) =>
+            {
+                missing(Kind::Metal).into()
+            }
+            OpenError::NotCompiled { name, compiled } => {
+                let all = compiled.iter().chain([&name.kind]).filter(|kind| **kind != Kind::Cpu);
+                let all: Vec<&str> = all.map(|kind| kind.name()).collect();
+                format!("build it in: cargo build --release --features {}", all.join(","))
             }
             OpenError::Absent { name, count: 0 } => missing(name.kind).to_owned(),
             OpenError::Absent { .. } | OpenError::Precision { .. } => {
@@ -202,9 +218,9 @@ pub fn missing(kind: Kind) -> &'static str {
     match kind {
         Kind::Cpu => "",
         Kind::Vulkan | Kind::Wgpu => {
-            "install the Vulkan driver of the card: on Debian and Ubuntu libvulkan1 with \
-             mesa-vulkan-drivers (AMD, Intel) or nvidia-driver (NVIDIA); vulkaninfo --summary shows \
-             what the loader finds"
+            "install the card's Vulkan driver (AMD, Intel: mesa-vulkan-drivers, on Arch vulkan-radeon or \
+             vulkan-intel; NVIDIA: its own driver) and the loader (libvulkan1), and see that you may \
+             open /dev/dri/renderD* (group render); vulkaninfo --summary shows what the loader finds"
         }
         Kind::Metal => "Metal needs a Mac",
         Kind::Cuda => "install NVIDIA's driver (libcuda.so.1); nvidia-smi shows what it finds",

@@ -76,7 +76,7 @@ impl Tolerance {
     pub const FORWARD: Tolerance = Tolerance::new("forward", 256.0, 16.0, true);
     /// Its backward pass.
     pub const BACKWARD: Tolerance = Tolerance::new("backward", 1024.0, 64.0, true);
-    /// Weights after some optimizer steps: Adam divides small gradients by their own size, which
+    /// How far weights move in some optimizer steps: Adam divides small gradients by their own size, which
     /// makes their rounding errors large.
     pub const STEPS: Tolerance = Tolerance::new("steps", 16384.0, 256.0, true);
 

@@ -112,7 +112,7 @@ impl fmt::Display for CaseReport {
                  {device}, expected {expected}"
             ),
             Outcome::Broken { message } => {
-                write!(f, "BROKEN   {}", message.lines().next().unwrap_or_default())
+                write!(f, "BROKEN   {message}")
             }
             Outcome::Skipped { reason } => write!(f, "skipped  {reason}"),
         }

@@ -61,7 +61,7 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// The few that show in seconds whether a device computes: matmul, a decode step, a backward pass.
+/// The few that show whether a device computes: matmul, a decode step, a backward pass.
 pub fn smoke() -> Vec<Case> {
     let chosen = ["tensors/matmul", "model/decode", "model/gradients"];
     cases()
@@ -115,40 +115,57 @@ impl Case {
             None => Outcome::Skipped {
                 reason: format!("the device does not compute {}", self.precision),
             },
-            Some(Err(failure)) => Outcome::Broken { message: failure.message },
-            Some(Ok(arrays)) => match (self.compute)(&Device::flex(), Precision::F32) {
-                Ok(reference) => compare(&arrays, &reference, bound),
-                Err(failure) => Outcome::Broken { message: format!("on the CPU: {failure}") },
+            Some(Err(failure)) => Outcome::Broken { message: failure.to_string() },
+            Some(Ok(arrays)) if arrays.is_empty() => Outcome::Skipped {
+                reason: "the device does not tell what this would be measured by".into(),
             },
+            Some(Ok(arrays)) if arrays.iter().all(|array| array.expected.is_some()) => {
+                compare(&arrays, None, bound)
+            }
+            Some(Ok(arrays)) => {
+                match guard(|| (self.compute)(&Device::flex(), Precision::F32)).and_then(|all| all)
+                {
+                    Ok(reference) => compare(&arrays, Some(&reference), bound),
+                    Err(failure) => Outcome::Broken { message: format!("on the CPU: {failure}") },
+                }
+            }
         };
         let Case { name, precision, tolerance, .. } = *self;
         CaseReport { name, precision, tolerance: tolerance.name, bound, outcome, seconds }
     }
 }
 
-/// The largest error over all arrays, each relative to its largest expected entry.
-fn compare(arrays: &[Array], reference: &[Array], bound: f64) -> Outcome {
+/// The largest error over all arrays, each relative to its largest expected entry. What is expected
+/// stands with an array or is the entry of `reference` in its place; nothing infinite is right.
+fn compare(arrays: &[Array], reference: Option<&[Array]>, bound: f64) -> Outcome {
+    if let Some(reference) = reference
+        && reference.len() != arrays.len()
+    {
+        let message = format!("{} arrays, expected {}", arrays.len(), reference.len());
+        return Outcome::Broken { message };
+    }
     let mut worst = Outcome::Passed { error: 0.0 };
     let mut largest = 0.0;
-    for (array, reference) in arrays.iter().zip(reference) {
-        let expected = array.expected.as_ref().unwrap_or(&reference.values);
+    for (place, array) in arrays.iter().enumerate() {
+        let computed = reference.map(|reference| &reference[place].values);
+        let Some(expected) = array.expected.as_ref().or(computed) else {
+            return Outcome::Broken {
+                message: format!("{} is expected to be nothing", array.name),
+            };
+        };
         if array.values.len() != expected.len() {
             let (got, wanted) = (array.values.len(), expected.len());
             let message = format!("{} has {got} entries, expected {wanted}", array.name);
             return Outcome::Broken { message };
         }
-        let scale = expected.iter().fold(0f64, |most, value| most.max(f64::from(value.abs())));
+        let finite = expected.iter().filter(|value| value.is_finite());
+        let scale = finite.fold(0f64, |most, value| most.max(f64::from(value.abs())));
         for (index, (&device, &expected)) in array.values.iter().zip(expected).enumerate() {
-            let same = device == expected || (device.is_nan() && expected.is_nan());
-            let distance = f64::from((device - expected).abs());
-            // Where all should be zero, the error is absolute.
-            let relative = distance / if scale > 0.0 { scale } else { 1.0 };
-            let error = if same {
-                0.0
-            } else if relative.is_nan() {
+            let error = if !device.is_finite() || !expected.is_finite() {
                 f64::INFINITY
             } else {
-                relative
+                // Where all should be zero, the error is absolute.
+                f64::from((device - expected).abs()) / if scale > 0.0 { scale } else { 1.0 }
             };
             if error >= largest {
                 largest = error;
@@ -160,10 +177,53 @@ fn compare(arrays: &[Array], reference: &[Array], bound: f64) -> Outcome {
             }
         }
     }
-    if arrays.len() == reference.len() {
-        worst
-    } else {
-        let message = format!("{} arrays, expected {}", arrays.len(), reference.len());
-        Outcome::Broken { message }
+    worst
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(device: &[f32], expected: &[f32]) -> Outcome {
+        let array = Array::with_expected("a", device.to_vec(), expected.to_vec());
+        compare(&[array], None, 0.125)
+    }
+
+    #[test]
+    fn a_comparison_fails_where_it_should() {
+        let failed = |outcome: Outcome, at: usize| matches!(outcome, Outcome::Failed { index, .. } if index == at);
+        assert_eq!(verdict(&[1.0, 4.5], &[1.0, 4.0]), Outcome::Passed { error: 0.125 });
+        assert!(failed(verdict(&[2.0, 4.0], &[1.0, 4.0]), 0));
+        assert!(failed(verdict(&[0.0, 0.25], &[0.0, 0.0]), 1));
+        assert!(failed(verdict(&[f32::NAN], &[f32::NAN]), 0));
+        assert!(failed(verdict(&[1.0, f32::INFINITY], &[9.0, f32::INFINITY]), 1));
+        assert!(matches!(verdict(&[1.0], &[1.0, 1.0]), Outcome::Broken { .. }));
+        let one = [Array::new("a", vec![1.0])];
+        assert!(matches!(compare(&one, Some(&[]), 1.0), Outcome::Broken { .. }));
+        assert!(matches!(compare(&one, None, 1.0), Outcome::Broken { .. }));
+    }
+
+    #[test]
+    fn a_case_that_panics_is_broken_and_the_next_one_runs() {
+        let case = |compute| Case {
+            name: "none/none",
+            precision: Precision::F32,
+            tolerance: Tolerance::EXACT,
+            compute,
+        };
+        let cases = [
+            case(|_, _| panic!("no such kernel")),
+            case(|_, _| Ok(Vec::new())),
+            case(|device, _| {
+                let there = f32::from(device.is_autodiff());
+                Ok(vec![Array::new("a", vec![there])])
+            }),
+        ];
+        let report = run(Name::default(), &Device::flex(), &cases, &mut |_| ()).unwrap();
+        assert!(!report.passed);
+        let outcomes: Vec<&Outcome> = report.cases.iter().map(|case| &case.outcome).collect();
+        assert!(matches!(outcomes[0], Outcome::Broken { message } if message.contains("kernel")));
+        assert!(matches!(outcomes[1], Outcome::Skipped { .. }));
+        assert_eq!(*outcomes[2], Outcome::Passed { error: 0.0 });
     }
 }

@@ -41,8 +41,6 @@ impl Command {
     }
 }
 
-pub(crate) use doctor::gibibytes;
-
 /// The `--set` arguments that `--device` stands for.
 fn device_settings(device: Option<firebrick_device::Name>) -> Vec<String> {
     let set = |name: firebrick_device::Name| {

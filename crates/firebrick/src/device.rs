@@ -1,11 +1,14 @@
 //! The recipe's device: opening it, introducing it, and saying what happened when it fails.
 
 use burn::tensor::Device;
-use firebrick_device::{Cause, Failure, Kind, Name, OpenError, Precision, describe, guard};
+use firebrick_device::{
+    Cause, Failure, Kind, Name, OpenError, Precision, describe, gibibytes, guard,
+};
+use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 use firebrick_train::TrainError;
 
-use crate::{ProgramError, commands::gibibytes, recipe::Recipe};
+use crate::{ProgramError, recipe::Recipe};
 
 /// The device of `recipe`. Everything computes in f32, whatever the device.
 pub(crate) fn open(recipe: &Recipe) -> Result<Device, ProgramError> {
@@ -19,11 +22,7 @@ pub(crate) fn introduce(name: Name, device: &Device) -> Result<Option<String>, P
     }
     let about =
         guard(|| describe(name, device)).map_err(|failure| OpenError::Broken { name, failure })?;
-    let software = match about.software {
-        true => ", a software device: it computes on the processor",
-        false => "",
-    };
-    Ok(Some(format!("on {name}, {}{software}", about.name)))
+    Ok(Some(format!("on {name}, {}", about.headline())))
 }
 
 /// Runs what computes on the recipe's device; whatever way the device fails, it is one kind of
@@ -37,9 +36,12 @@ pub(crate) fn guarded<T>(
         _ => guard(work)?,
     };
     match result {
-        Err(ProgramError::Train(
-            TrainError::Device(words) | TrainError::Rollout(RolloutError::Device(words)),
-        )) => Err(Failure::new(words)),
+        Err(
+            ProgramError::Checkpoint(CheckpointError::Device(words))
+            | ProgramError::Train(
+                TrainError::Device(words) | TrainError::Rollout(RolloutError::Device(words)),
+            ),
+        ) => Err(Failure::new(words)),
         result => Ok(result),
     }
 }
@@ -52,35 +54,44 @@ pub(crate) fn unsaved<T>(
     work: impl FnOnce() -> Result<T, ProgramError>,
 ) -> Result<T, ProgramError> {
     guarded(recipe, work).unwrap_or_else(|failure| {
-        Err(failed(recipe, device, phase.into(), &failure, "nothing was changed".into()))
+        let smaller = match phase.starts_with("loading") {
+            true => "take a smaller model, or a device with more memory".into(),
+            false => fewer_sequences(recipe),
+        };
+        Err(failed(recipe, device, phase.into(), &failure, smaller, "nothing was changed".into()))
     })
 }
 
-/// The error of a device that failed in `phase`; `saved` says what is left.
+/// What to change when sampling takes too much memory.
+pub(crate) fn fewer_sequences(recipe: &Recipe) -> String {
+    format!("lower rollout.max_sequences (now {})", recipe.rollout.max_sequences)
+}
+
+/// The error of a device that failed in `phase`; `smaller` is what to do where memory was short, and
+/// `saved` says what is left.
 pub(crate) fn failed(
     recipe: &Recipe,
     device: &Device,
     phase: String,
     failure: &Failure,
+    smaller: String,
     saved: String,
 ) -> ProgramError {
     let name = recipe.device.name();
     let (problem, remedy) = match failure.cause() {
         Cause::OutOfMemory { asked } => {
-            let asked =
-                asked.map_or_else(String::new, |asked| format!(" for {}", gibibytes(asked)));
-            (
-                format!("it has no memory{asked}; {}", memory(name, device)),
-                format!(
-                    "lower train.micro_batch_tokens (now {}) or rollout.max_sequences (now {})",
-                    recipe.train.micro_batch_tokens, recipe.rollout.max_sequences
-                ),
-            )
+            let asked = asked.map(|asked| format!(" for {}", gibibytes(asked)));
+            let there = memory(name, device).map(|there| format!("; {there}"));
+            let (asked, there) = (asked.unwrap_or_default(), there.unwrap_or_default());
+            (format!("it has no memory{asked}{there}"), smaller)
         }
         Cause::Lost => (
             format!("the driver lost it: {failure}"),
-            "the kernel's log (dmesg) tells more of it; a restart of the program opens it anew"
-                .into(),
+            "the kernel's log (dmesg) tells more; a new start of the program opens it anew".into(),
+        ),
+        Cause::Bug => (
+            failure.to_string(),
+            "this looks like a bug of firebrick: please report it, with RUST_BACKTRACE=1".into(),
         ),
         Cause::Other => (
             failure.to_string(),
@@ -90,17 +101,20 @@ pub(crate) fn failed(
     ProgramError::DeviceFailed { device: name, phase, problem, remedy, saved }
 }
 
-/// What there was.
-fn memory(name: Name, device: &Device) -> String {
+/// What there was, as far as the device tells.
+fn memory(name: Name, device: &Device) -> Option<String> {
     let used = guard(|| device.memory_pool_usage()).ok().flatten();
     let about = guard(|| describe(name, device)).ok();
-    let used = used
-        .map_or_else(String::new, |usage| format!("{} are in use", gibibytes(usage.bytes_in_use)));
-    let all = about.as_ref().and_then(|about| about.memory);
-    let all = all.map_or_else(String::new, |bytes| format!(" of {}", gibibytes(bytes)));
-    let largest = about.and_then(|about| about.largest_tensor);
-    let largest = largest.map_or_else(String::new, |bytes| {
-        format!(", and one tensor may have {} at most", gibibytes(bytes))
-    });
-    format!("{used}{all}{largest}")
+    let parts = [
+        used.map(|usage| format!("{} are in use", gibibytes(usage.bytes_in_use))),
+        about
+            .as_ref()
+            .and_then(|about| about.memory)
+            .map(|all| format!("{} are there", gibibytes(all))),
+        about
+            .and_then(|about| about.largest_tensor)
+            .map(|most| format!("one tensor may have {}", gibibytes(most))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }

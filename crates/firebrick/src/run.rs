@@ -48,6 +48,8 @@ pub struct Run {
     pub progress: Progress,
     /// Since when no time has been added to the progress.
     pub clock: Instant,
+    /// What is being done, such as `step 12`; for the message of a device that fails.
+    pub phase: String,
 }
 
 /// `stopped_because` of a run that Ctrl-C ended.
@@ -110,16 +112,17 @@ impl Run {
     fn rescue(&mut self, failure: &Failure) -> ProgramError {
         let trainer = &self.wired.trainer;
         let (step, device) = (trainer.state.step, trainer.policy.device().inner());
-        let phase = match self.progress.warmed_up {
-            true => format!("step {}", step + 1),
-            false => format!("warm-up step {}", self.progress.warmup_steps + 1),
-        };
         // Weights of a finished step can still be read, if the device is there to be read from. In
-        // the warm-up the moments may be half a step ahead of them.
+        // the warm-up the moments may be half a step ahead of them, and step 0 is what comes after it.
         let whole = self.progress.warmed_up && !trainer.midway && failure.cause() != Cause::Lost;
-        if whole && !self.folder.checkpoint(step).is_dir() {
+        let mut unsaved = String::new();
+        if whole && (step == 0 || !self.folder.checkpoint(step).is_dir()) {
             let recipe = self.recipe.clone();
-            let _ = device::guarded(&recipe, || self.checkpoint());
+            match device::guarded(&recipe, || self.checkpoint()) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => unsaved = format!(" (step {step} could not be saved: {error})"),
+                Err(failure) => unsaved = format!(" (step {step} could not be saved: {failure})"),
+            }
         }
         let saved = match self.folder.checkpoints().ok().and_then(|mut all| all.pop()) {
             Some((step, path)) => {
@@ -127,7 +130,16 @@ impl Run {
             }
             None => "no step was finished, so nothing is saved".into(),
         };
-        device::failed(&self.recipe, &device, phase, failure, saved)
+        let smaller = match self.phase.starts_with("the evaluation") {
+            true => device::fewer_sequences(&self.recipe),
+            false => format!(
+                "lower train.micro_batch_tokens (now {}), or {} if it was sampling",
+                self.recipe.train.micro_batch_tokens,
+                device::fewer_sequences(&self.recipe)
+            ),
+        };
+        let phase = self.phase.clone();
+        device::failed(&self.recipe, &device, phase, failure, smaller, saved + &unsaved)
     }
 
     /// Supervised steps, until their number or the accuracy that the recipe asks for; false when
@@ -137,6 +149,7 @@ impl Run {
         let bar = self.bars.phase("warm-up", warmup.steps);
         bar.advance(self.progress.warmup_steps);
         for step in self.progress.warmup_steps + 1..=warmup.steps {
+            self.phase = format!("warm-up step {step}");
             let began = Instant::now();
             let examples = self.examples(step, warmup.batch);
             let trainer = &mut self.wired.trainer;
@@ -209,6 +222,11 @@ impl Run {
         loop {
             let step = self.wired.trainer.state.step;
             if step >= recipe.train.steps {
+                // Its device failed in the evaluation after the last step, and now it is resumed.
+                if self.progress.heldout.r#final.is_none() {
+                    self.progress.heldout.r#final = self.evaluate()?;
+                    self.show_accuracy(step, self.progress.heldout.r#final);
+                }
                 return Ok("steps".into());
             }
             if self.interrupted.load(Ordering::Relaxed) {
@@ -216,8 +234,9 @@ impl Run {
                 return Ok(INTERRUPTED.into());
             }
             let step = step + 1;
+            self.phase = format!("step {step}");
             let report = self.wired.trainer.step(&mut Watch { bars: &self.bars, phase: None });
-            let StepReport { mut metrics, groups, skipped, stop } = match report {
+            let StepReport { metrics, groups, skipped, stop } = match report {
                 Ok(report) => report,
                 Err(error) => {
                     // Nothing was learnt yet in this step: what was before it is worth keeping. A
@@ -232,17 +251,19 @@ impl Run {
             let _ = self.terminal.log(step, &metrics);
             self.explain_empty(&metrics);
             self.save_skipped(step, &skipped)?;
+            self.record(step, &metrics, &groups);
             let last = step == recipe.train.steps || stop.is_some();
             let mut reached = false;
             if (last || step.is_multiple_of(recipe.eval.every.max(1)))
                 && let Some(accuracy) = self.evaluate()?
             {
-                metrics.set("eval/heldout_accuracy", accuracy);
                 self.show_accuracy(step, Some(accuracy));
+                let mut measured = Metrics::default();
+                measured.set("eval/heldout_accuracy", accuracy);
+                self.record(step, &measured, &[]);
                 self.progress.heldout.r#final = Some(accuracy);
                 reached = recipe.train.stop_at.is_some_and(|stop_at| accuracy >= stop_at);
             }
-            self.record(step, &metrics, &groups);
             if stop.is_some()
                 || reached
                 || last
@@ -355,12 +376,18 @@ impl Run {
         if heldout.is_empty() {
             return Ok(None);
         }
+        let phase = std::mem::take(&mut self.phase);
+        self.phase = match phase.is_empty() {
+            true => "the evaluation before training".into(),
+            false => format!("the evaluation after {phase}"),
+        };
         trainer.engine.publish(&trainer.policy)?;
         let prompts = &heldout[..prompts.min(heldout.len())];
         let samples = self.recipe.eval.samples.max(1);
         let watch = &mut Watch { bars: &self.bars, phase: None };
         let report = trainer.evaluate(prompts, samples, eval_sampling, watch)?;
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
+        self.phase = phase;
         Ok(Some(report.accuracy))
     }
 

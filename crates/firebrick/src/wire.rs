@@ -66,7 +66,9 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
     let mut source = Prompts::new(data.train, seed)?;
     let mut state = TrainerState { prompts, ..TrainerState::default() };
     if let Some(checkpoint) = resume {
-        state = load_state(&checkpoint.join(TRAINER), &policy, &mut optimizer)?;
+        state = device::unsaved(recipe, &device, "loading the optimizer", || {
+            Ok(load_state(&checkpoint.join(TRAINER), &policy, &mut optimizer)?)
+        })?;
         if state.prompts != prompts {
             return Err(ProgramError::OtherPrompts { checkpoint: checkpoint.to_owned() });
         }

@@ -16,11 +16,13 @@ use firebrick::{
     run::{Progress, Run},
     wire::wire,
 };
-use firebrick_core::{Group, Seed};
+use firebrick_core::{AdvantageEstimator, Group, Seed};
 use firebrick_data::DateTime;
+use firebrick_device::guard;
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Sampling};
 use firebrick_runs::{Bars, ProgressDrawTarget, RunFolder, Store, Terminal};
+use firebrick_train::{KeepAll, TrainerState};
 use place::{Place, repository};
 use serde_json::Value;
 
@@ -67,12 +69,16 @@ fn device_trains_the_tiny_recipe() {
     };
     train("train.steps=2", &[]);
     train("train.steps=3", &["--resume"]);
+    let about = place.succeed(&["doctor", "--json", "--device", &device]).stdout;
+    let about: Value = serde_json::from_str(&about).unwrap();
+    // TF32 rounds a thousandfold coarser, and may do so in only one of the two ways.
+    let coarser = if about["devices"][0]["tf32"] == true { 1e3 } else { 1.0 };
     for step in place.metrics("tiny") {
         for (metric, bound) in
             [("rollout/logprob_diff_max", 1e-4), ("rollout/logprob_diff_mean", 1e-5)]
         {
             let difference = step[metric].as_f64().unwrap();
-            assert!(difference < bound, "{metric} is {difference}");
+            assert!(difference < bound * coarser, "{metric} is {difference}");
         }
     }
 }
@@ -131,15 +137,45 @@ fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
         interrupted: Arc::new(AtomicBool::new(false)),
         progress: Progress::default(),
         clock: Instant::now(),
+        phase: String::new(),
     };
     let Err(error) = run.run() else { panic!("it went on without memory") };
     let ProgramError::DeviceFailed { phase, problem, remedy, saved, .. } = &error else {
         panic!("{error}");
     };
     assert_eq!(phase, "step 3");
-    assert!(problem.contains("no memory for 3.0 GiB"), "{problem}");
+    assert!(problem.starts_with("it has no memory for 3.0 GiB; "), "{problem}");
+    assert!(problem.ends_with(" GiB are there"), "{problem}");
     assert!(remedy.contains("train.micro_batch_tokens (now"), "{remedy}");
-    assert!(saved.contains("step 2 is saved in"), "{saved}");
+    assert!(saved.starts_with("step 2 is saved in"), "{saved}");
     assert!(place.path("runs/failing/checkpoints/step-000002/config.json").is_file());
     assert_eq!(error.exit_code(), 1);
+}
+
+/// Fails where a device most likely runs out of memory: after sampling, before a weight has moved.
+struct Panicking;
+
+impl AdvantageEstimator for Panicking {
+    fn advantages(&self, _: &[f32]) -> Vec<f32> {
+        panic!("out of device memory allocating 1 bytes")
+    }
+}
+
+#[test]
+fn device_failure_before_the_update_leaves_the_place_in_the_data() {
+    let settings = ["warmup.steps=0", "sampling.surplus=keep"].map(str::to_owned);
+    let recipe = Recipe::load(repository("recipes/ci/tiny.toml").as_ref(), &settings).unwrap();
+    let mut trainer = wire(&recipe.recipe, None, DateTime::default()).unwrap().trainer;
+    trainer.task.filter = Box::new(KeepAll);
+    trainer.step(&mut ()).unwrap();
+    let before = trainer.state.clone();
+    let group_norm = std::mem::replace(&mut trainer.task.advantage, Box::new(Panicking));
+    assert!(guard(|| trainer.step(&mut ()).map(drop)).is_err(), "it trained without advantages");
+    assert!(!trainer.midway);
+    let generated = trainer.state.generated;
+    assert_eq!(trainer.state, TrainerState { generated, ..before.clone() });
+    // So a resumed run takes the very step that failed.
+    trainer.task.advantage = group_norm;
+    trainer.step(&mut ()).unwrap();
+    assert!(trainer.state.cursor > before.cursor);
 }

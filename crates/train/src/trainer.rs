@@ -149,13 +149,15 @@ impl<M: PolicyModel> Trainer<M> {
             return Err(TrainError::NoReference);
         }
         self.engine.publish(&self.policy)?;
-        let sampled = self.sample_groups(step, observer)?;
+        let mut sampled = self.sample_groups(step, observer)?;
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
         }
         let samples = self.advantages(&sampled.kept)?;
         let updated = self.update(step, samples, observer)?;
         self.state.step = step;
+        self.state.surplus = std::mem::take(&mut sampled.put_aside);
+        self.state.cursor = self.source.cursor();
         self.midway = false;
         Ok(self.report(sampled, updated, began))
     }
@@ -255,8 +257,7 @@ impl<M: PolicyModel> Trainer<M> {
             }
             _ => {}
         }
-        self.state.surplus = if config.keep_surplus { surplus } else { Vec::new() };
-        self.state.cursor = self.source.cursor();
+        sampled.put_aside = if config.keep_surplus { surplus } else { Vec::new() };
         Ok(sampled)
     }
 
@@ -358,6 +359,8 @@ impl<M: PolicyModel> Trainer<M> {
 struct Sampled {
     kept: Vec<RewardedGroup>,
     all: Vec<RewardedGroup>,
+    /// For the next step.
+    put_aside: Vec<RewardedGroup>,
     rounds: usize,
     filtered: usize,
     carried: usize,

@@ -25,13 +25,16 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Five optimizer steps on the same samples: the losses, and the weights at the end.
+/// Five optimizer steps on the same samples: the losses, and how far each weight has moved, which is
+/// little beside what most weights are.
 fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut run = Run::new(device)?;
+    let before = run.weights()?;
     let losses = (0..5).map(|_| run.step()).collect::<Result<_, _>>()?;
     let mut arrays = vec![Array::new("losses", losses)];
-    for parameter in parameters(&run.policy) {
-        arrays.push(Array::new(parameter.path, values(parameter.values)?));
+    for ((path, after), (_, before)) in run.weights()?.into_iter().zip(before) {
+        let moved = after.iter().zip(before).map(|(after, before)| after - before).collect();
+        arrays.push(Array::new(path, moved));
     }
     Ok(arrays)
 }
@@ -46,6 +49,11 @@ impl Run {
     pub(super) fn new(device: &Device) -> Result<Self, Failure> {
         let policy = policy(&device.clone().autodiff())?;
         Ok(Run { policy, optimizer: AdamW::new(OptimConfig::default()) })
+    }
+
+    fn weights(&self) -> Result<Vec<(String, Vec<f32>)>, Failure> {
+        let all = parameters(&self.policy).into_iter();
+        all.map(|parameter| Ok((parameter.path, values(parameter.values)?))).collect()
     }
 
     /// Gives the loss.

@@ -2,8 +2,8 @@ use std::{fmt::Write as _, io::Write as _};
 
 use clap::Args;
 use firebrick_device::{
-    Description, Kind, Name, OpenError, Precision, SuiteReport, compiled, describe, guard, list,
-    missing, open, suite,
+    Description, Kind, Name, OpenError, Precision, SuiteReport, compiled, describe, gibibytes,
+    guard, list, missing, open, suite,
 };
 use serde::Serialize;
 
@@ -55,38 +55,73 @@ impl Doctor {
             missing: Vec::new(),
             reports: Vec::new(),
         };
-        for name in self.names(&mut findings.missing)? {
-            match open(name, Precision::F32) {
+        let mut broken = false;
+        for name in self.names(&mut findings.missing) {
+            match self.look(name, &mut findings)? {
+                Ok(()) => {}
                 Err(error) if self.device.is_some() => return Err(error.into()),
-                Err(error) => findings.missing.push(Missing::new(name, &error)),
-                Ok(device) => match guard(|| describe(name, &device)) {
-                    Err(failure) => {
-                        let error = OpenError::Broken { name, failure };
-                        findings.missing.push(Missing::new(name, &error));
-                    }
-                    Ok(description) => {
-                        if !self.json {
-                            print(&shown(&description))?;
-                        }
-                        findings.devices.push(description);
-                        self.examine(name, &device, &mut findings)?;
-                    }
-                },
+                Err(error) => {
+                    broken = true;
+                    findings.missing.push(Missing::new(name, &error));
+                }
             }
         }
+        findings.missing.extend(only_software(&findings.devices));
         if self.json {
             let text = serde_json::to_string_pretty(&findings).unwrap_or_default();
             print(&format!("{text}\n"))?;
         } else {
             print(&summary(&findings))?;
         }
-        Ok(u8::from(findings.reports.iter().any(|report| !report.passed)))
+        Ok(u8::from(broken || findings.reports.iter().any(|report| !report.passed)))
+    }
+
+    /// Opens, describes and, where asked to, tries a device. The outer error is that of printing.
+    fn look(
+        &self,
+        name: Name,
+        findings: &mut Findings,
+    ) -> Result<Result<(), OpenError>, ProgramError> {
+        let broken = |failure| OpenError::Broken { name, failure };
+        let found = open(name, Precision::F32).and_then(|device| {
+            let description = guard(|| describe(name, &device)).map_err(broken)?;
+            Ok((device, description))
+        });
+        let (device, description) = match found {
+            Ok(found) => found,
+            Err(error) => return Ok(Err(error)),
+        };
+        if !self.json {
+            print(&shown(&description))?;
+        }
+        findings.devices.push(description);
+        let cases = match (self.suite, self.smoke) {
+            (true, _) => suite::cases(),
+            (false, true) => suite::smoke(),
+            (false, false) => return Ok(Ok(())),
+        };
+        // While JSON is on its way to standard output, talk goes to standard error.
+        let say = &mut |case: &firebrick_device::CaseReport| {
+            let _ = match self.json {
+                true => writeln!(std::io::stderr(), "{name}  {case}"),
+                false => writeln!(std::io::stdout(), "  {case}"),
+            };
+        };
+        let report = match suite::run(name, &device, &cases, say) {
+            Ok(report) => report,
+            Err(failure) => return Ok(Err(broken(failure))),
+        };
+        if !self.json {
+            print(&format!("  {}\n", report.summary()))?;
+        }
+        findings.reports.push(report);
+        Ok(Ok(()))
     }
 
     /// The devices to look at: the one that was asked for, or all of this machine.
-    fn names(&self, absent: &mut Vec<Missing>) -> Result<Vec<Name>, ProgramError> {
+    fn names(&self, absent: &mut Vec<Missing>) -> Vec<Name> {
         if let Some(name) = self.device {
-            return Ok(vec![name]);
+            return vec![name];
         }
         let mut names = Vec::new();
         for kind in Kind::ALL {
@@ -107,34 +142,7 @@ impl Doctor {
                 Ok(found) => names.extend((0..found.len()).map(|index| Name { kind, index })),
             }
         }
-        Ok(names)
-    }
-
-    fn examine(
-        &self,
-        name: Name,
-        device: &burn::tensor::Device,
-        findings: &mut Findings,
-    ) -> Result<(), ProgramError> {
-        let cases = match (self.suite, self.smoke) {
-            (true, _) => suite::cases(),
-            (false, true) => suite::smoke(),
-            (false, false) => return Ok(()),
-        };
-        // While JSON is on its way to standard output, talk goes to standard error.
-        let say = &mut |case: &firebrick_device::CaseReport| {
-            let _ = match self.json {
-                true => writeln!(std::io::stderr(), "{name}  {case}"),
-                false => writeln!(std::io::stdout(), "  {case}"),
-            };
-        };
-        let report = suite::run(name, device, &cases, say)
-            .map_err(|failure| OpenError::Broken { name, failure })?;
-        if !self.json {
-            print(&format!("  {}\n", report.summary()))?;
-        }
-        findings.reports.push(report);
-        Ok(())
+        names
     }
 }
 
@@ -142,6 +150,19 @@ impl Missing {
     fn new(name: Name, error: &OpenError) -> Self {
         Missing { device: name.to_string(), problem: error.to_string(), remedy: error.remedy() }
     }
+}
+
+/// A machine whose card is not listed usually lists Mesa's llvmpipe, which came with the drivers.
+fn only_software(devices: &[Description]) -> Vec<Missing> {
+    let of = |kind| devices.iter().filter(move |device| device.device.kind == kind);
+    let in_name_only =
+        |kind: &Kind| of(*kind).next().is_some() && of(*kind).all(|device| device.software);
+    let told = |kind: Kind| Missing {
+        device: kind.to_string(),
+        problem: "only a software device was found, and no GPU".into(),
+        remedy: missing(kind).into(),
+    };
+    [Kind::Vulkan, Kind::Wgpu].into_iter().filter(in_name_only).map(told).collect()
 }
 
 fn features() -> Vec<&'static str> {
@@ -152,16 +173,15 @@ fn features() -> Vec<&'static str> {
 
 /// A device in two lines: who it is, and what it can do.
 fn shown(device: &Description) -> String {
-    let mut text = format!("{:<9} {}", device.device.to_string(), device.name);
-    if device.software {
-        text += " – a software device: it computes on the processor";
-    }
+    let mut text = format!("{:<9} {}", device.device.to_string(), device.headline());
     let mut can = Vec::new();
-    can.extend(device.memory.map(|bytes| format!("memory {}", gibibytes(bytes))));
+    can.push(
+        device.memory.map_or("memory unknown".into(), |all| format!("memory {}", gibibytes(all))),
+    );
     can.extend(device.largest_tensor.map(|bytes| format!("tensors to {}", gibibytes(bytes))));
     let formats: Vec<String> = device.computes.iter().map(Precision::to_string).collect();
     can.push(format!("computes {}", formats.join(" ")));
-    can.extend(device.tf32.then(|| "f32 products in tf32".to_owned()));
+    can.extend(device.tf32.then(|| "f32 products may be tf32".to_owned()));
     can.extend(device.matrix_units.then(|| "matrix units".to_owned()));
     can.extend(device.subgroups.then(|| "subgroups".to_owned()));
     let _ = write!(text, "\n          {}\n", can.join(", "));
@@ -186,18 +206,9 @@ fn summary(findings: &Findings) -> String {
         findings.features.join(", ")
     );
     if findings.reports.is_empty() {
-        text += "--smoke tries a device in seconds, --suite compares all that training does with the CPU\n";
+        text += "--smoke tries a device, --suite compares all that training does with the CPU\n";
     }
     text
-}
-
-/// Bytes for a person to read.
-pub(crate) fn gibibytes(bytes: u64) -> String {
-    let gib = bytes as f64 / f64::from(1 << 30);
-    match gib {
-        gib if gib >= 1.0 => format!("{gib:.1} GiB"),
-        gib => format!("{:.0} MiB", gib * 1024.0),
-    }
 }
 
 fn print(text: &str) -> Result<(), ProgramError> {

@@ -87,8 +87,19 @@ impl Train {
         }
         let interrupted = interrupted(bars.clone());
         let clock = Instant::now();
-        let run =
-            Run { recipe, wired, folder, store, terminal, bars, interrupted, progress, clock };
+        let phase = String::new();
+        let run = Run {
+            recipe,
+            wired,
+            folder,
+            store,
+            terminal,
+            bars,
+            interrupted,
+            progress,
+            clock,
+            phase,
+        };
         let ended = run.run()?;
         Ok(if ended.interrupted { 130 } else { 0 })
     }
