@@ -3,7 +3,8 @@
 //! ```text
 //! cargo bench -p firebrick-benches                      all sizes
 //! cargo bench -p firebrick-benches -- 1m 10m            some of them
-//! FIREBRICK_BENCH_DEVICE=cuda:0 …                       on another device than the CPU
+//! FIREBRICK_BENCH_DEVICE=vulkan:0 cargo bench -p firebrick -p firebrick-benches --features vulkan \
+//!     --bench step                                     on another device than the CPU
 //! ```
 //!
 //! Each phase is run once to warm up and then `RUNS` times; the figures are tokens per second of
