@@ -77,8 +77,8 @@ impl Tolerance {
     /// Its backward pass.
     pub const BACKWARD: Tolerance = Tolerance::new("backward", 1024.0, 64.0, true);
     /// How far weights move in some optimizer steps: Adam divides small gradients by their own size, which
-    /// makes their rounding errors large.
-    pub const STEPS: Tolerance = Tolerance::new("steps", 16384.0, 256.0, true);
+    /// makes their rounding errors large. 2.6e-3 was seen on llvmpipe.
+    pub const STEPS: Tolerance = Tolerance::new("steps", 65536.0, 256.0, true);
 
     const fn new(name: &'static str, f32: f64, narrow: f64, products: bool) -> Self {
         Tolerance { name, f32, narrow, products }
