@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use firebrick_device::{
-    Cause, Failure, Kind, Name, OpenError, Precision, describe, gibibytes, guard,
+    Cause, Description, Failure, Kind, Name, OpenError, Precision, describe, gibibytes, guard,
 };
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
@@ -80,10 +80,18 @@ pub(crate) fn failed(
     let name = recipe.device.name();
     let (problem, remedy) = match failure.cause() {
         Cause::OutOfMemory { asked } => {
-            let asked = asked.map(|asked| format!(" for {}", gibibytes(asked)));
-            let there = memory(name, device).map(|there| format!("; {there}"));
-            let (asked, there) = (asked.unwrap_or_default(), there.unwrap_or_default());
-            (format!("it has no memory{asked}{there}"), smaller)
+            let about = guard(|| describe(name, device)).ok();
+            let largest = about.as_ref().and_then(|about| about.largest_tensor);
+            let there = memory(device, about.as_ref()).map(|there| format!("; {there}"));
+            let for_it = asked.map(|asked| format!(" for {}", gibibytes(asked)));
+            let (for_it, there) = (for_it.unwrap_or_default(), there.unwrap_or_default());
+            let remedy = match asked.zip(largest) {
+                Some((asked, largest)) if asked > largest => format!(
+                    "a weight of that size needs a smaller model or another device; else {smaller}"
+                ),
+                _ => smaller,
+            };
+            (format!("it has no memory{for_it}{there}"), remedy)
         }
         Cause::Lost => (
             format!("the driver lost it: {failure}"),
@@ -102,15 +110,11 @@ pub(crate) fn failed(
 }
 
 /// What there was, as far as the device tells.
-fn memory(name: Name, device: &Device) -> Option<String> {
+fn memory(device: &Device, about: Option<&Description>) -> Option<String> {
     let used = guard(|| device.memory_pool_usage()).ok().flatten();
-    let about = guard(|| describe(name, device)).ok();
     let parts = [
         used.map(|usage| format!("{} are in use", gibibytes(usage.bytes_in_use))),
-        about
-            .as_ref()
-            .and_then(|about| about.memory)
-            .map(|all| format!("{} are there", gibibytes(all))),
+        about.and_then(|about| about.memory).map(|all| format!("{} are there", gibibytes(all))),
         about
             .and_then(|about| about.largest_tensor)
             .map(|most| format!("one tensor may have {}", gibibytes(most))),
