@@ -51,8 +51,8 @@ pub fn gibibytes(bytes: u64) -> String {
 
 /// The formats that `device` can be trusted to compute in.
 ///
-/// burn's flex holds narrower ones too, but some of its sums are as narrow: a product of f16
-/// matrices is off by a hundred times what its factors explain.
+/// burn's flex holds narrower ones too, but some of its sums seem to be as narrow: a product of f16
+/// matrices (1×129×65) is off by 1.5e-3, where sums in f32 explain 6e-5.
 pub(crate) fn computes(kind: Kind, device: &Device) -> Vec<Precision> {
     let usable = |precision: &Precision| {
         device.supports_dtype(precision.dtype())
@@ -63,6 +63,8 @@ pub(crate) fn computes(kind: Kind, device: &Device) -> Vec<Precision> {
 
 /// Asks the driver about `device`, which is called `name`; opens it. May panic in the driver.
 pub fn describe(name: Name, device: &Device) -> Description {
+    // With autodiff it is a wrapper that hides which device it wraps.
+    let device = &device.clone().without_autodiff();
     let computes = computes(name.kind, device);
     let cpu = Description {
         device: name,

@@ -70,9 +70,9 @@ fn enumerate(kind: Kind) -> Vec<Device> {
 /// Settles how kernels are run, before the first device is opened.
 ///
 /// Left alone, cubecl would take its settings from any `cubecl.toml` in this folder or above it, and
-/// give every thread a memory pool of its own, which is how a process's memory grows
-/// (<https://github.com/tracel-ai/burn/issues/5212>): one stream is enough for a program that
-/// computes on one thread. `CUBECL_` variables still hold.
+/// give every thread a stream with pools of its own. One stream is enough for a program that computes
+/// on one thread, and leaves one way less for memory to grow
+/// (<https://github.com/tracel-ai/burn/issues/5212>). `CUBECL_` variables still hold.
 #[cfg(feature = "gpu")]
 fn configure() {
     use burn::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig as _};
@@ -176,7 +176,7 @@ pub enum OpenError {
         name: Name,
     },
     /// The driver refuses it.
-    #[error("device {name} is there, but can't be used: {failure}")]
+    #[error("device {name} can't be used: {failure}")]
     Broken {
         /// What was asked for.
         name: Name,

@@ -56,8 +56,8 @@ pub struct Tolerance {
     pub name: &'static str,
     /// Epsilons where all arithmetic is f32: rounding errors of a sum grow with its length.
     f32: f64,
-    /// Epsilons of a narrower format. Sums are f32 there too, so that its own rounding is only that
-    /// of what goes in and comes out.
+    /// Epsilons of a narrower format. On GPUs burn sums in f32 there too, so that its own rounding is only
+    /// that of what goes in and comes out.
     narrow: f64,
     /// Whether matrix products are part of it, which some devices compute in TF32.
     products: bool,

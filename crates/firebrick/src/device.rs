@@ -46,20 +46,23 @@ pub(crate) fn guarded<T>(
     }
 }
 
-/// The same for work that is not part of a run, and so leaves nothing to save.
+/// The same for work that is not part of a run, and so leaves nothing to save; `smaller` is what to do
+/// where memory is short.
 pub(crate) fn unsaved<T>(
     recipe: &Recipe,
     device: &Device,
     phase: &str,
+    smaller: String,
     work: impl FnOnce() -> Result<T, ProgramError>,
 ) -> Result<T, ProgramError> {
     guarded(recipe, work).unwrap_or_else(|failure| {
-        let smaller = match phase.starts_with("loading") {
-            true => "take a smaller model, or a device with more memory".into(),
-            false => fewer_sequences(recipe),
-        };
         Err(failed(recipe, device, phase.into(), &failure, smaller, "nothing was changed".into()))
     })
+}
+
+/// What to do when not even the weights fit.
+pub(crate) fn smaller_model() -> String {
+    "take a smaller model, or a device with more memory".into()
 }
 
 /// What to change when sampling takes too much memory.

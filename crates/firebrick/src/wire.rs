@@ -66,9 +66,13 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
     let mut source = Prompts::new(data.train, seed)?;
     let mut state = TrainerState { prompts, ..TrainerState::default() };
     if let Some(checkpoint) = resume {
-        state = device::unsaved(recipe, &device, "loading the optimizer", || {
-            Ok(load_state(&checkpoint.join(TRAINER), &policy, &mut optimizer)?)
-        })?;
+        state = device::unsaved(
+            recipe,
+            &device,
+            "loading the optimizer",
+            device::smaller_model(),
+            || Ok(load_state(&checkpoint.join(TRAINER), &policy, &mut optimizer)?),
+        )?;
         if state.prompts != prompts {
             return Err(ProgramError::OtherPrompts { checkpoint: checkpoint.to_owned() });
         }
@@ -341,7 +345,7 @@ fn policy(
     seed: Seed,
     device: &Device,
 ) -> Result<(Decoder, serde_json::Value), ProgramError> {
-    device::unsaved(recipe, device, "loading the model", || {
+    device::unsaved(recipe, device, "loading the model", device::smaller_model(), || {
         weights(recipe, resume, tokenizer, seed, device)
     })
 }

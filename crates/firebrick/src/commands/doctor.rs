@@ -171,7 +171,7 @@ fn features() -> Vec<&'static str> {
     compiled().into_iter().map(Kind::name).chain(also).collect()
 }
 
-/// A device in two lines: who it is, and what it can do.
+/// A device in two lines or three: who it is, what it can do, and through which driver.
 fn shown(device: &Description) -> String {
     let mut text = format!("{:<9} {}", device.device.to_string(), device.headline());
     let mut can = Vec::new();

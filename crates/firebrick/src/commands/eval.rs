@@ -44,8 +44,8 @@ impl Eval {
         let bars = Bars::new(ProgressDrawTarget::stderr());
         let samples = self.samples as usize;
         let bar = bars.phase("held-out", (evaluation.heldout.len() * samples) as u64);
-        let device = evaluation.device.clone();
-        let (report, _) = device::unsaved(&recipe, &device, "the evaluation", || {
+        let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));
+        let (report, _) = device::unsaved(&recipe, &device, "the evaluation", smaller, || {
             Ok(evaluate(
                 &mut evaluation.engine,
                 &*evaluation.verifier,
