@@ -23,6 +23,7 @@ mod decimal;
 mod error;
 mod gsm8k;
 mod integer;
+pub mod math;
 mod overlong;
 
 pub use countdown::{Countdown, CountdownProblem};

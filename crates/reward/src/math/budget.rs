@@ -1,0 +1,53 @@
+/// What one judgement may spend, counted in operations.
+///
+/// An operation is about one multiplication of two 64-bit words. Counting them, and not seconds,
+/// gives the same verdict on a busy machine, on any thread and on any computer. Whoever is about to
+/// do something whose cost depends on its input (a power, a factorial, a product of polynomials)
+/// estimates the cost first and asks for it here; nothing is begun that was not granted.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    left: u64,
+}
+
+/// The budget could not pay for the next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OverBudget;
+
+impl Budget {
+    pub(crate) fn new(operations: u64) -> Self {
+        Budget { left: operations }
+    }
+
+    /// Takes `operations` off the budget, or refuses and leaves nothing: once refused, every later
+    /// request is refused too, so that a judgement ends soon after.
+    pub(crate) fn spend(&mut self, operations: u64) -> Result<(), OverBudget> {
+        match self.left.checked_sub(operations) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => {
+                self.left = 0;
+                Err(OverBudget)
+            }
+        }
+    }
+
+    /// What is left.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// A part of what is left, `share` of it at most, for an attempt that may fail without harm:
+    /// its overdraft is not the whole's. Pay back with [`Budget::settle`].
+    pub(crate) fn portion(&mut self, share: f64) -> Budget {
+        let part = (self.left as f64 * share.clamp(0.0, 1.0)) as u64;
+        self.left -= part;
+        Budget { left: part }
+    }
+
+    /// Returns what an attempt did not use.
+    pub(crate) fn settle(&mut self, attempt: Budget) {
+        self.left += attempt.left;
+    }
+}

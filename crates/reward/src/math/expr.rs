@@ -1,0 +1,141 @@
+use num_rational::BigRational;
+
+/// A scalar expression, as the parser reads it: nothing is simplified, so that a value can still be
+/// told from its form.
+///
+/// # Invariants that the parser gives
+///
+/// - No expression is nested deeper than [`MAX_DEPTH`], so that recursion over it is bounded.
+/// - Sums and products are flat where they were written flat (`1+1+…+1` is one node), hold at least
+///   two terms, and an expression has at most [`MAX_NODES`] nodes.
+/// - A subtraction is a sum with a [`Expr::Negate`] term.
+///
+/// # Meaning
+///
+/// Variables stand for real numbers. An even root of a negative number is complex, an odd root of a
+/// negative real number is real, and so is a power with a fraction of odd denominator. `|x|` is the
+/// absolute value or the modulus. Division by zero, the logarithm of zero, and every sum or product
+/// in which infinity meets its like (∞ − ∞, ∞/∞, 0·∞) are undefined, and undefined forms equal
+/// nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Expr {
+    /// A number written without a decimal point: `42`, or the parts of `\frac{1}{2}`.
+    Number(BigRational),
+    /// A number written with a decimal point or an exponent (`0.5`, `1.2e3`), by its exact value.
+    Decimal(BigRational),
+    /// A variable by its canonical name: `x`, `x_1`, `\alpha`, `AB`.
+    Symbol(Box<str>),
+    Constant(Constant),
+    Sum(Vec<Expr>),
+    Product(Vec<Expr>),
+    Negate(Box<Expr>),
+    /// Numerator and denominator.
+    Quotient(Box<[Expr; 2]>),
+    /// Base and exponent.
+    Power(Box<[Expr; 2]>),
+    /// Degree and radicand. A square root has the degree `Number(2)`.
+    Root(Box<[Expr; 2]>),
+    /// A known function; how many arguments it has is [`Function::arity`].
+    Call(Function, Vec<Expr>),
+    /// A finite sum or product over an index.
+    Fold(Box<Fold>),
+    /// An unknown function of its arguments: `f(x)`, also `f'` and `f^{-1}` by their canonical names.
+    /// Equal when name and arguments are equal.
+    Apply(Box<str>, Vec<Expr>),
+    /// An angle in degrees. It is its argument times π/180 inside of a function, and the comparison
+    /// takes it off at the top, where degree signs do not count.
+    Degrees(Box<Expr>),
+}
+
+/// Expressions nested deeper than this are not read.
+pub(crate) const MAX_DEPTH: usize = 100;
+
+/// Expressions with more nodes than this are not read.
+pub(crate) const MAX_NODES: usize = 30_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Constant {
+    Pi,
+    /// Euler's number.
+    E,
+    /// The imaginary unit.
+    I,
+    /// Positive infinity; minus infinity is its [`Expr::Negate`].
+    Infinity,
+}
+
+/// A finite sum or product: `\sum_{index=from}^{to} body`, with both ends included.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Fold {
+    pub(crate) kind: FoldKind,
+    pub(crate) index: Box<str>,
+    pub(crate) from: Expr,
+    pub(crate) to: Expr,
+    pub(crate) body: Expr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum FoldKind {
+    Sum,
+    Product,
+}
+
+/// The functions whose meaning is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Function {
+    Sin,
+    Cos,
+    Tan,
+    Cot,
+    Sec,
+    Csc,
+    Arcsin,
+    Arccos,
+    Arctan,
+    Arccot,
+    Sinh,
+    Cosh,
+    Tanh,
+    Exp,
+    /// Natural logarithm.
+    Ln,
+    /// Base and argument.
+    Log,
+    Abs,
+    Floor,
+    Ceil,
+    Factorial,
+    /// `n!!`.
+    DoubleFactorial,
+    /// `n` and `k`.
+    Binomial,
+    /// Ordered choices of `k` among `n`: `n` and `k`.
+    Permutations,
+    /// Remainder in `[0, m)` for a positive modulus: number and modulus.
+    Mod,
+    /// Any number of integers.
+    Gcd,
+    /// Any number of integers.
+    Lcm,
+    /// Any number of reals.
+    Min,
+    /// Any number of reals.
+    Max,
+    /// Real part.
+    Re,
+    /// Imaginary part.
+    Im,
+    /// Complex conjugate.
+    Conjugate,
+}
+
+impl Function {
+    /// How many arguments it has; none for any number.
+    pub(crate) fn arity(self) -> Option<usize> {
+        match self {
+            Function::Log | Function::Binomial | Function::Permutations | Function::Mod => Some(2),
+            Function::Gcd | Function::Lcm | Function::Min | Function::Max => None,
+            _ => Some(1),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Which part of a text is its answer.
