@@ -7,12 +7,20 @@ mod compare;
 mod expr;
 mod extract;
 mod parse;
+mod set;
+mod unit;
 mod value;
 
 use std::ops::Range;
 
 use firebrick_core::{Completion, Prompt, Score, Verdict};
 use serde::{Deserialize, Serialize};
+
+use crate::decimal::Decimal;
+use algebra::{Decision, Why};
+use budget::Budget;
+use parse::Unread;
+use value::Value;
 
 /// Judges mathematical answers: extracts exactly one from a response, reads it completely or not at
 /// all, and compares it with the gold answer as a value.
@@ -127,9 +135,193 @@ pub enum Certainty {
 impl Verifier {
     /// Judges `response` against `gold`.
     pub fn score(&self, gold: &str, response: &str) -> Judgement {
-        let _ = (gold, response);
-        unimplemented!()
+        let Some(answer) = extract::extract(response, self.extraction, &self.choices) else {
+            return Judgement::none(Verdict::Unparsable, "the response has no answer");
+        };
+        let gold_extraction = match self.gold {
+            Gold::Bare => Extraction::Bare,
+            Gold::Solution => self.extraction,
+        };
+        let Some(gold) = extract::extract(gold, gold_extraction, &self.choices) else {
+            return Judgement {
+                extracted: Some(answer.span),
+                ..Judgement::none(Verdict::Error, "the gold text has no answer")
+            };
+        };
+        let (gold, text) = (gold.span.text, answer.span.text.clone());
+        let finding = self.compare(&gold, &text);
+        Judgement {
+            verdict: finding.verdict,
+            certainty: finding.certainty,
+            extracted: Some(answer.span),
+            canonical: finding.canonical,
+            gold: finding.gold,
+            why: format!("{}: {}", answer.why, finding.why),
+        }
     }
+
+    /// Judges each pair of a gold text and a response, on all cores. The judgements come in the order
+    /// of the pairs, and are the same on any number of cores.
+    pub fn score_all(&self, pairs: &[(&str, &str)]) -> Vec<Judgement> {
+        use rayon::prelude::*;
+        pairs.par_iter().map(|(gold, response)| self.score(gold, response)).collect()
+    }
+
+    /// Compares two answers, extracted already.
+    fn compare(&self, gold: &str, response: &str) -> Finding {
+        if !self.choices.is_empty() && self.is_choice(gold) {
+            let same = bare_text(gold) == bare_text(response);
+            return Finding::texts(same, gold, response, "choices are compared as letters");
+        }
+        if let (Some(a), Some(b)) = (Decimal::parse(gold), Decimal::parse(response)) {
+            let integers = !gold.contains('.') && !response.contains('.');
+            if a == b || integers {
+                return Finding::texts(a == b, gold, response, "numbers compared digit by digit");
+            }
+        }
+        let mut budget = Budget::new(self.budget);
+        let reading = parse::Reading { decimal_comma: self.extraction == Extraction::Plain };
+        let gold_value = parse::parse(gold, reading, &mut budget);
+        let value = parse::parse(response, reading, &mut budget);
+        let (gold_value, value) = match (gold_value, value) {
+            (Ok(gold), Ok(value)) => (gold, value),
+            (gold_value, value) => return unread(gold, response, gold_value.err(), value.err()),
+        };
+        let decision = self.decide(&gold_value, &value, &mut budget);
+        let same_words = matches!(gold_value, Value::Text(_)) != matches!(value, Value::Text(_))
+            && words_of(gold).is_some_and(|words| Some(words) == words_of(response));
+        let (verdict, certainty, why) = match decision {
+            _ if same_words => (Verdict::Right, Certainty::Proved, "the same words"),
+            Decision::Equal(certainty) => (Verdict::Right, certainty, "the same value"),
+            Decision::Different(certainty) => (Verdict::Wrong, certainty, "another value"),
+            Decision::Undefined => (Verdict::Wrong, Certainty::Proved, "a side has no value"),
+            Decision::Undecided(Why::OverBudget) => {
+                (Verdict::OverBudget, Certainty::Undecided, "the budget ran out before it was decided")
+            }
+            Decision::Undecided(Why::OutOfReach) => {
+                (Verdict::Wrong, Certainty::Undecided, "no method here could tell; it counts as wrong")
+            }
+        };
+        // What the canonical forms cost is not taken from the verdict's budget.
+        let mut budget = Budget::new(self.budget / 10);
+        Finding {
+            verdict,
+            certainty,
+            canonical: Some(value.canonical(&mut budget)),
+            gold: Some(gold_value.canonical(&mut budget)),
+            why: format!("{} against {}, {why}", value.kind(), gold_value.kind()),
+        }
+    }
+
+    fn decide(&self, gold: &Value, value: &Value, budget: &mut Budget) -> Decision {
+        let rules =
+            compare::Rules { precision: self.precision, relation_for_set: self.relation_for_set };
+        if !self.strict_names {
+            return compare::compare(&by_order(gold.clone()), &by_order(value.clone()), rules, budget);
+        }
+        compare::compare(gold, value, rules, budget)
+    }
+
+    fn is_choice(&self, gold: &str) -> bool {
+        let gold = bare_text(gold);
+        self.choices.iter().any(|choice| choice.to_lowercase() == gold)
+    }
+}
+
+/// What a comparison of two texts found.
+struct Finding {
+    verdict: Verdict,
+    certainty: Certainty,
+    canonical: Option<String>,
+    gold: Option<String>,
+    why: String,
+}
+
+impl Finding {
+    fn texts(same: bool, gold: &str, response: &str, why: &str) -> Finding {
+        Finding {
+            verdict: if same { Verdict::Right } else { Verdict::Wrong },
+            certainty: Certainty::Proved,
+            canonical: Some(response.to_owned()),
+            gold: Some(gold.to_owned()),
+            why: why.to_owned(),
+        }
+    }
+}
+
+impl Judgement {
+    fn none(verdict: Verdict, why: &str) -> Judgement {
+        Judgement {
+            verdict,
+            certainty: Certainty::Proved,
+            extracted: None,
+            canonical: None,
+            gold: None,
+            why: why.to_owned(),
+        }
+    }
+}
+
+/// Judges texts of which one or both could not be read: they are the same if they are written the
+/// same, and nothing else is tried.
+fn unread(gold: &str, response: &str, of_gold: Option<Unread>, of_response: Option<Unread>) -> Finding {
+    let (a, b) = (bare_text(gold), bare_text(response));
+    let same = !a.is_empty() && a == b && of_gold.is_some() && of_response.is_some();
+    let over = [&of_gold, &of_response].iter().any(|unread| **unread == Some(Unread::OverBudget));
+    let verdict = match (&of_gold, &of_response) {
+        _ if same => Verdict::Right,
+        (Some(Unread::Empty), _) => Verdict::Error,
+        _ if over => Verdict::OverBudget,
+        (_, Some(_)) => Verdict::Unparsable,
+        _ => Verdict::Wrong,
+    };
+    let why = match (same, of_gold, of_response) {
+        (true, ..) => "neither side could be read as maths, and they are written the same".to_owned(),
+        (_, _, Some(why)) => format!("the answer could not be read: {why}"),
+        (_, Some(why), _) => format!("the gold answer could not be read: {why}"),
+        (_, None, None) => String::new(),
+    };
+    let certainty = if same { Certainty::Proved } else { Certainty::Undecided };
+    Finding { verdict, certainty, canonical: None, gold: None, why }
+}
+
+/// The letters of a text that has letters only, apart from layout: `\text{odd}` and `odd`.
+fn words_of(text: &str) -> Option<String> {
+    let bare = bare_text(text);
+    (!bare.is_empty() && bare.chars().all(char::is_alphabetic)).then_some(bare)
+}
+
+/// The text without layout, in lower case.
+fn bare_text(text: &str) -> String {
+    const LAYOUT: [&str; 11] = [
+        "\\textbf", "\\textit", "\\textrm", "\\text", "\\mathrm", "\\mathbf", "\\mbox", "\\left",
+        "\\right", "\\displaystyle", "\\operatorname",
+    ];
+    let mut bare = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if c == '\\' && let Some(name) = LAYOUT.iter().find(|name| rest.starts_with(**name)) {
+            rest = &rest[name.len()..];
+            continue;
+        }
+        if !(c.is_whitespace() || matches!(c, '{' | '}' | '$' | '(' | ')' | '.' | '~' | '"')) {
+            bare.extend(c.to_lowercase());
+        }
+        rest = &rest[c.len_utf8()..];
+    }
+    bare
+}
+
+/// With variables renamed by the order in which they appear.
+fn by_order(value: Value) -> Value {
+    let mut names: Vec<Box<str>> = vec![];
+    value.each(&mut |expr| expr.symbols(&mut names));
+    let mut value = value;
+    for (number, name) in names.iter().enumerate() {
+        let renamed = expr::Expr::Symbol(format!("#{number}").into());
+        value = value.map(&mut |expr| expr.with(name, &renamed));
+    }
+    value
 }
 
 impl firebrick_core::Verifier for Verifier {

@@ -139,3 +139,79 @@ impl Function {
         }
     }
 }
+
+impl Expr {
+    /// The parts it is made of.
+    pub(crate) fn children(&self) -> &[Expr] {
+        match self {
+            Expr::Sum(parts) | Expr::Product(parts) | Expr::Call(_, parts) | Expr::Apply(_, parts) => parts,
+            Expr::Quotient(two) | Expr::Power(two) | Expr::Root(two) => two.as_slice(),
+            Expr::Negate(inner) | Expr::Degrees(inner) => std::slice::from_ref(inner),
+            Expr::Number(_) | Expr::Decimal(_) | Expr::Symbol(_) | Expr::Constant(_) | Expr::Fold(_) => &[],
+        }
+    }
+
+    /// Whether `found` holds for it or for a part of it, bounds and bodies of sums included.
+    pub(crate) fn any(&self, found: &dyn Fn(&Expr) -> bool) -> bool {
+        let inside = match self {
+            Expr::Fold(fold) => [&fold.from, &fold.to, &fold.body].into_iter().any(|part| part.any(found)),
+            other => other.children().iter().any(|part| part.any(found)),
+        };
+        inside || found(self)
+    }
+
+    /// Whether the variable `name` occurs.
+    pub(crate) fn mentions(&self, name: &str) -> bool {
+        self.any(&|part| matches!(part, Expr::Symbol(symbol) if **symbol == *name))
+    }
+
+    /// Adds the names of its variables to `names`, in the order in which they appear.
+    pub(crate) fn symbols(&self, names: &mut Vec<Box<str>>) {
+        match self {
+            Expr::Symbol(name) if !names.contains(name) => names.push(name.clone()),
+            Expr::Fold(fold) => {
+                [&fold.from, &fold.to, &fold.body].into_iter().for_each(|part| part.symbols(names));
+            }
+            other => other.children().iter().for_each(|part| part.symbols(names)),
+        }
+    }
+
+    /// Whether neither variables nor unknown functions occur. An index of a sum is no variable.
+    pub(crate) fn is_constant(&self) -> bool {
+        match self {
+            Expr::Symbol(_) | Expr::Apply(..) => false,
+            Expr::Fold(fold) => {
+                let zero = Expr::Number(num_bigint::BigInt::from(0).into());
+                fold.from.is_constant()
+                    && fold.to.is_constant()
+                    && fold.body.clone().with(&fold.index, &zero).is_constant()
+            }
+            other => other.children().iter().all(Expr::is_constant),
+        }
+    }
+
+    /// With `value` in the place of the variable `name`.
+    pub(crate) fn with(self, name: &str, value: &Expr) -> Expr {
+        let all = |parts: Vec<Expr>| parts.into_iter().map(|part| part.with(name, value)).collect();
+        let two = |parts: Box<[Expr; 2]>| Box::new((*parts).map(|part| part.with(name, value)));
+        match self {
+            Expr::Symbol(symbol) if *symbol == *name => value.clone(),
+            Expr::Sum(parts) => Expr::Sum(all(parts)),
+            Expr::Product(parts) => Expr::Product(all(parts)),
+            Expr::Call(function, parts) => Expr::Call(function, all(parts)),
+            Expr::Apply(function, parts) => Expr::Apply(function, all(parts)),
+            Expr::Quotient(parts) => Expr::Quotient(two(parts)),
+            Expr::Power(parts) => Expr::Power(two(parts)),
+            Expr::Root(parts) => Expr::Root(two(parts)),
+            Expr::Negate(inner) => Expr::Negate(Box::new(inner.with(name, value))),
+            Expr::Degrees(inner) => Expr::Degrees(Box::new(inner.with(name, value))),
+            Expr::Fold(fold) => {
+                let Fold { kind, index, from, to, body } = *fold;
+                let body = if *index == *name { body } else { body.with(name, value) };
+                let (from, to) = (from.with(name, value), to.with(name, value));
+                Expr::Fold(Box::new(Fold { kind, index, from, to, body }))
+            }
+            leaf @ (Expr::Number(_) | Expr::Decimal(_) | Expr::Symbol(_) | Expr::Constant(_)) => leaf,
+        }
+    }
+}

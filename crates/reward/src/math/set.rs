@@ -1,0 +1,362 @@
+//! Sets of real numbers: what intervals, inequalities, unions and `ℝ ∖ {1}` come to.
+
+use std::cmp::Ordering;
+
+use num_bigint::BigInt;
+
+use super::{
+    algebra,
+    budget::Budget,
+    expr::{Constant, Expr},
+    parse::{NamedSet, Relation},
+    value::{Join, Side, Value},
+};
+
+/// A union of intervals, disjoint and in rising order, none touching the next.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RealSet {
+    parts: Vec<Interval>,
+}
+
+/// From one end to the other; a single point has its ends equal and both closed.
+#[derive(Clone, Debug, PartialEq)]
+struct Interval {
+    left: End,
+    right: End,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct End {
+    at: Expr,
+    closed: bool,
+}
+
+impl RealSet {
+    /// The set that `value` stands for; none if it is none, or if its ends can't be ordered.
+    pub(crate) fn of(value: &Value, budget: &mut Budget) -> Option<RealSet> {
+        match value {
+            Value::NamedSet(NamedSet::Empty) => Some(RealSet { parts: vec![] }),
+            Value::NamedSet(NamedSet::Reals) => Some(RealSet::all()),
+            Value::Tuple { open, close, items } => {
+                let [left, right] = items.as_slice() else { return None };
+                let end = |value: &Value, side| {
+                    let at = value.scalar()?.clone();
+                    Some(End { closed: side == Side::Closed && !is_infinite(&at), at })
+                };
+                let (left, right) = (end(left, *open)?, end(right, *close)?);
+                RealSet::interval(left.plain(budget), right.plain(budget), budget)
+            }
+            Value::Set(items) => {
+                let mut points = RealSet { parts: vec![] };
+                for item in items {
+                    points = points.union(RealSet::point(plain(item.scalar()?.clone(), budget)), budget)?;
+                }
+                Some(points)
+            }
+            Value::Join(join, values) => {
+                let (first, rest) = values.split_first()?;
+                let mut set = RealSet::of(first, budget)?;
+                for value in rest {
+                    let other = RealSet::of(value, budget)?;
+                    set = match join {
+                        Join::Union => set.union(other, budget)?,
+                        Join::Intersection => set.intersection(&other, budget)?,
+                        Join::Without => set.intersection(&other.complement(), budget)?,
+                    };
+                }
+                Some(set)
+            }
+            Value::Member(sides) => RealSet::of(&sides[1], budget),
+            Value::Chain { terms, relations } => RealSet::of_inequality(terms, relations, budget),
+            Value::List(items) => {
+                // `x < 1 or x > 3`. Read as a union: a conjunction is written as a chain.
+                let mut set = RealSet { parts: vec![] };
+                for item in items {
+                    if !matches!(item, Value::Chain { .. } | Value::Member(_)) {
+                        return None;
+                    }
+                    set = set.union(RealSet::of(item, budget)?, budget)?;
+                }
+                Some(set)
+            }
+            _ => None,
+        }
+    }
+
+    /// The solutions of `x < 5`, `-2 < x ≤ 7`, `2x ≥ 14`, `x ≠ 1`: linear in one unknown.
+    fn of_inequality(terms: &[Value], relations: &[Relation], budget: &mut Budget) -> Option<RealSet> {
+        let ordered = relations.iter().all(|relation| relation.is_order());
+        if !ordered && relations != [Relation::NotEqual] {
+            return None;
+        }
+        let unknown = unknown_of(terms)?;
+        let mut set = RealSet::all();
+        for (pair, relation) in terms.windows(2).zip(relations) {
+            let [left, right] = pair else { return None };
+            let difference = Expr::Sum(vec![
+                left.scalar()?.clone(),
+                Expr::Negate(Box::new(right.scalar()?.clone())),
+            ]);
+            let (root, rising) = linear_root(&difference, &unknown, budget)?;
+            let relation = if rising { *relation } else { relation.flipped() };
+            let here = |closed| End { at: root.clone(), closed };
+            let part = match relation {
+                Relation::Less => RealSet::one(End::minus_infinity(), here(false)),
+                Relation::LessEqual => RealSet::one(End::minus_infinity(), here(true)),
+                Relation::Greater => RealSet::one(here(false), End::infinity()),
+                Relation::GreaterEqual => RealSet::one(here(true), End::infinity()),
+                _ => RealSet::point(root.clone()).complement(),
+            };
+            set = set.intersection(&part, budget)?;
+        }
+        Some(set)
+    }
+
+    fn all() -> RealSet {
+        RealSet::one(End::minus_infinity(), End::infinity())
+    }
+
+    fn one(left: End, right: End) -> RealSet {
+        RealSet { parts: vec![Interval { left, right }] }
+    }
+
+    fn point(at: Expr) -> RealSet {
+        RealSet::one(End { at: at.clone(), closed: true }, End { at, closed: true })
+    }
+
+    /// None if the ends are in the wrong order: `(5, 3)` is a pair, not an interval.
+    fn interval(left: End, right: End, budget: &mut Budget) -> Option<RealSet> {
+        match algebra::order(&left.at, &right.at, budget)? {
+            Ordering::Less => Some(RealSet::one(left, right)),
+            Ordering::Equal if left.closed && right.closed => Some(RealSet::one(left, right)),
+            _ => None,
+        }
+    }
+
+    fn union(self, other: RealSet, budget: &mut Budget) -> Option<RealSet> {
+        // The complement of the intersection of the complements.
+        Some(self.complement().intersection(&other.complement(), budget)?.complement())
+    }
+
+    fn intersection(&self, other: &RealSet, budget: &mut Budget) -> Option<RealSet> {
+        let mut parts: Vec<Interval> = vec![];
+        budget.spend((self.parts.len() + other.parts.len()) as u64 * 20).ok()?;
+        let (mut i, mut j) = (0, 0);
+        while let (Some(a), Some(b)) = (self.parts.get(i), other.parts.get(j)) {
+            let left = if later_start(&a.left, &b.left, budget)? { &a.left } else { &b.left };
+            let a_ends_first = earlier_end(&a.right, &b.right, budget)?;
+            let right = if a_ends_first { &a.right } else { &b.right };
+            let holds = match algebra::order(&left.at, &right.at, budget)? {
+                Ordering::Less => true,
+                Ordering::Equal => left.closed && right.closed,
+                Ordering::Greater => false,
+            };
+            if holds {
+                parts.push(Interval { left: left.clone(), right: right.clone() });
+            }
+            if a_ends_first {
+                i += 1;
+            } else {
+                j += 1;
+            }
+        }
+        Some(RealSet { parts })
+    }
+
+    fn complement(&self) -> RealSet {
+        let mut parts = vec![];
+        let mut left = End::minus_infinity();
+        for part in &self.parts {
+            let right = End { at: part.left.at.clone(), closed: !part.left.closed };
+            let empty = is_infinite(&right.at) || (left.at == right.at && !(left.closed && right.closed));
+            if !empty {
+                parts.push(Interval { left, right });
+            }
+            left = End { at: part.right.at.clone(), closed: !part.right.closed };
+        }
+        if !matches!(left.at, Expr::Constant(Constant::Infinity)) {
+            left.closed &= !is_infinite(&left.at);
+            parts.push(Interval { left, right: End::infinity() });
+        }
+        RealSet { parts }
+    }
+
+    /// Whether both are the same set; none if an end could not be compared.
+    pub(crate) fn equals(&self, other: &RealSet, budget: &mut Budget) -> Option<bool> {
+        if self.parts.len() != other.parts.len() {
+            return Some(false);
+        }
+        for (a, b) in self.parts.iter().zip(&other.parts) {
+            for (a, b) in [(&a.left, &b.left), (&a.right, &b.right)] {
+                let same = algebra::order(&a.at, &b.at, budget)? == Ordering::Equal;
+                if !same || a.closed != b.closed {
+                    return Some(false);
+                }
+            }
+        }
+        Some(true)
+    }
+
+    /// In words: `(-∞, 1] ∪ {3}`.
+    pub(crate) fn canonical(&self, budget: &mut Budget) -> String {
+        if self.parts.is_empty() {
+            return "∅".to_owned();
+        }
+        let part = |part: &Interval, budget: &mut Budget| {
+            let (left, right) =
+                (algebra::canonical(&part.left.at, budget), algebra::canonical(&part.right.at, budget));
+            if left == right {
+                return format!("{{{left}}}");
+            }
+            let open = if part.left.closed { '[' } else { '(' };
+            let close = if part.right.closed { ']' } else { ')' };
+            format!("{open}{left}, {right}{close}")
+        };
+        self.parts.iter().map(|one| part(one, budget)).collect::<Vec<_>>().join(" ∪ ")
+    }
+}
+
+impl End {
+    fn infinity() -> End {
+        End { at: Expr::Constant(Constant::Infinity), closed: false }
+    }
+
+    fn plain(self, budget: &mut Budget) -> End {
+        End { at: plain(self.at, budget), closed: self.closed }
+    }
+
+    fn minus_infinity() -> End {
+        End { at: Expr::Negate(Box::new(Expr::Constant(Constant::Infinity))), closed: false }
+    }
+}
+
+/// Whether an interval that starts at `a` starts later than one that starts at `b`.
+fn later_start(a: &End, b: &End, budget: &mut Budget) -> Option<bool> {
+    Some(match algebra::order(&a.at, &b.at, budget)? {
+        Ordering::Greater => true,
+        Ordering::Equal => !a.closed,
+        Ordering::Less => false,
+    })
+}
+
+/// Whether an interval that ends at `a` ends earlier than one that ends at `b`.
+fn earlier_end(a: &End, b: &End, budget: &mut Budget) -> Option<bool> {
+    Some(match algebra::order(&a.at, &b.at, budget)? {
+        Ordering::Less => true,
+        Ordering::Equal => !a.closed,
+        Ordering::Greater => false,
+    })
+}
+
+pub(crate) fn is_infinite(expr: &Expr) -> bool {
+    match expr {
+        Expr::Constant(Constant::Infinity) => true,
+        Expr::Negate(inner) => is_infinite(inner),
+        _ => false,
+    }
+}
+
+/// The one unknown of an inequality: its only variable, or `f(x)` alone between constants.
+fn unknown_of(terms: &[Value]) -> Option<Expr> {
+    let mut unknown: Option<Expr> = None;
+    for term in terms {
+        let expr = term.scalar()?;
+        match expr {
+            Expr::Apply(..) => match &unknown {
+                None => unknown = Some(expr.clone()),
+                Some(other) if other == expr => {}
+                Some(_) => return None,
+            },
+            _ => {
+                let mut names = vec![];
+                collect_symbols(expr, &mut names);
+                for name in names {
+                    match &unknown {
+                        None => unknown = Some(Expr::Symbol(name)),
+                        Some(Expr::Symbol(other)) if *other == name => {}
+                        Some(_) => return None,
+                    }
+                }
+            }
+        }
+    }
+    unknown
+}
+
+fn collect_symbols(expr: &Expr, names: &mut Vec<Box<str>>) {
+    match expr {
+        Expr::Symbol(name) => {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        // An unknown function inside of an expression is not solved for.
+        Expr::Apply(name, _) => names.push(format!("{name}()").into()),
+        other => other.children().iter().for_each(|child| collect_symbols(child, names)),
+    }
+}
+
+/// Where `f`, linear in `unknown`, is zero, and whether it rises there.
+fn linear_root(f: &Expr, unknown: &Expr, budget: &mut Budget) -> Option<(Expr, bool)> {
+    // The common case: `x - 5` or `5 - x`.
+    let x = Expr::Symbol("?".into());
+    let f = replace(f, unknown, &x);
+    let at = |value: i64| f.clone().with("?", &number(value));
+    let (zero, one, two) = (at(0), at(1), at(2));
+    let slope = difference(one.clone(), zero.clone());
+    let linear = algebra::equal(
+        &Expr::Sum(vec![two, zero.clone()]),
+        &Expr::Product(vec![number(2), one]),
+        budget,
+    );
+    if !matches!(linear, algebra::Decision::Equal(_)) || !zero.is_constant() {
+        return None;
+    }
+    let rising = match algebra::order(&slope, &number(0), budget)? {
+        Ordering::Greater => true,
+        Ordering::Less => false,
+        Ordering::Equal => return None,
+    };
+    // Three points on a line do not prove that all are: a fourth, far away and no integer.
+    let far = num_rational::BigRational::new(BigInt::from(1_000_003), BigInt::from(17));
+    let on_line = Expr::Sum(vec![
+        zero.clone(),
+        Expr::Product(vec![Expr::Number(far.clone()), slope.clone()]),
+    ]);
+    if !matches!(
+        algebra::equal(&f.clone().with("?", &Expr::Number(far)), &on_line, budget),
+        algebra::Decision::Equal(_)
+    ) {
+        return None;
+    }
+    let root = Expr::Negate(Box::new(Expr::Quotient(Box::new([zero, slope]))));
+    Some((plain(root, budget), rising))
+}
+
+/// The number itself where an end is one, so that equal ends look equal.
+fn plain(expr: Expr, budget: &mut Budget) -> Expr {
+    match algebra::rational(&expr, budget) {
+        Some(value) => Expr::Number(value),
+        None => expr,
+    }
+}
+
+fn replace(expr: &Expr, unknown: &Expr, by: &Expr) -> Expr {
+    match unknown {
+        Expr::Symbol(name) => expr.clone().with(name, by),
+        unknown if expr == unknown => by.clone(),
+        _ => match expr {
+            Expr::Sum(parts) => Expr::Sum(parts.iter().map(|part| replace(part, unknown, by)).collect()),
+            Expr::Negate(inner) => Expr::Negate(Box::new(replace(inner, unknown, by))),
+            other => other.clone(),
+        },
+    }
+}
+
+fn number(value: i64) -> Expr {
+    Expr::Number(BigInt::from(value).into())
+}
+
+fn difference(a: Expr, b: Expr) -> Expr {
+    Expr::Sum(vec![a, Expr::Negate(Box::new(b))])
+}

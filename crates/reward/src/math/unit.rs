@@ -1,0 +1,72 @@
+use num_rational::Ratio;
+
+/// A unit of measure that can contradict another one: 15 cm are not 15 m, and 150 cm are 1.5 m.
+///
+/// Units do not count where only one side has one, or where they measure different things (a length
+/// for an area is a slip of the pen, judged as the number it stands with). Nouns (`6 apples`) are no
+/// units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    quantity: Quantity,
+    /// In terms of the quantity's first unit below.
+    scale: Ratio<i64>,
+    name: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quantity {
+    Length,
+    Mass,
+    Time,
+    Volume,
+    Money,
+}
+
+impl Unit {
+    /// The unit that a word names, in the singular or plural.
+    pub(crate) fn named(word: &str) -> Option<Unit> {
+        use Quantity::*;
+        const UNITS: [(Quantity, &[&str], i64, i64); 24] = [
+            (Length, &["m", "meter", "meters", "metre", "metres"], 1, 1),
+            (Length, &["mm", "millimeter", "millimeters", "millimetre", "millimetres"], 1, 1000),
+            (Length, &["cm", "centimeter", "centimeters", "centimetre", "centimetres"], 1, 100),
+            (Length, &["dm", "decimeter", "decimeters", "decimetre", "decimetres"], 1, 10),
+            (Length, &["km", "kilometer", "kilometers", "kilometre", "kilometres"], 1000, 1),
+            (Length, &["inch", "inches"], 254, 10_000),
+            (Length, &["ft", "foot", "feet"], 3048, 10_000),
+            (Length, &["yd", "yard", "yards"], 9144, 10_000),
+            (Length, &["mi", "mile", "miles"], 1_609_344, 1000),
+            (Mass, &["g", "gram", "grams"], 1, 1),
+            (Mass, &["mg", "milligram", "milligrams"], 1, 1000),
+            (Mass, &["kg", "kilogram", "kilograms"], 1000, 1),
+            (Mass, &["lb", "lbs"], 45_359_237, 100_000),
+            (Time, &["s", "sec", "second", "seconds"], 1, 1),
+            (Time, &["ms", "millisecond", "milliseconds"], 1, 1000),
+            (Time, &["min", "mins", "minute", "minutes"], 60, 1),
+            (Time, &["h", "hr", "hrs", "hour", "hours"], 3600, 1),
+            (Time, &["day", "days"], 86_400, 1),
+            (Time, &["week", "weeks"], 604_800, 1),
+            (Volume, &["l", "liter", "liters", "litre", "litres"], 1, 1),
+            (Volume, &["ml", "milliliter", "milliliters", "millilitre", "millilitres"], 1, 1000),
+            (Money, &["dollar", "dollars"], 1, 1),
+            (Money, &["cent", "cents"], 1, 100),
+            (Length, &["nm", "nanometer", "nanometers"], 1, 1_000_000_000),
+        ];
+        UNITS.iter().find(|(_, names, ..)| names.contains(&word)).map(|(quantity, names, n, d)| Unit {
+            quantity: *quantity,
+            scale: Ratio::new(*n, *d),
+            name: names[0],
+        })
+    }
+
+    /// By what a number in `self` has to be multiplied to be one in `other`; none if they do not
+    /// measure the same thing.
+    pub(crate) fn factor(self, other: Unit) -> Option<Ratio<i64>> {
+        (self.quantity == other.quantity).then(|| self.scale / other.scale)
+    }
+
+    /// How it is written in canonical forms.
+    pub(crate) fn name(self) -> &'static str {
+        self.name
+    }
+}
