@@ -55,6 +55,8 @@ fn the_page_of_metrics_names_every_metric() {
         // The tiny task's model is new: all groups are kept, so that there is an update.
         "sampling.dynamic=false",
         "loss.kl={ kind = \"k3\", coef = 0.1 }",
+        "reward.kind=weighted",
+        "reward.parts=[{ name = \"NAME\", weight = 1.0, kind = \"integer\" }]",
     ];
     let recipe = repository().join("recipes/ci/tiny.toml");
     let recipe = Recipe::load(&recipe, &overrides.map(String::from)).unwrap().recipe;
@@ -142,6 +144,8 @@ impl Options {
                 table =
                     heading.split('`').nth(1).unwrap_or_default().trim_matches(['[', ']']).into();
                 keys.insert(table.clone());
+            } else if line.starts_with("**`kind = ") {
+                keys.insert(format!("{table}.kind"));
             } else if let Some(key) = line.strip_prefix("| `") {
                 let key = key.split('`').next().unwrap_or_default();
                 keys.insert(if table.is_empty() { key.into() } else { format!("{table}.{key}") });
@@ -154,23 +158,38 @@ impl Options {
     /// A section for the table at `path`, then those of the tables inside it.
     fn table(&self, path: &str, schema: &Value, page: &mut String) {
         let heading = if path.is_empty() { "Top level".to_owned() } else { format!("`[{path}]`") };
+        self.section(&heading, path, schema, &shapes(schema), page);
+    }
+
+    /// A section for the tables under `[[path]]`. Their kinds are those of the table around them.
+    fn tables(&self, path: &str, schema: &Value, page: &mut String) {
+        self.section(&format!("`[[{path}]]`"), path, schema, &shapes(schema)[..1], page);
+    }
+
+    fn section(
+        &self,
+        heading: &str,
+        path: &str,
+        schema: &Value,
+        shapes: &[&Value],
+        page: &mut String,
+    ) {
         let _ = write!(page, "\n## {heading}\n\n{}\n", text(schema));
         let mut inner = Vec::new();
-        for shape in shapes(schema) {
+        for &shape in shapes {
             let kind = shape["properties"]["kind"]["const"].as_str();
             if let Some(kind) = kind {
                 let _ = write!(page, "\n**`kind = \"{kind}\"`**: {}\n", text(shape));
             }
             // The shapes of a table that has no `kind` are alternatives of one key each.
-            if kind.is_some() || std::ptr::eq(shape, shapes(schema)[0]) {
+            let alternative = kind.is_none() && !std::ptr::eq(shape, schema);
+            let keys =
+                || object(&shape["properties"]).filter(|(key, _)| kind.is_none() || *key != "kind");
+            if keys().next().is_some() && (!alternative || std::ptr::eq(shape, shapes[0])) {
                 page.push_str("\n| key | value | default | what it does |\n|---|---|---|---|\n");
             }
             let required = list(&shape["required"]);
-            let alternative = kind.is_none() && shapes(schema).len() > 1;
-            for (key, property) in object(&shape["properties"]) {
-                if kind.is_some() && key == "kind" {
-                    continue;
-                }
+            for (key, property) in keys() {
                 let target = self.resolve(property);
                 let default = match &property["default"] {
                     Value::Null if alternative => "*one of them*".to_owned(),
@@ -180,9 +199,12 @@ impl Options {
                 };
                 let described = if property["description"].is_null() { shape } else { property };
                 let mut meaning = text(described);
+                let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let items = self.resolve(&target["items"]);
                 if is_table(target) {
-                    let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    inner.push((below, target));
+                    inner.push((below, target, false));
+                } else if is_table(items) {
+                    inner.push((below, items, true));
                 } else if let Some(choices) = choices(target) {
                     for (name, what) in choices {
                         let _ = write!(meaning, "<br>`{name}`: {what}");
@@ -192,8 +214,11 @@ impl Options {
                 let _ = writeln!(page, "| `{key}` | {value} | {default} | {meaning} |");
             }
         }
-        for (path, schema) in inner {
-            self.table(&path, schema, page);
+        for (path, schema, several) in inner {
+            match several {
+                true => self.tables(&path, schema, page),
+                false => self.table(&path, schema, page),
+            }
         }
     }
 
@@ -203,16 +228,15 @@ impl Options {
     }
 }
 
-/// A table's shape, or those of the alternatives that it is one of.
+/// What a table has in any case, if anything, then the alternatives that it is one of.
 fn shapes(schema: &Value) -> Vec<&Value> {
-    match schema["oneOf"].as_array() {
-        Some(alternatives) => alternatives.iter().collect(),
-        None => vec![schema],
-    }
+    let alternatives = schema["oneOf"].as_array().into_iter().flatten();
+    let shapes = std::iter::once(schema).chain(alternatives);
+    shapes.filter(|shape| shape["properties"].is_object()).collect()
 }
 
 fn is_table(schema: &Value) -> bool {
-    shapes(schema).iter().all(|shape| shape["properties"].is_object())
+    !shapes(schema).is_empty()
 }
 
 /// The values of a choice, each with what it means.
@@ -227,6 +251,8 @@ fn kind_of(schema: &Value, property: &Value) -> String {
         _ if choices(schema).is_some() => return "choice".into(),
         Some("string") => return "text".into(),
         Some("boolean") => return "true, false".into(),
+        Some("array") if schema["items"]["type"] == "string" => return "list of text".into(),
+        Some("array") => return "list of tables".into(),
         Some("integer") => "whole number",
         _ => "number",
     };

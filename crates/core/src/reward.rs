@@ -54,22 +54,30 @@ pub struct Score {
     pub credit: f32,
     /// The answer that was found in the completion, as it stood there; empty if none was.
     pub extracted: String,
+    /// Name and credit of each part, for a verifier that is put together from several; else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<(String, f32)>,
 }
 
 impl Score {
     /// Full credit for the `extracted` answer.
     pub fn right(extracted: impl Into<String>) -> Self {
-        Score { verdict: Verdict::Right, credit: 1.0, extracted: extracted.into() }
+        Score::partial(Verdict::Right, 1.0, extracted)
     }
 
     /// No credit: the `extracted` answer is another one.
     pub fn wrong(extracted: impl Into<String>) -> Self {
-        Score { verdict: Verdict::Wrong, credit: 0.0, extracted: extracted.into() }
+        Score::partial(Verdict::Wrong, 0.0, extracted)
     }
 
     /// No credit, for a reason that is not a wrong answer.
     pub fn none(verdict: Verdict) -> Self {
-        Score { verdict, credit: 0.0, extracted: String::new() }
+        Score::partial(verdict, 0.0, "")
+    }
+
+    /// Part marks: `credit`, in `[0, 1]`, whatever the verdict on the `extracted` answer is.
+    pub fn partial(verdict: Verdict, credit: f32, extracted: impl Into<String>) -> Self {
+        Score { verdict, credit, extracted: extracted.into(), parts: vec![] }
     }
 }
 

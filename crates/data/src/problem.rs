@@ -14,7 +14,8 @@ pub struct Problem {
     pub question: Question,
     /// What the verifier compares against.
     pub reference: String,
-    /// A completion that answers it, when that is not the reference itself.
+    /// A completion that answers it, when that is not the reference itself: in GSM8K the solution
+    /// that the reference was the end of.
     pub worked: Option<String>,
 }
 
@@ -24,16 +25,15 @@ impl Problem {
     /// # Errors
     /// When the row lacks a column, or it holds something else than it should.
     pub fn from_row(row: &Row, id: u64, columns: &Columns) -> Result<Self, DataError> {
-        Ok(Problem {
-            id,
-            question: question(row, &columns.prompt)?,
-            reference: reference(row, &columns.reference)?,
-            worked: None,
+        let question = question(row, &columns.prompt)?;
+        let reference = reference(row, &columns.reference)?;
+        Ok(match final_answer(&reference) {
+            Some(answer) => Problem { id, question, reference: answer, worked: Some(reference) },
+            None => Problem { id, question, reference, worked: None },
         })
     }
 
-    /// A completion to imitate: the worked one, else the reference, which in data sets such as
-    /// GSM8K is a whole solution.
+    /// A completion to imitate: the worked one, else the reference.
     pub fn solution(&self) -> &str {
         self.worked.as_deref().unwrap_or(&self.reference)
     }
@@ -136,6 +136,16 @@ fn reference(row: &Row, column: &str) -> Result<String, DataError> {
     }
 }
 
+/// The answer of a solution in the manner of GSM8K, whose last line is `#### 72`. Commas in a number
+/// are dropped, as they are when verl prepares that data set.
+fn final_answer(solution: &str) -> Option<String> {
+    let last_line = solution.trim_end().lines().next_back()?;
+    let answer = last_line.strip_prefix("#### ")?.trim();
+    let is_number = answer.chars().all(|c| matches!(c, '0'..='9' | '-' | '.' | ','));
+    let answer = if is_number { answer.replace(',', "") } else { answer.to_owned() };
+    (!answer.is_empty()).then_some(answer)
+}
+
 fn value<'row>(row: &'row Row, column: &str) -> Result<&'row Value, DataError> {
     row.get(column).ok_or_else(|| missing(row, format!("no column `{column}`")))
 }
@@ -172,11 +182,7 @@ mod tests {
         for (layout, question, reference) in [
             (json!({"prompt": "2+2?", "answer": 4}), json!("2+2?"), "4"),
             (json!({"prompt": messages, "solution": "4"}), messages.clone(), "4"),
-            (
-                json!({"question": "2+2?", "answer": "2+2=4\n#### 4"}),
-                json!("2+2?"),
-                "2+2=4\n#### 4",
-            ),
+            (json!({"question": "2+2?", "answer": "2+2=4\n#### 4"}), json!("2+2?"), "4"),
             (
                 json!({"problem": "2+2?", "solution": "Adding, 4.", "answer": "4"}),
                 json!("2+2?"),
@@ -194,6 +200,27 @@ mod tests {
                 Question::Messages(messages) => messages,
             };
             assert_eq!((asked, problem.reference.as_str()), (question, reference));
+        }
+    }
+
+    #[test]
+    fn the_reference_of_a_solution_is_its_answer() {
+        for (solution, answer) in [
+            ("2+2=4\n#### 4", Some("4")),
+            ("#### 3\nno, 4\n####  -1,234.5 \n", Some("-1234.5")),
+            ("So it is.\r\n#### (1, 2)\r\n", Some("(1, 2)")),
+            ("#### Step 1\nThe answer is 4.", None),
+            ("2+2=4 #### 4", None),
+            ("####4", None),
+            ("#### ,", None),
+            ("#### ", None),
+            ("", None),
+        ] {
+            let layout = json!({"question": "2+2?", "answer": solution});
+            let problem = problems_from_rows(&[row(layout)], None).unwrap().remove(0);
+            assert_eq!(problem.reference, answer.unwrap_or(solution), "{solution:?}");
+            assert_eq!(problem.worked.is_some(), answer.is_some(), "{solution:?}");
+            assert_eq!(problem.solution(), solution);
         }
     }
 

@@ -4,6 +4,7 @@ mod doctor;
 mod eval;
 mod metrics;
 mod schema;
+pub mod score;
 mod train;
 
 use clap::Subcommand;
@@ -19,6 +20,8 @@ pub enum Command {
     Eval(eval::Eval),
     /// List the devices of this machine and try them: what they can do, and whether it is right
     Doctor(doctor::Doctor),
+    /// Judge responses against gold answers, and say how often the verdict is the expected one
+    Score(score::Score),
     /// Print a run's metrics as JSON lines, one object per step
     Metrics(metrics::Metrics),
     /// Print the JSON schema of recipes
@@ -35,6 +38,7 @@ impl Command {
             Command::Train(command) => command.run(),
             Command::Eval(command) => command.run().map(|()| 0),
             Command::Doctor(command) => command.run(),
+            Command::Score(command) => command.run(),
             Command::Metrics(command) => command.run().map(|()| 0),
             Command::Schema => schema::run().map(|()| 0),
         }

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use firebrick_data::{DataError, PromptReport};
 use firebrick_device::{Name, OpenError};
 use firebrick_models::CheckpointError;
+use firebrick_reward::RewardError;
 use firebrick_rollout::RolloutError;
 use firebrick_runs::RunError;
 use firebrick_train::TrainError;
@@ -20,6 +21,12 @@ pub enum ProgramError {
     /// The data or the tokenizer is wrong.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The verifier can't be had.
+    #[error(transparent)]
+    #[diagnostic(help(
+        "reward.program is started as it stands, in the current directory and without a shell"
+    ))]
+    Reward(#[from] RewardError),
     /// The model is wrong.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -173,7 +180,14 @@ pub enum ProgramError {
         /// Why not.
         problem: String,
     },
-    /// A file of the run could not be read or written.
+    /// No row is the one to be explained.
+    #[error("no row has the id {id:?}")]
+    #[diagnostic(help("a row without an id is called FILE:LINE, such as answers.jsonl:17"))]
+    NoSuchRow {
+        /// As given.
+        id: String,
+    },
+    /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
         /// Which.
@@ -195,6 +209,7 @@ impl ProgramError {
         match self {
             ProgramError::Recipe(_)
             | ProgramError::Device(_)
+            | ProgramError::Reward(_)
             | ProgramError::NewModelNeedsTask
             | ProgramError::NoChatTemplate { .. }
             | ProgramError::Context { .. }
@@ -203,6 +218,7 @@ impl ProgramError {
             | ProgramError::Changed { .. }
             | ProgramError::OtherPrompts { .. }
             | ProgramError::NoHeldout
+            | ProgramError::NoSuchRow { .. }
             | ProgramError::Run(
                 RunError::Name { .. } | RunError::Exists { .. } | RunError::NothingToResume { .. },
             ) => 2,

@@ -24,6 +24,7 @@ Examples:
   firebrick train recipes/quickstart.toml --resume
   firebrick doctor
   firebrick eval runs/quickstart/checkpoints/step-000200 --samples 8
+  firebrick score answers.jsonl
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted after a clean save.";
 

@@ -7,6 +7,7 @@
 mod error;
 mod meaning;
 mod overrides;
+mod reward;
 mod shape;
 mod tables;
 
@@ -20,10 +21,13 @@ use error::{Problem, Text};
 use overrides::Override;
 
 pub use error::{Invalid, RecipeError};
+pub use reward::{
+    AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
+};
 pub use tables::{
     Advantage, AdvantageKind, Aggregation, Checkpoint, Columns, Data, Device, DeviceKind, Eval, Kl,
-    KlKind, Loss, LossKind, Model, ModelFamily, NewModel, OnCap, Optim, Overlong, Reward,
-    RewardKind, Rollout, Sampling, Surplus, Task, Template, Train, Warmup,
+    KlKind, Loss, LossKind, Model, ModelFamily, NewModel, OnCap, Optim, Rollout, Sampling, Surplus,
+    Task, Template, Train, Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.
@@ -130,9 +134,11 @@ impl Recipe {
 
     /// The verifier: the recipe's, or the one that fits its data.
     pub fn reward_kind(&self) -> RewardKind {
-        self.reward.kind.unwrap_or(match self.data.task {
-            Some(Task::Addition { .. } | Task::Multiplication { .. }) => RewardKind::Integer,
-            Some(Task::Countdown { .. }) => RewardKind::Countdown,
+        self.reward.kind.clone().unwrap_or(match self.data.task {
+            Some(Task::Addition { .. } | Task::Multiplication { .. }) => {
+                RewardKind::Integer { marker: None }
+            }
+            Some(Task::Countdown { .. }) => RewardKind::Countdown { use_all: true },
             None => RewardKind::Gsm8k,
         })
     }

@@ -249,6 +249,7 @@ impl Run {
             };
             self.count(&metrics);
             let _ = self.terminal.log(step, &metrics);
+            self.pass_on_notes();
             self.explain_empty(&metrics);
             self.save_skipped(step, &skipped)?;
             self.record(step, &metrics, &groups);
@@ -388,7 +389,15 @@ impl Run {
         let report = trainer.evaluate(prompts, samples, eval_sampling, watch)?;
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
         self.phase = phase;
+        self.pass_on_notes();
         Ok(Some(report.accuracy))
+    }
+
+    /// Says what the verifier had to say.
+    fn pass_on_notes(&mut self) {
+        for note in self.wired.notes.try_iter() {
+            let _ = self.terminal.say(&note);
+        }
     }
 
     /// Shows a held-out accuracy; step 0 is what lies before the first.

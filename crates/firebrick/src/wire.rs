@@ -1,14 +1,19 @@
 //! From a recipe to the things it names: the only place that builds them.
 
+mod reward;
+
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel},
+    },
 };
 
 use burn::tensor::Device;
 use firebrick_core::{
-    AdvantageEstimator, GroupFilter, Prompt, PromptSource as _, RewardScale, RewardShaper, Seed,
-    Verifier, WorkedExample,
+    AdvantageEstimator, GroupFilter, Prompt, PromptSource as _, RewardScale, Seed, Verifier,
+    WorkedExample,
 };
 use firebrick_data::{
     ChatTemplate, DataError, DateTime, Preparation, Problem, PromptFormat, PromptReport, Prompts,
@@ -16,7 +21,6 @@ use firebrick_data::{
 };
 use firebrick_device::Kind;
 use firebrick_models::{Decoder, DecoderConfig, Family};
-use firebrick_reward::{Countdown, Gsm8k, Gsm8kMode, Integer, Overlong};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
 use firebrick_train::{
     AdamW, Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut,
@@ -45,6 +49,8 @@ pub struct Wired {
     pub config: serde_json::Value,
     /// What became of the training problems.
     pub report: PromptReport,
+    /// What the verifier has to tell a person, as it comes up.
+    pub notes: Receiver<String>,
 }
 
 /// Builds the run of `recipe`; with `resume`, weights, optimizer and place come from that
@@ -57,6 +63,8 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
     let device = device::open(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
     let device = device.autodiff();
+    let (said, notes) = channel();
+    let verifier = reward::verifier(recipe, &said)?;
     let data = Data::read(recipe, resume, seed, now)?;
     let (policy, config) = policy(recipe, resume, &data.tokenizer, seed, &device)?;
     let vocab = policy.config().vocab_size;
@@ -84,7 +92,7 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
         reference: None,
         engine: Box::new(engine),
         source: Box::new(source),
-        task: task(recipe),
+        task: task(recipe, verifier),
         updater: updater(recipe, vocab),
         optimizer,
         config: train_config(recipe, train_sampling(recipe, &data.tokenizer)),
@@ -101,6 +109,7 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
         tokenizer: data.tokenizer,
         config,
         report: data.report,
+        notes,
     })
 }
 
@@ -116,6 +125,8 @@ pub struct Evaluation {
     pub heldout: Vec<Prompt>,
     /// How completions are drawn.
     pub sampling: Sampling,
+    /// What the verifier has to tell a person, as it comes up.
+    pub notes: Receiver<String>,
 }
 
 /// Builds what evaluates the policy in `checkpoint`, any model folder, on the recipe's held-out
@@ -130,14 +141,17 @@ pub fn evaluation(
 ) -> Result<Evaluation, ProgramError> {
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
+    let (said, notes) = channel();
+    let verifier = reward::verifier(recipe, &said)?;
     let data = Data::read(recipe, Some(checkpoint), seed, now)?;
     let (policy, _) = policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device)?;
     Ok(Evaluation {
         device,
         engine: engine(recipe, &policy, &data.tokenizer),
-        verifier: verifier(recipe),
+        verifier,
         heldout: data.heldout,
         sampling: eval_sampling(recipe, &data.tokenizer),
+        notes,
     })
 }
 
@@ -398,19 +412,9 @@ fn new_model(new: &recipe::NewModel, vocab_size: usize) -> DecoderConfig {
     }
 }
 
-fn task(recipe: &Recipe) -> Task {
-    let reward = &recipe.reward;
-    let scale = RewardScale { right: reward.right as f32, wrong: reward.wrong as f32 };
-    let mut shapers: Vec<Box<dyn RewardShaper>> = Vec::new();
-    let overlong = &reward.overlong;
-    if overlong.penalty != 0.0 || overlong.filter {
-        shapers.push(Box::new(Overlong {
-            max_completion_tokens: recipe.rollout.max_completion_tokens,
-            buffer: overlong.buffer,
-            penalty: overlong.penalty,
-            filter: overlong.filter,
-        }));
-    }
+fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
+    let recipe::Reward { right, wrong, .. } = recipe.reward;
+    let scale = RewardScale { right: right as f32, wrong: wrong as f32 };
     let filter: Box<dyn GroupFilter> = if recipe.sampling.dynamic {
         Box::new(Spread { tolerance: recipe.sampling.tolerance as f32 })
     } else {
@@ -423,20 +427,7 @@ fn task(recipe: &Recipe) -> Task {
         recipe::AdvantageKind::MeanOnly => Box::new(MeanOnly),
         recipe::AdvantageKind::LeaveOneOut => Box::new(LeaveOneOut),
     };
-    Task { verifier: verifier(recipe), scale, shapers, filter, advantage }
-}
-
-fn verifier(recipe: &Recipe) -> Box<dyn Verifier> {
-    let gsm8k = |mode| Box::new(Gsm8k { mode, published: false });
-    match recipe.reward_kind() {
-        recipe::RewardKind::Integer => {
-            let of_task = || generator(recipe.data.task.as_ref()?).marker().map(str::to_owned);
-            Box::new(Integer { marker: recipe.reward.marker.clone().or_else(of_task) })
-        }
-        recipe::RewardKind::Countdown => Box::new(Countdown { use_all: recipe.reward.use_all }),
-        recipe::RewardKind::Gsm8k => gsm8k(Gsm8kMode::Strict),
-        recipe::RewardKind::Gsm8kFlexible => gsm8k(Gsm8kMode::Flexible),
-    }
+    Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage }
 }
 
 fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {

@@ -114,6 +114,72 @@ fn recipes() {
 }
 
 #[test]
+fn rewards() {
+    let mut page = Page::new();
+    for (title, sets) in [
+        ("misspelt kind", &["reward.kind=maths"][..]),
+        ("no such kind", &["reward.kind=rubric"]),
+        ("misspelt option", &["reward.kind=math", "reward.precison=3"]),
+        ("option of another kind", &["reward.kind=gsm8k", "reward.precision=3"]),
+        ("option without a kind", &["reward.marker='='"]),
+        ("option that no kind has", &["reward.kind=exact", "reward.embedding=bert"]),
+        ("option out of range", &["reward.kind=math", "reward.budget=0"]),
+        ("missing option", &["reward.kind=regex"]),
+        ("broken pattern", &["reward.kind=regex", r"reward.pattern='answer (\d+'"]),
+        ("empty pattern", &["reward.kind=regex", "reward.pattern=''"]),
+        ("missing group", &["reward.kind=regex", r"reward.pattern='(\d+)'", "reward.group=2"]),
+        ("empty choice", &["reward.kind=choice", "reward.letters=['A', '']"]),
+        ("form of nothing", &["reward.kind=format", "reward.think=false", "reward.boxed=false"]),
+        ("no program", &["reward.kind=command", "reward.program=[]"]),
+        ("empty program", &["reward.kind=command", "reward.program=['', '-v']"]),
+        ("program in one text", &["reward.kind=command", "reward.program=python3 judge.py"]),
+        ("no time", &["reward.kind=command", "reward.program=['true']", "reward.time_limit=0"]),
+        ("missing program", &["reward.kind=command", "reward.program=['./no-judge', '-v']"]),
+        ("no parts", &["reward.kind=weighted", "reward.parts=[]"]),
+        ("part without a kind", &["reward.kind=weighted", "reward.parts=[{name='a', weight=1}]"]),
+        (
+            "part without weight",
+            &["reward.kind=weighted", "reward.parts=[{name='a', weight=0, kind='math'}]"],
+        ),
+        (
+            "sum in a sum",
+            &["reward.kind=weighted", "reward.parts=[{name='a', weight=1, kind='weighted'}]"],
+        ),
+        (
+            "option of another kind in a part",
+            &[
+                "reward.kind=weighted",
+                "reward.parts=[{name='a', weight=1, kind='math', after=':'}]",
+            ],
+        ),
+        (
+            "broken pattern in a part",
+            &[
+                "reward.kind=weighted",
+                "reward.parts=[{name='a', weight=1, kind='regex', pattern='['}]",
+            ],
+        ),
+        (
+            "two parts of a name",
+            &[
+                "reward.kind=weighted",
+                "reward.parts=[{name='a', weight=1, kind='math'}, {name='a', weight=2, kind='dapo'}]",
+            ],
+        ),
+        ("no penalty for not stopping", &["reward.stop.form=as_written"]),
+        ("two penalties for not stopping", &["reward.stop={scale=0.5, replace=-1}"]),
+        ("bonus for not stopping", &["reward.stop.scale=1.5"]),
+        ("length that none exceeds", &["reward.length.target=3"]),
+        ("right below wrong", &["reward.right=-2"]),
+    ] {
+        let mut arguments = vec!["train", "files.toml"];
+        arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
+        page.case(title, 2, &arguments);
+    }
+    page.check("rewards");
+}
+
+#[test]
 fn data() {
     let mut page = Page::new();
     let train = |page: &mut Page, title: &str, sets: &[&str]| {

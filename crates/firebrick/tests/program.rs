@@ -257,6 +257,12 @@ fn every_variant_of_the_loop_runs() {
         &["advantage.kind=leave_one_out"],
         &["reward.overlong={buffer=3,penalty=1.0}"],
         &["reward.overlong={filter=true}", "rollout.max_completion_tokens=2"],
+        &["reward.stop.scale=0.5", "reward.length={target=2}"],
+        &[
+            "reward.kind=weighted",
+            "reward.parts=[{name='sum',weight=3,kind='integer'},{name='end',weight=1,kind='regex',\
+             pattern='[0-9]$',matches=true}]",
+        ],
         &["rollout.temperature=0.7", "rollout.top_k=5", "rollout.top_p=0.9"],
         &["data.task={kind=\"countdown\",numbers=2,max_number=9,max_target=18}"],
     ]
@@ -275,6 +281,29 @@ fn every_variant_of_the_loop_runs() {
     let losses = |run: &str| values(&place, run, "loss/total");
     assert_ne!(losses("variant-2"), losses("variant-4"), "the aggregation changes nothing");
     assert_eq!(values(&place, "variant-0", "sampling/groups_filtered"), [0.0, 0.0]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_program_of_the_user_s_own_judges() {
+    let place = Place::new();
+    let short = ["warmup.steps=0", "train.steps=2", "sampling.dynamic=false"];
+    let judge = |script: &str| format!("reward.program=['sh','-c','{script}']");
+    // It likes what is longer than five characters, and can tell neither the sum nor its end.
+    let script = "while read -r line; do id=${line#*:}; id=${id%%,*}; \
+                  case $line in *completion*:*......*finish*) s=1;; *) s=0.25;; esac; \
+                  echo \"{\\\"id\\\": $id, \\\"score\\\": $s}\"; done";
+    let judged = ["reward.kind=command", "reward.processes=2", &judge(script)];
+    succeed(&place, "judged", &[&short[..], &judged].concat());
+    assert!(values(&place, "judged", "reward/accuracy").iter().all(|mean| *mean >= 0.25));
+    assert_eq!(values(&place, "judged", "reward/error"), [0.0, 0.0]);
+
+    // One that fails ends no run, which says once why every verdict is an error.
+    let failing = ["reward.kind=command", "reward.restarts=1", &judge("echo no idea >&2; exit 7")];
+    let outcome = succeed(&place, "failing", &[&short[..], &failing].concat());
+    assert_eq!(outcome.stderr.matches("is given up").count(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("exit status: 7; its last words: no idea"));
+    assert_eq!(values(&place, "failing", "reward/error"), [16.0, 16.0]);
 }
 
 #[test]

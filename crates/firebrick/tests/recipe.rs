@@ -150,6 +150,113 @@ fn an_overlong_buffer_longer_than_a_completion() {
 }
 
 #[test]
+fn an_option_of_another_verifier() {
+    let reward = "[reward]\nkind = \"gsm8k\"\nprecision = 4";
+    insta::assert_snapshot!(error(&with_files(reward), &[]), @r#"
+     × recipe.toml:9:1: unknown key `precision` in [reward] of kind "gsm8k"
+      ╭─[recipe.toml:9:1]
+    8 │ kind = "gsm8k"
+    9 │ precision = 4
+      · ────┬────
+      ·     ╰── unknown key
+      ╰────
+     help: `precision` is an option of kind = "math"
+    "#);
+}
+
+#[test]
+fn a_misspelt_option_of_a_part() {
+    let reward = r#"
+[reward]
+kind = "weighted"
+
+[[reward.parts]]
+name = "answer"
+weight = 0.9
+kind = "math"
+
+[[reward.parts]]
+name = "form"
+weight = 0.1
+kind = "format"
+box = true
+"#;
+    insta::assert_snapshot!(error(&with_files(reward), &[]), @r#"
+     × recipe.toml:20:1: unknown key `box` in [[reward.parts]] of kind "format"
+       ╭─[recipe.toml:20:1]
+    19 │ kind = "format"
+    20 │ box = true
+       · ─┬─
+       ·  ╰── unknown key
+    21 │
+       ╰────
+     help: did you mean `boxed`?
+    "#);
+}
+
+#[test]
+fn a_pattern_that_is_none() {
+    let reward = "[reward]\nkind = \"regex\"\npattern = 'answer (\\d+'";
+    insta::assert_snapshot!(error(&with_files(reward), &[]), @r#"
+     × recipe.toml:9:11: reward.pattern is no regular expression: unclosed group
+      ╭─[recipe.toml:9:11]
+    8 │ kind = "regex"
+    9 │ pattern = 'answer (\d+'
+      ·           ──────┬──────
+      ·                 ╰── can't be used
+      ╰────
+     help: in TOML, 'single quotes' keep backslashes as they are
+    "#);
+}
+
+#[test]
+fn the_options_of_a_verifier_stand_beside_its_kind() {
+    use firebrick::recipe::{Extraction, Part, RewardKind};
+    let text = with_files(
+        r#"
+[reward]
+wrong = 0.0
+kind = "weighted"
+stop.scale = 0.5
+
+[[reward.parts]]
+name = "answer"
+weight = 0.9
+kind = "math"
+extraction = "boxed"
+
+[[reward.parts]]
+name = "program"
+weight = 1
+kind = "command"
+program = ["python3", "judge.py"]
+"#,
+    );
+    let loaded = Recipe::parse(Path::new("recipe.toml"), &text, &[]).unwrap();
+    let reward = &loaded.recipe.reward;
+    let math = RewardKind::Math {
+        precision: 6,
+        extraction: Extraction::Boxed,
+        reduced_fractions: false,
+        budget: 2_000_000,
+    };
+    let command = RewardKind::Command {
+        program: vec!["python3".into(), "judge.py".into()],
+        time_limit: 10.0,
+        restarts: 10,
+        processes: 1,
+    };
+    let part = |name: &str, weight, kind| Part { name: name.into(), weight, kind };
+    let parts = vec![part("answer", 0.9, math), part("program", 1.0, command)];
+    assert_eq!(reward.kind, Some(RewardKind::Weighted { parts }));
+    assert_eq!((reward.right, reward.wrong), (1.0, 0.0));
+    // What a resumed run is compared by, and a checkpoint keeps, says it in the same way.
+    let written = toml::to_string(&loaded.recipe).unwrap();
+    let again = Recipe::parse(Path::new("recipe.toml"), &written, &[]).unwrap();
+    assert_eq!(again.recipe, loaded.recipe);
+}
+
+#[test]
 fn two_models() {
     let recipe = r#"
 [model]
@@ -236,7 +343,7 @@ path = "model"
 task = { kind = "addition", digit = 3 }
 "#;
     insta::assert_snapshot!(error(recipe, &[]), @r#"
-      × recipe.toml:6:29: unknown key `digit` in [data.task]
+      × recipe.toml:6:29: unknown key `digit` in [data.task] of kind "addition"
        ╭─[recipe.toml:6:29]
      5 │ [data]
      6 │ task = { kind = "addition", digit = 3 }
@@ -394,6 +501,8 @@ new = { hidden_size = 64, layers = 2, heads = 4, kv_heads = 2, intermediate_size
 task = { kind = "countdown", numbers = 3 }
 [reward]
 overlong.buffer = 0x10
+kind = "weighted"
+parts = [{ name = "a", weight = 1, kind = "regex", pattern = "(ä)", group = 1 }]
 "#;
     let read = |text: &str| {
         for overrides in [&[][..], &["model.new.heads=0".into(), "data.task=3".into()]] {

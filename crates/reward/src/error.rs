@@ -12,4 +12,26 @@ pub enum RewardError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A pattern that cannot be used.
+    #[error("the pattern `{pattern}` cannot be used: {problem}")]
+    Pattern {
+        /// The pattern, cut to a readable length.
+        pattern: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Parts that do not make a weighted verifier.
+    #[error("the parts of a weighted verifier cannot be added up: {problem}")]
+    Weighted {
+        /// What is wrong with them.
+        problem: String,
+    },
+    /// A program that can't judge.
+    #[error("the verifier `{program}`: {problem}")]
+    Command {
+        /// Its command line.
+        program: String,
+        /// What is wrong with it.
+        problem: String,
+    },
 }

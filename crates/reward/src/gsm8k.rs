@@ -3,69 +3,58 @@ use std::borrow::Cow;
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use serde::{Deserialize, Serialize};
 
-use crate::decimal::Decimal;
+use crate::text::last_characters;
 
-/// Grade-school maths answers, in the manner of GSM8K (Cobbe et al. 2021).
+/// GSM8K's published rule (Cobbe et al. 2021), as verl's scorer has it.
 ///
-/// The reference is the data set's `answer` field, whole (it ends in `#### 72`) or already cut to
-/// the number. Numbers are compared by value: `72.0` and `72` are equal, and so are `1,072` and
-/// `1072` wherever they stand, where verl's scorer compares text.
+/// The reference is the data set's `answer` field, whole (it ends in `#### 72`; commas in the
+/// number are dropped, as when the data set is prepared) or already cut to the number, which is
+/// then taken as it is. Only the last 300 characters of a completion are read. The answer must be
+/// the same text as the reference: `72.0` is not `72`, and commas are dropped in strict mode only.
+/// To compare by value, take the maths verifier.
+///
+/// ```
+/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_reward::Gsm8k;
+///
+/// let prompt = Prompt { reference: "48 + 24 = 72 clips.\n#### 1,072".into(), ..Prompt::default() };
+/// let completion = Completion {
+///     tokens: vec![],
+///     logprobs: vec![],
+///     text: "She sold them all.\n#### 1072".into(),
+///     finish: FinishReason::Stop,
+/// };
+/// assert_eq!(Gsm8k::default().score(&prompt, &completion).verdict, Verdict::Right);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gsm8k {
     /// Where the answer is looked for.
     pub mode: Gsm8kMode,
-    /// Judge as verl's scorer does, to compare with published numbers: only the last 300
-    /// characters are read, and the answer's text must equal the reference's. Commas are dropped
-    /// in strict mode only.
-    pub published: bool,
 }
 
 /// Where a completion's answer is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gsm8kMode {
-    /// After the last `#### ` that a number follows, so that the form is taught along.
+    /// After the last `#### ` (one space) that a number follows, so that the form is taught along.
     #[default]
     Strict,
-    /// The last number in the text.
+    /// The last run of digits, points and commas in the text, and a minus sign before it; a point
+    /// alone is none, unless there is nothing else.
     Flexible,
 }
 
 impl Verifier for Gsm8k {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
-        if self.published {
-            return self.score_as_published(&prompt.reference, &completion.text);
-        }
-        let reference = after_hashes(&prompt.reference).unwrap_or(prompt.reference.trim());
-        let Some(expected) = number(reference) else {
-            return Score::none(Verdict::Error);
-        };
-        let found = match self.mode {
-            Gsm8kMode::Strict => after_hashes(&completion.text),
-            Gsm8kMode::Flexible => {
-                runs(&completion.text).filter(|run| number(run).is_some()).last()
-            }
-        };
-        match found.map(|text| (text, number(text))) {
-            None | Some((_, None)) => Score::none(Verdict::Unparsable),
-            Some((text, Some(value))) if value == expected => Score::right(text),
-            Some((text, Some(_))) => Score::wrong(text),
-        }
-    }
-}
-
-impl Gsm8k {
-    fn score_as_published(self, reference: &str, text: &str) -> Score {
-        // Preparing the data set drops the commas; a bare reference is taken as it is.
-        let expected = match after_hashes(reference) {
+        let expected = match after_hashes(&prompt.reference) {
             Some(number) => without_commas(number),
-            None => Cow::Borrowed(reference),
+            None => Cow::Borrowed(prompt.reference.as_str()),
         };
-        let text = last_characters(text, 300);
+        let text = last_characters(&completion.text, 300);
         let found = match self.mode {
             Gsm8kMode::Strict => after_hashes(text).map(without_commas),
-            Gsm8kMode::Flexible => runs(text).filter(|run| *run != ".").last().map(Cow::Borrowed),
+            Gsm8kMode::Flexible => last_number(text).map(Cow::Borrowed),
         };
         match found {
             None => Score::none(Verdict::Unparsable),
@@ -78,6 +67,11 @@ impl Gsm8k {
 /// What the expression `#### (-?[0-9.,]+)` matches last.
 fn after_hashes(text: &str) -> Option<&str> {
     text.rmatch_indices("#### ").find_map(|(at, hashes)| run_at(&text[at + hashes.len()..]))
+}
+
+/// The last match of `-?[0-9.,]+` that is more than a point, or else the first match.
+fn last_number(text: &str) -> Option<&str> {
+    runs(text).filter(|run| *run != ".").last().or_else(|| runs(text).next())
 }
 
 /// The matches of `-?[0-9.,]+`, from left to right and without overlap.
@@ -109,20 +103,8 @@ fn is_run(c: char) -> bool {
     matches!(c, '0'..='9' | '.' | ',')
 }
 
-/// The value of a run, in which commas do not count, nor the full stop of its sentence.
-fn number(run: &str) -> Option<Decimal> {
-    Decimal::parse(&run.trim_end_matches(['.', ',']).replace(['$', ','], ""))
-}
-
 fn without_commas(text: &str) -> Cow<'_, str> {
     if text.contains(',') { Cow::Owned(text.replace(',', "")) } else { Cow::Borrowed(text) }
-}
-
-fn last_characters(text: &str, count: usize) -> &str {
-    match text.char_indices().rev().nth(count.saturating_sub(1)) {
-        Some((start, _)) => &text[start..],
-        None => text,
-    }
 }
 
 #[cfg(test)]
@@ -138,40 +120,51 @@ mod tests {
         let strict = Gsm8k::default();
         for (text, expected) in [
             ("#### 72", Right),
-            ("#### 71\n#### 72.00", Right),
+            ("#### 71\n#### 72", Right),
             ("#### 72\n#### none", Right),
-            ("#### 72 clips", Right),
+            ("##### 7,2, clips", Right),
             ("#### 72\n#### 71", Wrong),
-            ("The answer is 72", Unparsable),
+            ("#### 72.", Wrong),
+            ("#### 72.0", Wrong),
+            ("#### ...", Wrong),
+            ("#### $72", Unparsable),
+            ("####  72", Unparsable),
             ("####72", Unparsable),
-            ("#### ...", Unparsable),
+            ("The answer is 72", Unparsable),
         ] {
             assert_eq!(verdict(&strict, SOLUTION, text), expected, "{text:?}");
             assert_eq!(verdict(&strict, "72", text), expected, "{text:?}");
         }
-        assert_eq!(verdict(&strict, "1,072", "#### 1072"), Right);
-        assert_eq!(verdict(&strict, "seventy", "#### 70"), Error);
+        assert_eq!(verdict(&strict, "#### 1,072", "#### 1072"), Right);
+        assert_eq!(verdict(&strict, "1,072", "#### 1,072"), Wrong);
     }
 
     #[test]
     fn flexible_takes_the_last_number() {
-        let flexible = Gsm8k { mode: Gsm8kMode::Flexible, published: false };
-        assert_eq!(verdict(&flexible, SOLUTION, "So it is $72."), Right);
-        assert_eq!(verdict(&flexible, SOLUTION, "72, or, well..."), Right);
+        let flexible = Gsm8k { mode: Gsm8kMode::Flexible };
+        for (text, expected) in [
+            ("So it is $72", Right),
+            ("72 clips .", Right),
+            ("72 clips.", Right),
+            ("So it is 72.", Wrong),
+            ("72, well,", Wrong),
+            ("-72", Wrong),
+            ("72 of 100", Wrong),
+            ("no idea -", Unparsable),
+        ] {
+            assert_eq!(verdict(&flexible, SOLUTION, text), expected, "{text:?}");
+        }
         assert_eq!(verdict(&flexible, "-72", "0--72"), Right);
-        assert_eq!(verdict(&flexible, SOLUTION, "72 of 100"), Wrong);
-        assert_eq!(verdict(&flexible, SOLUTION, "no idea -"), Unparsable);
+        assert_eq!(verdict(&flexible, "1072", "1,072"), Wrong);
+        assert_eq!(verdict(&flexible, "1,072", "1,072"), Right);
+        assert_eq!(verdict(&flexible, ".", "no . idea ."), Right);
     }
 
     #[test]
-    fn the_published_rule_compares_text_at_the_end() {
-        let strict = Gsm8k { mode: Gsm8kMode::Strict, published: true };
-        assert_eq!(verdict(&strict, SOLUTION, "#### 72,"), Right);
-        assert_eq!(verdict(&strict, SOLUTION, "#### 72.0"), Wrong);
-        assert_eq!(verdict(&strict, SOLUTION, &format!("#### 72{}", "é".repeat(293))), Right);
-        assert_eq!(verdict(&strict, SOLUTION, &format!("#### 72{}", "é".repeat(294))), Unparsable);
-        let flexible = Gsm8k { mode: Gsm8kMode::Flexible, published: true };
-        assert_eq!(verdict(&flexible, "1072", "1,072"), Wrong);
-        assert_eq!(verdict(&flexible, "1,072", "1,072"), Right);
+    fn only_the_end_is_read() {
+        for (filler, expected) in [(293, Right), (294, Unparsable)] {
+            let text = format!("#### 72{}", "é".repeat(filler));
+            assert_eq!(verdict(&Gsm8k::default(), SOLUTION, &text), expected);
+        }
     }
 }

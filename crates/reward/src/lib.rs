@@ -2,7 +2,23 @@
 //!
 //! Every completion is untrusted: a model in training finds each way to make a verifier hang,
 //! panic or eat memory. So a verifier here is a bounded, pure function of two texts, with a length
-//! cap before anything that costs more than linear time, and no recursion.
+//! cap before anything that costs more than linear time, and no recursion. The one exception is
+//! [`Command`], behind which there is another program, and therefore a clock.
+//!
+//! | verifier | judges |
+//! |---|---|
+//! | [`math::Verifier`] | mathematical answers, by value |
+//! | [`AnswerLine`], [`StrictBox`] | as DAPO's published rules do |
+//! | [`Gsm8k`] | as GSM8K's published rules do |
+//! | [`Choice`] | the letter of a multiple-choice question |
+//! | [`Exact`], [`Regex`] | a text, or the part of it that a pattern finds |
+//! | [`Integer`], [`Countdown`] | whole numbers, and the numbers game |
+//! | [`Format`] | form alone: part marks |
+//! | [`Weighted`] | several of these, added up |
+//! | [`Command`] | as a program of one's own does |
+//!
+//! Shapers then change the rewards: [`Overlong`] punishes or leaves out what comes near the token
+//! limit, [`StopProperly`] what ran into it, [`LengthPenalty`] what is longer than a target.
 //!
 //! ```
 //! use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
@@ -18,23 +34,47 @@
 //! assert_eq!(Countdown::default().score(&prompt, &completion).verdict, Verdict::Right);
 //! ```
 
+mod choice;
+mod command;
 mod countdown;
+mod dapo;
 mod decimal;
 mod error;
+mod exact;
+mod format;
 mod gsm8k;
 mod integer;
+mod length;
 pub mod math;
 mod overlong;
+mod penalty;
+mod regex;
+mod stop;
+mod text;
+mod weighted;
 
+pub use choice::Choice;
+pub use command::{Command, CommandOptions};
 pub use countdown::{Countdown, CountdownProblem};
+pub use dapo::{AnswerFork, AnswerLine, StrictBox};
 pub use error::RewardError;
+pub use exact::Exact;
+pub use format::Format;
 pub use gsm8k::{Gsm8k, Gsm8kMode};
 pub use integer::Integer;
+pub use length::LengthPenalty;
 pub use overlong::{Overlong, soft_overlong_penalty};
+pub use penalty::PenaltyForm;
+pub use regex::{Regex, RegexGroup, RegexOptions};
+pub use stop::{StopPenalty, StopProperly};
+pub use weighted::{Part, Weighted};
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+    use firebrick_core::{
+        Completion, FinishReason, Group, Prompt, RewardScale, RewardShaper, Score, Verdict,
+        Verifier,
+    };
     use proptest::prelude::*;
 
     use super::*;
@@ -42,27 +82,75 @@ mod tests {
     /// The verdict of `verifier` on two bare texts.
     pub(crate) fn verdict(verifier: &dyn Verifier, reference: &str, text: &str) -> Verdict {
         let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
-        let completion = Completion {
-            tokens: vec![],
-            logprobs: vec![],
-            text: text.into(),
-            finish: FinishReason::Stop,
-        };
-        let score = verifier.score(&prompt, &completion);
-        assert_eq!(score.credit > 0.0, score.verdict == Verdict::Right);
+        let score = verifier.score(&prompt, &completion(0, text, FinishReason::Stop));
+        assert!((0.0..=1.0).contains(&score.credit));
+        assert!(score.credit > 0.0 || score.verdict != Verdict::Right);
         score.verdict
     }
 
+    /// The shaped rewards of two right and two wrong completions of `length` tokens, worth ±1. The
+    /// second of each two is truncated.
+    pub(crate) fn shaped(shaper: &dyn RewardShaper, length: usize) -> [f32; 4] {
+        let completion = |finish| completion(length, "", finish);
+        let (stop, cut) = (completion(FinishReason::Stop), completion(FinishReason::Length));
+        let group = Group {
+            prompt: Prompt::default(),
+            completions: vec![stop.clone(), cut.clone(), stop, cut],
+            step: 1,
+            draw: 0,
+        };
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let mut rewards = [Score::right(""), Score::right(""), Score::wrong(""), Score::wrong("")]
+            .map(|score| scale.reward(score));
+        let untouched = rewards.clone();
+        shaper.shape(&group, &mut rewards);
+        for (reward, before) in rewards.iter().zip(untouched) {
+            assert_eq!((reward.accuracy, reward.live), (before.accuracy, before.live));
+        }
+        rewards.map(|reward| reward.shaped)
+    }
+
+    fn completion(length: usize, text: &str, finish: FinishReason) -> Completion {
+        Completion {
+            tokens: vec![0; length],
+            logprobs: vec![0.0; length],
+            text: text.into(),
+            finish,
+        }
+    }
+
     fn every_verifier() -> Vec<Box<dyn Verifier>> {
+        let regex = |pattern: &str| RegexOptions { pattern: pattern.into(), ..Default::default() };
+        let look_ahead = Regex::new(regex(r"(?s)82.*[^ -~]|\S")).unwrap();
+        let anywhere = RegexOptions { matches: true, ..regex("82") };
+        let all = Format { think: true, boxed: true, answer_line: true, nothing_after: true };
+        let weighted = [Box::new(Integer::default()) as Box<dyn Verifier>, Box::new(all)];
+        let names = ["answer", "form"].map(str::to_owned);
+        let weighted = names
+            .into_iter()
+            .zip(weighted)
+            .map(|(name, verifier)| Part { name, weight: 1.0, verifier })
+            .collect();
+        let folded = Exact { after: Some("=>".into()), ignore_case: true, ignore_whitespace: true };
         vec![
+            Box::new(AnswerLine { fork: AnswerFork::Published }),
+            Box::new(AnswerLine { fork: AnswerFork::StopAtLt }),
+            Box::new(AnswerLine { fork: AnswerFork::StripEos }),
+            Box::new(StrictBox),
+            Box::new(Gsm8k { mode: Gsm8kMode::Strict }),
+            Box::new(Gsm8k { mode: Gsm8kMode::Flexible }),
             Box::new(Integer::default()),
             Box::new(Integer { marker: Some("=>".into()) }),
             Box::new(Countdown { use_all: false }),
             Box::new(Countdown { use_all: true }),
-            Box::new(Gsm8k { mode: Gsm8kMode::Strict, published: false }),
-            Box::new(Gsm8k { mode: Gsm8kMode::Flexible, published: false }),
-            Box::new(Gsm8k { mode: Gsm8kMode::Strict, published: true }),
-            Box::new(Gsm8k { mode: Gsm8kMode::Flexible, published: true }),
+            Box::new(Choice::default()),
+            Box::new(Choice { lowercase: true, ..Choice::default() }),
+            Box::new(Exact::default()),
+            Box::new(folded),
+            Box::new(look_ahead),
+            Box::new(Regex::new(anywhere).unwrap()),
+            Box::new(all),
+            Box::new(Weighted::new(weighted).unwrap()),
         ]
     }
 
@@ -71,9 +159,10 @@ mod tests {
         fn no_text_makes_a_verifier_panic(
             any in ".{0,200}",
             near in "[-+*/()=#,.$ 0-9×÷−>\n:٣]{0,200}",
+            said in "((final )?answer:? ?|(is|答案：|option|</?think>|[A-F(){}\\\\$*\n é1-9<])|\\\\(boxed|text|frac)\\{?){0,40}",
         ) {
             for verifier in every_verifier() {
-                for text in [&any, &near] {
+                for text in [&any, &near, &said] {
                     verdict(verifier.as_ref(), "3 7 25 50 : 82", text);
                     verdict(verifier.as_ref(), "82", text);
                     verdict(verifier.as_ref(), text, &any);
@@ -85,10 +174,36 @@ mod tests {
 
     #[test]
     fn a_megabyte_of_anything_is_judged_at_once() {
-        for piece in ["9", "(", "((1)", "1+", "-", "#### ", "=>", "1,", ".", "é", "\n"] {
+        for piece in [
+            "9",
+            "(",
+            "((1)",
+            "1+",
+            "-",
+            "#### ",
+            "=>",
+            "1,",
+            ".",
+            "é",
+            "\n",
+            "$",
+            "a$",
+            "a ",
+            "=",
+            "{",
+            r"\boxed{",
+            r"\text{",
+            "frac",
+            "Answer:",
+            "Answer: option: ",
+            "答案：A or ",
+            "answer ",
+            "</think>",
+            "82",
+        ] {
             let text = piece.repeat(1_000_000 / piece.len());
             for verifier in every_verifier() {
-                assert_ne!(verdict(verifier.as_ref(), "1 2 3 : 6", &text), Verdict::Right);
+                verdict(verifier.as_ref(), "1 2 3 : 6", &text);
                 verdict(verifier.as_ref(), &text, &text);
             }
         }

@@ -6,6 +6,9 @@ mod budget;
 mod compare;
 mod expr;
 mod extract;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod parse;
 mod set;
 mod unit;
@@ -330,7 +333,171 @@ impl firebrick_core::Verifier for Verifier {
         let extracted = judgement.extracted.map(|span| span.text).unwrap_or_default();
         match judgement.verdict {
             Verdict::Right => Score::right(extracted),
-            verdict => Score { verdict, credit: 0.0, extracted },
+            verdict => Score::partial(verdict, 0.0, extracted),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(gold: &str, response: &str) -> Judgement {
+        Verifier::default().score(gold, response)
+    }
+
+    #[test]
+    fn what_counts_as_the_same() {
+        for (gold, response) in [
+            ("5", "$\\boxed{5.}$"),
+            ("5", "**Answer:** 5.0"),
+            ("-3", "The answer is −3."),
+            ("1234567", "$1{,}234{,}567$"),
+            ("0.5", "\\boxed{\\frac12}"),
+            ("\\frac{1}{3}", "Answer: 0.333333"),
+            ("\\frac{7}{3}", "\\boxed{2\\frac13}"),
+            ("12", "\\boxed{12\\text{ apples}}"),
+            ("12", "Answer: 12 apples"),
+            ("\\$18.50", "Answer: 18.5 dollars"),
+            ("150\\text{ cm}", "\\boxed{1.5\\text{ m}}"),
+            ("25\\%", "Answer: 1/4"),
+            ("90^\\circ", "\\boxed{90}"),
+            ("1.2\\times10^{5}", "\\boxed{120000}"),
+            ("3e8", "\\boxed{3\\cdot10^8}"),
+            ("0.1\\overline{6}", "\\boxed{\\frac16}"),
+            ("\\sqrt{12}", "\\boxed{2\\sqrt3}"),
+            ("\\frac{1}{\\sqrt2}", "\\boxed{\\frac{\\sqrt{2}}{2}}"),
+            ("\\sqrt{5+2\\sqrt6}", "\\boxed{\\sqrt2+\\sqrt3}"),
+            ("\\log_2 32", "\\boxed{5}"),
+            ("\\frac{\\ln 8}{\\ln 2}", "\\boxed{3}"),
+            ("\\sin 30^\\circ", "\\boxed{\\frac12}"),
+            ("e^{i\\pi}", "\\boxed{-1}"),
+            ("i^2", "\\boxed{-1}"),
+            ("(1+i)^2", "\\boxed{2i}"),
+            ("x^2-1", "\\boxed{(x-1)(x+1)}"),
+            ("\\frac{x^2-1}{x-1}", "\\boxed{x+1}"),
+            ("\\sin^2 x+\\cos^2 x", "\\boxed{1}"),
+            ("2^{n+1}", "\\boxed{2\\cdot2^n}"),
+            ("\\frac{n(n+1)}{2}", "\\boxed{\\frac{n^2+n}{2}}"),
+            ("\\binom{n}{2}", "\\boxed{\\frac{n(n-1)}{2}}"),
+            ("n!", "\\boxed{n\\cdot(n-1)!}"),
+            ("\\sum_{k=1}^{10}k^2", "\\boxed{385}"),
+            ("5", "\\boxed{x=5}"),
+            ("x=5", "\\boxed{5}"),
+            ("5", "\\boxed{5=x}"),
+            ("AB=12", "\\boxed{12}"),
+            ("(p,q)=(3,2)", "\\boxed{(3,2)}"),
+            ("x=1,y=2", "\\boxed{y=2,x=1}"),
+            ("1,-2", "\\boxed{-2}\\text{ and }\\boxed{1}"),
+            ("\\pm3", "\\boxed{3,-3}"),
+            ("x=2\\pm\\sqrt3", "\\boxed{2+\\sqrt3, 2-\\sqrt3}"),
+            ("\\{1,2,3\\}", "\\boxed{3,2,1}"),
+            ("(1,2,3)", "\\boxed{[1,2,3]}"),
+            ("(1,2)", "\\boxed{\\begin{pmatrix}1\\\\2\\end{pmatrix}}"),
+            ("y=2x+1", "\\boxed{2x-y+1=0}"),
+            ("x^2+y^2=4", "\\boxed{2x^2+2y^2-8=0}"),
+            ("x>3", "\\boxed{(3,\\infty)}"),
+            ("x\\le2", "\\boxed{-x\\ge-2}"),
+            ("-1<x\\le4", "\\boxed{x\\in(-1,4]}"),
+            ("(-\\infty,1)\\cup(1,\\infty)", "\\boxed{x\\ne1}"),
+            ("\\mathbb{R}", "\\boxed{(-\\infty,\\infty)}"),
+            ("x^2<4", "\\boxed{-2<x<2}"),
+            ("(-\\infty,-1]\\cup[3,\\infty)", "\\boxed{-x^2+2x+3\\le0}"),
+            ("-2<x<4", "\\boxed{|x-1|<3}"),
+            ("|x|\\ge2", "\\boxed{x\\le-2\\text{ or }x\\ge2}"),
+            ("[1,3]", "\\boxed{[1,2]\\cup[2,3]}"),
+            ("\\emptyset", "\\boxed{\\varnothing}"),
+            ("3:4", "\\boxed{3 : 4}"),
+            ("325_6", "\\boxed{325_{6}}"),
+            ("\\text{odd}", "\\boxed{Odd}"),
+            ("\\text{no solution}", "Answer: No solution"),
+            ("B", "\\boxed{\\text{(B)}}"),
+            ("C", "The answer is (C)."),
+            ("2+2", "\\boxed{2+2=4}"),
+            ("\\infty", "\\boxed{+\\infty}"),
+            ("1000000!", "\\boxed{1000000!}"),
+            ("\\frac{1}{100!}", "\\boxed{\\frac{101}{101!}}"),
+            ("10^{500}\\bmod 7", "\\boxed{2}"),
+            ("f(x)=x^2", "\\boxed{x^2}"),
+            ("\\sqrt{1/n}", "\\boxed{\\frac{1}{\\sqrt n}}"),
+            ("7:30\\text{ PM}", "\\boxed{7:30\\text{ pm}}"),
+        ] {
+            let judgement = judge(gold, response);
+            assert_eq!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not() {
+        for (gold, response) in [
+            ("5", "\\boxed{-5}"),
+            ("5", "Answer: 5 or 6"),
+            ("42", "\\boxed{42}\\text{ is wrong; it is }\\boxed{43}"),
+            ("28", "\\boxed{28\\%}"),
+            ("15\\text{ cm}", "\\boxed{15\\text{ m}}"),
+            ("\\frac{1}{2^{99}}", "\\boxed{\\frac{1}{2^{98}}}"),
+            ("\\frac{1}{100!}", "\\boxed{\\frac{1}{101!}}"),
+            ("0.0000001", "\\boxed{0.0000002}"),
+            ("\\sqrt{10^{40}+1}", "\\boxed{10^{20}}"),
+            ("e^{\\pi\\sqrt{163}}", "\\boxed{262537412640768744}"),
+            ("\\pi", "\\boxed{\\frac{355}{113}}"),
+            ("\\pi", "\\boxed{3.14}"),
+            ("1-\\frac1e", "\\boxed{1+\\frac1e}"),
+            ("204_5", "\\boxed{204_6}"),
+            ("\\{1,2,3\\}", "\\boxed{(1,2,3)}"),
+            ("(1,2)", "\\boxed{(2,1)}"),
+            ("(1,2)", "\\boxed{\\{1,2\\}}"),
+            ("3:4", "\\boxed{6:8}"),
+            ("3:4", "\\boxed{4:3}"),
+            ("x+z=1", "\\boxed{1}"),
+            ("7=11a+c", "\\boxed{11a+c}"),
+            ("xy=6", "\\boxed{6}"),
+            ("x=3,y=4", "\\boxed{x=4,y=3}"),
+            ("42", "\\boxed{x=42,y=43}"),
+            ("x>3", "\\boxed{x\\ge3}"),
+            ("x>3", "\\boxed{x<3}"),
+            ("x^2<4", "\\boxed{x<2}"),
+            ("|x-1|<3", "\\boxed{-2\\le x\\le4}"),
+            ("(0,1)", "\\boxed{[0,1]}"),
+            ("\\sqrt{x^2}", "\\boxed{x}"),
+            ("(x+y)^2", "\\boxed{x^2+y^2}"),
+            ("f(x)", "\\boxed{f(y)}"),
+            ("\\sin x", "\\boxed{\\sin y}"),
+            ("\\frac10", "\\boxed{\\frac10}"),
+            ("0", "\\boxed{\\frac00}"),
+            ("0", "\\boxed{\\infty-\\infty}"),
+            ("\\infty", "\\boxed{-\\infty}"),
+            ("42", "\\boxed{42=43}"),
+            ("42", "\\boxed{42x}"),
+            ("7", "\\boxed{n}"),
+            ("\\frac12", "\\boxed{\\frac12, 0.5, 50\\%, 1}"),
+            ("9^{9^{9^9}}", "\\boxed{8^{9^{9^9}}}"),
+            ("2000000!", "\\boxed{1000000!}"),
+            ("\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "\\boxed{\\begin{pmatrix}1&3\\\\2&4\\end{pmatrix}}"),
+            ("\\text{yes}", "\\boxed{\\text{no}}"),
+            ("B", "\\boxed{C}"),
+            ("\\mathbb{R}", "\\boxed{\\mathbb{Z}}"),
+        ] {
+            let judgement = judge(gold, response);
+            assert_eq!(judgement.verdict, Verdict::Wrong, "{gold} and {response}: {judgement:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_unparsable() {
+        for response in ["", "\\boxed{}", "\\boxed{\\frac{1}{}}", "\\boxed{42?43:44}", "\\boxed{1.2.3}"] {
+            assert_eq!(judge("42", response).verdict, Verdict::Unparsable, "{response}");
+        }
+        assert_eq!(judge("", "\\boxed{42}").verdict, Verdict::Error);
+        assert_eq!(judge("\\text{}", "\\boxed{\\text{}}").verdict, Verdict::Error);
+    }
+
+    #[test]
+    fn a_judgement_says_what_it_rests_on() {
+        let judgement = judge("\\frac12", "So we get \\boxed{0.50}, done.");
+        let span = judgement.extracted.expect("there is a box");
+        assert_eq!(&"So we get \\boxed{0.50}, done."[span.range], "0.50");
+        assert_eq!(judgement.certainty, Certainty::Proved);
+        assert_eq!(judgement.gold.as_deref(), Some("1/2"));
     }
 }

@@ -1,4 +1,4 @@
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use firebrick_core::{
     AdvantageEstimator, FinishReason, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
@@ -396,6 +396,13 @@ impl Sampled {
             "reward/mean",
             share(completions().map(|(_, reward)| f64::from(reward.shaped)).sum()),
         );
+        let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
+        for (name, credit) in completions().flat_map(|(_, reward)| &reward.score.parts) {
+            *parts.entry(name).or_default() += f64::from(*credit);
+        }
+        for (name, credit) in parts {
+            metrics.set(format!("reward/part/{name}"), share(credit));
+        }
         metrics.set(
             "reward/overlong_filtered",
             completions().filter(|(_, reward)| !reward.live).count() as f64,

@@ -200,7 +200,7 @@ impl Verifier for LowTokens {
         let tokens = &completion.tokens;
         let low = tokens.iter().filter(|&&token| (token as usize) < VOCABULARY / 2).count();
         let credit = low as f32 / tokens.len().max(1) as f32;
-        Score { verdict: Verdict::Right, credit, extracted: String::new() }
+        Score::partial(Verdict::Right, credit, "")
     }
 }
 

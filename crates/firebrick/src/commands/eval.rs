@@ -6,7 +6,7 @@ use std::{
 use clap::Args;
 use firebrick_core::{Seed, Verdict};
 use firebrick_device::Name;
-use firebrick_runs::{Bars, ProgressDrawTarget};
+use firebrick_runs::{Bars, ProgressDrawTarget, Terminal};
 use firebrick_train::{EvalReport, evaluate};
 
 use crate::{ProgramError, device, recipe::Recipe, wire};
@@ -57,6 +57,11 @@ impl Eval {
             )?)
         })?;
         drop(bar);
+        let mut terminal = Terminal::new(Box::new(std::io::stderr()), bars, false, 0);
+        for note in evaluation.notes.try_iter() {
+            // What a closed terminal can't show is no reason to fail.
+            let _ = terminal.say(&note);
+        }
         let text = if self.json { json(&report) } else { table(&report, &evaluation.sampling) };
         std::io::stdout()
             .write_all(text.as_bytes())

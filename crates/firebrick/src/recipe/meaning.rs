@@ -2,12 +2,13 @@
 //!
 //! What holds of one value alone is in the schema, and was checked with the shape.
 
+use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use super::{Aggregation, Model, NewModel, Recipe, RewardKind, Task, error::Problem};
+use super::{Aggregation, Length, Model, NewModel, Recipe, RewardKind, Task, error::Problem};
 
 /// The fault that comes first in the text; `name` is what the run would be called.
 pub(super) fn first_problem(
@@ -138,17 +139,34 @@ impl Checks<'_> {
 
     fn reward(&mut self) {
         let reward = &self.recipe.reward;
-        let owned = [
-            ("reward.marker", RewardKind::Integer, "integer"),
-            ("reward.use_all", RewardKind::Countdown, "countdown"),
-        ];
-        for (key, owner, name) in owned {
-            if self.recipe.reward_kind() != owner && self.find(key).is_some() {
+        if let Some(kind) = &reward.kind {
+            self.reward_kind("reward", kind);
+        }
+        if let Some(stop) = &reward.stop
+            && stop.scale.is_some() == stop.replace.is_some()
+        {
+            let (what, label) = match stop.scale {
+                Some(_) => ("both `scale` and `replace`", "one too many"),
+                None => ("neither `scale` nor `replace`", "no penalty"),
+            };
+            self.fail(
+                &["reward.stop.replace", "reward.stop"],
+                format!("[reward.stop] has {what}, expected one of them"),
+                label,
+                "`scale` multiplies the reward, `replace` takes its place",
+            );
+        }
+        if let Some(Length { target, free_factor, max_cut, .. }) = reward.length {
+            let longest = self.recipe.rollout.max_completion_tokens;
+            if max_cut > 0.0 && free_factor * target as f64 >= longest as f64 {
                 self.fail(
-                    &[key, "reward.kind"],
-                    format!("{key} is set, expected only with reward.kind = \"{name}\""),
-                    "would change nothing",
-                    "remove it, or choose that verifier",
+                    &["reward.length.target", "rollout.max_completion_tokens"],
+                    format!(
+                        "reward.length.target is {target}, of which {free_factor:?} times is free, \
+                         expected that to be less than rollout.max_completion_tokens = {longest}"
+                    ),
+                    "no completion would be too long",
+                    "lower it, or leave the loss to `truncation_cut` alone with `max_cut = 0.0`",
                 );
             }
         }
@@ -162,6 +180,79 @@ impl Checks<'_> {
                 "would teach wrong answers",
                 "the usual pairs are 1.0 and -1.0, or 1.0 and 0.0",
             );
+        }
+    }
+
+    /// The options of the verifier in the table at `place`.
+    fn reward_kind(&mut self, place: &str, kind: &RewardKind) {
+        let key = |name: &str| format!("{place}.{name}");
+        match kind {
+            RewardKind::Regex { pattern, group, matches, tail } => {
+                let regex = |group| {
+                    let (pattern, matches, tail) = (pattern.clone(), *matches, *tail);
+                    Regex::new(RegexOptions { pattern, group, matches, tail })
+                };
+                if let Err(error) = regex(None) {
+                    // The crate's words are a picture of the pattern, and the reason below it.
+                    let words = match error {
+                        RewardError::Pattern { problem, .. } => problem,
+                        other => other.to_string(),
+                    };
+                    let reason = words.lines().last().unwrap_or_default();
+                    let reason = reason.trim().trim_start_matches("error: ");
+                    self.fail(
+                        &[&key("pattern")],
+                        format!("{} is no regular expression: {reason}", key("pattern")),
+                        "can't be used",
+                        "in TOML, 'single quotes' keep backslashes as they are",
+                    );
+                } else if let Some(group) = *group
+                    && regex(Some(RegexGroup::Number(group))).is_err()
+                {
+                    self.fail(
+                        &[&key("group")],
+                        format!("{} is {group}, which the pattern does not have", key("group")),
+                        "no such group",
+                        "0 is the whole match, 1 the first opening bracket",
+                    );
+                }
+            }
+            RewardKind::Format {
+                think: false,
+                boxed: false,
+                answer_line: false,
+                nothing_after: false,
+            } => self.fail(
+                &[&key("kind")],
+                format!("[{place}] of kind \"format\" asks for nothing"),
+                "would mark nothing",
+                "set one of `think`, `boxed`, `answer_line` and `nothing_after` to true",
+            ),
+            RewardKind::Command { program, .. }
+                if program.first().is_some_and(String::is_empty) =>
+            {
+                self.fail(
+                    &[&key("program")],
+                    format!("{} begins with an empty text, expected a program", key("program")),
+                    "names no program",
+                    "write the program and its arguments, such as [\"python3\", \"judge.py\"]",
+                );
+            }
+            RewardKind::Weighted { parts } => {
+                for (index, part) in parts.iter().enumerate() {
+                    let place = format!("{place}.parts.{index}");
+                    if parts[..index].iter().any(|other| other.name == part.name) {
+                        self.fail(
+                            &[&format!("{place}.name")],
+                            format!("reward.parts has two parts named \"{}\"", part.name),
+                            "the second of that name",
+                            "every part has a metric of its own name: give them two",
+                        );
+                    }
+                    self.reward_kind(&place, &part.kind);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -242,8 +333,14 @@ impl Checks<'_> {
     fn find(&self, key: &str) -> Option<&Spanned<DeValue<'_>>> {
         let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
         let mut table = self.document;
-        for name in tables.split('.').filter(|name| !name.is_empty()) {
-            table = table.get(name)?.get_ref().as_table()?;
+        let mut names = tables.split('.').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            let mut value = table.get(name)?.get_ref();
+            if let (Some(items), Some(index)) = (value.as_array(), names.peek()) {
+                value = items.get(index.parse::<usize>().ok()?)?.get_ref();
+                names.next();
+            }
+            table = value.as_table()?;
         }
         table.get(last)
     }

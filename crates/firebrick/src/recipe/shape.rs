@@ -16,7 +16,7 @@ use super::error::Problem;
 
 /// The fault that comes first in the text.
 pub(super) fn first_problem(document: &DeTable<'_>, schema: &Json) -> Option<Problem> {
-    let mut walk = Walk { root: schema, path: Vec::new(), problems: Vec::new() };
+    let mut walk = Walk { root: schema, path: Vec::new(), in_list: false, problems: Vec::new() };
     walk.table(document, 0..0, schema);
     walk.problems.into_iter().min_by_key(|problem| problem.span.start)
 }
@@ -24,13 +24,15 @@ pub(super) fn first_problem(document: &DeTable<'_>, schema: &Json) -> Option<Pro
 struct Walk<'schema> {
     root: &'schema Json,
     path: Vec<String>,
+    /// Whether the table at `path` is one of several, each under a `[[header]]`.
+    in_list: bool,
     problems: Vec<Problem>,
 }
 
 impl<'schema> Walk<'schema> {
     fn table(&mut self, table: &DeTable<'_>, header: Range<usize>, schema: &'schema Json) {
-        let Some(shape) = self.alternative(table, &header, schema) else { return };
-        let keys = properties(shape);
+        let Some(shapes) = self.shapes(table, &header, schema) else { return };
+        let keys: Vec<(String, &Json)> = shapes.iter().copied().flat_map(properties).collect();
         let mut all_known = true;
         for (key, value) in table {
             self.path.push(key.get_ref().to_string());
@@ -39,7 +41,8 @@ impl<'schema> Walk<'schema> {
                 None => {
                     all_known = false;
                     let valid: Vec<&str> = keys.iter().map(|(name, _)| name.as_str()).collect();
-                    self.unknown_key(key.span(), value.get_ref().is_table(), &valid);
+                    let kinds = Kinds::of(table, self.resolve(schema));
+                    self.unknown_key(key.span(), value.get_ref().is_table(), &valid, kinds);
                 }
             }
             self.path.pop();
@@ -47,7 +50,7 @@ impl<'schema> Walk<'schema> {
         if !all_known {
             return; // A key that seems to be missing is most likely the one misspelt.
         }
-        for missing in strings(shape.get("required")) {
+        for missing in shapes.iter().flat_map(|shape| strings(shape.get("required"))) {
             if !table.contains_key(missing) {
                 self.missing_key(
                     header.clone(),
@@ -66,7 +69,9 @@ impl<'schema> Walk<'schema> {
         match value.get_ref() {
             DeValue::String(text) if names.contains(&text.as_ref()) => {}
             _ if !names.is_empty() => self.no_such_choice(value, &names),
-            DeValue::String(_) if is("string") => {}
+            DeValue::String(text) if is("string") => {
+                self.length(span, text.chars().count(), schema.get("minLength"), "a text");
+            }
             DeValue::Boolean(_) if is("boolean") => {}
             DeValue::Float(number) if is("number") => {
                 let given = number.as_str();
@@ -78,6 +83,13 @@ impl<'schema> Walk<'schema> {
                     self.range(span, &value.to_string(), value as f64, schema);
                 }
             }
+            DeValue::Array(items) if is("array") => {
+                self.length(span, items.len(), schema.get("minItems"), "an array");
+                let outer = std::mem::replace(&mut self.in_list, true);
+                let of_items = schema.get("items").unwrap_or(&Json::Null);
+                items.iter().for_each(|item| self.value(item, of_items));
+                self.in_list = outer;
+            }
             DeValue::Table(table) if is_table(schema) => self.table(table, span, schema),
             other => {
                 let kind = if is_table(schema) { Some("table") } else { kind_of_value(schema) };
@@ -87,6 +99,10 @@ impl<'schema> Walk<'schema> {
                 let help = match other {
                     DeValue::Table(_) | DeValue::Array(_) => None,
                     _ if is("string") => Some("write it in quotes".into()),
+                    DeValue::String(text) if is("array") => Some(format!(
+                        "write [{}]",
+                        quoted(&text.split_whitespace().collect::<Vec<_>>(), '"').join(", ")
+                    )),
                     DeValue::String(text) if is_bare(text) => {
                         Some("write it without quotes".into())
                     }
@@ -119,6 +135,14 @@ impl<'schema> Walk<'schema> {
         self.problem(span, message, "out of range", Some(help));
     }
 
+    /// Holds the length of a text or an array against the schema's least.
+    fn length(&mut self, span: Range<usize>, length: usize, least: Option<&Json>, what: &str) {
+        if least.and_then(Json::as_u64).is_some_and(|least| (length as u64) < least) {
+            let message = format!("{} is empty, expected {what} that is not", self.dotted());
+            self.problem(span, message, "nothing in it", None);
+        }
+    }
+
     fn no_such_choice(&mut self, value: &Spanned<DeValue<'_>>, names: &[&str]) {
         let given = value.get_ref().as_str();
         let found = given
@@ -130,22 +154,26 @@ impl<'schema> Walk<'schema> {
         self.problem(value.span(), message, "no such choice", help);
     }
 
-    /// The schema that this table's keys are held against: of an enum, the variant it chose.
-    fn alternative(
+    /// The schemas that this table's keys are held against: of an enum, the variant it chose, and
+    /// what all its variants have.
+    fn shapes(
         &mut self,
         table: &DeTable<'_>,
         header: &Range<usize>,
         schema: &'schema Json,
-    ) -> Option<&'schema Json> {
+    ) -> Option<Vec<&'schema Json>> {
         let schema = self.resolve(schema);
         let Some(variants) = schema.get("oneOf").and_then(Json::as_array) else {
-            return Some(schema);
+            return Some(vec![schema]);
         };
-        if variants.iter().any(|variant| kind_of(variant).is_some()) {
-            self.tagged(table, header, variants)
-        } else {
-            self.sole_key(table, header, variants)
+        if !variants.iter().any(|variant| kind_of(variant).is_some()) {
+            return Some(vec![self.sole_key(table, header, variants)?]);
         }
+        // One variant without a kind is the table that names none.
+        if !table.contains_key("kind") && variants.iter().any(|one| kind_of(one).is_none()) {
+            return Some(vec![schema]);
+        }
+        Some(vec![self.tagged(table, header, variants)?, schema])
     }
 
     /// The variant that the table's `kind` names.
@@ -185,7 +213,8 @@ impl<'schema> Walk<'schema> {
         for (key, value) in table {
             if !keys.contains(&key.get_ref().as_ref()) {
                 self.path.push(key.get_ref().to_string());
-                self.unknown_key(key.span(), value.get_ref().is_table(), &keys);
+                let is_table = value.get_ref().is_table();
+                self.unknown_key(key.span(), is_table, &keys, Kinds::default());
                 self.path.pop();
                 return None;
             }
@@ -212,13 +241,24 @@ impl<'schema> Walk<'schema> {
         }
     }
 
-    fn unknown_key(&mut self, span: Range<usize>, is_table: bool, valid: &[&str]) {
+    fn unknown_key(
+        &mut self,
+        span: Range<usize>,
+        is_table: bool,
+        valid: &[&str],
+        kinds: Kinds<'_>,
+    ) {
         let key = self.path.last().cloned().unwrap_or_default();
-        let place = table_name(&self.path[..self.path.len().saturating_sub(1)]);
+        let table = self.table_name(&self.path[..self.path.len().saturating_sub(1)]);
+        let place = format!("{table}{}", kinds.chosen());
         let what = if is_table { "table" } else { "key" };
         let message = format!("unknown {what} `{key}` in {place}");
+        let owners = kinds.that_know(&key);
         let homes = self.homes(&key);
-        let help = if let Some(name) = likely(&key, valid) {
+        let help = if !owners.is_empty() {
+            let needs = if kinds.kind.is_some() { "" } else { ", which has to stand beside it" };
+            format!("`{key}` is an option of kind = {}{needs}", one_of(&quoted(&owners, '"')))
+        } else if let Some(name) = likely(&key, valid) {
             format!("did you mean `{name}`?")
         } else if homes.is_empty() {
             format!("{place} knows {}", quoted(valid, '`').join(", "))
@@ -233,7 +273,7 @@ impl<'schema> Walk<'schema> {
         let (what, help) = if schema.is_some_and(|schema| is_table(self.resolve(schema))) {
             let mut path = self.path.clone();
             path.push(key.to_owned());
-            let named = table_name(&path);
+            let named = self.table_name(&path);
             (named.clone(), format!("add {named}: {}", description(schema)))
         } else {
             (format!("key `{key}`"), format!("add `{key}`: {}", description(schema)))
@@ -267,7 +307,16 @@ impl<'schema> Walk<'schema> {
     }
 
     fn name(&self) -> String {
-        table_name(&self.path)
+        self.table_name(&self.path)
+    }
+
+    fn table_name(&self, path: &[String]) -> String {
+        let path = path.join(".");
+        match (path.is_empty(), self.in_list) {
+            (true, _) => "the recipe".into(),
+            (false, true) => format!("[[{path}]]"),
+            (false, false) => format!("[{path}]"),
+        }
     }
 
     fn dotted(&self) -> String {
@@ -275,8 +324,37 @@ impl<'schema> Walk<'schema> {
     }
 }
 
-fn table_name(path: &[String]) -> String {
-    if path.is_empty() { "the recipe".into() } else { format!("[{}]", path.join(".")) }
+/// The variants of a table that has a `kind`; none of any other.
+#[derive(Default)]
+struct Kinds<'a> {
+    variants: &'a [Json],
+    kind: Option<&'a str>,
+}
+
+impl<'a> Kinds<'a> {
+    fn of(table: &'a DeTable<'_>, schema: &'a Json) -> Self {
+        match schema.get("oneOf").and_then(Json::as_array) {
+            Some(variants) if variants.iter().any(|variant| kind_of(variant).is_some()) => {
+                Kinds { variants, kind: table.get("kind").and_then(|kind| kind.get_ref().as_str()) }
+            }
+            _ => Kinds::default(),
+        }
+    }
+
+    /// To stand behind the name of the table.
+    fn chosen(&self) -> String {
+        match self.kind {
+            _ if self.variants.is_empty() => String::new(),
+            Some(kind) => format!(" of kind \"{kind}\""),
+            None => " without a kind".into(),
+        }
+    }
+
+    /// The kinds that have an option `key`.
+    fn that_know(&self, key: &str) -> Vec<&'a str> {
+        let knows = |variant: &&Json| properties(variant).iter().any(|(name, _)| name == key);
+        self.variants.iter().filter(knows).filter_map(kind_of).collect()
+    }
 }
 
 fn properties(schema: &Json) -> Vec<(String, &Json)> {

@@ -320,66 +320,6 @@ pub enum Surplus {
     Drop,
 }
 
-/// How a completion is judged and what the judgement is worth.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Reward {
-    /// The verifier; without one, the task's own, or `gsm8k` for files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<RewardKind>,
-    /// For `integer`: the text that the answer follows, such as `=`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub marker: Option<String>,
-    /// For `countdown`: whether every given number has to be used.
-    pub use_all: bool,
-    /// Reward of a right answer.
-    pub right: f64,
-    /// Reward of any other completion.
-    pub wrong: f64,
-    /// What is done about completions that are too long.
-    pub overlong: Overlong,
-}
-
-impl Default for Reward {
-    fn default() -> Self {
-        Reward {
-            kind: None,
-            marker: None,
-            use_all: true,
-            right: 1.0,
-            wrong: -1.0,
-            overlong: Overlong::default(),
-        }
-    }
-}
-
-/// A verifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RewardKind {
-    /// The text after the last `marker`, or the whole text, is the reference's integer.
-    Integer,
-    /// The expression uses the given numbers and gives the target.
-    Countdown,
-    /// The number after `####` equals the reference.
-    Gsm8k,
-    /// The last number of the text equals the reference.
-    Gsm8kFlexible,
-}
-
-/// Soft punishment and filtering of completions that are too long.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Overlong {
-    /// Tokens before `max_completion_tokens` at which the punishment begins to grow from 0.
-    pub buffer: usize,
-    /// The punishment at `max_completion_tokens`, taken off the reward; 0.0 is none.
-    #[schemars(range(min = 0.0))]
-    pub penalty: f64,
-    /// Whether completions that were cut off are left out of the loss.
-    pub filter: bool,
-}
-
 /// How the rewards of a group become advantages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

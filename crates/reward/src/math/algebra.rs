@@ -1,10 +1,42 @@
 //! Whether two scalar expressions are the same, and which is greater.
-// TEMPORARY STUB until the real one lands.
-use std::cmp::Ordering;
-use num_rational::BigRational;
-use num_traits::ToPrimitive;
-use super::{Certainty, budget::Budget, expr::*};
+//!
+//! An expression is brought into an exact normal form first: a quotient of polynomials in whatever
+//! cannot be taken apart. Equal normal forms prove equality; unequal ones prove inequality where
+//! the normal form is unique. Numbers too large for that are compared by their residues, and the
+//! rest by enclosures of rising precision. Each method has its part of the budget, so that one that
+//! runs dry does not take the verdict from the next.
 
+mod atom;
+mod ball;
+mod exact;
+mod function;
+mod integer;
+mod interval;
+mod modular;
+mod numeric;
+mod polynomial;
+mod power;
+mod render;
+mod tree;
+mod trigonometry;
+
+use std::cmp::Ordering;
+
+use num_rational::BigRational;
+use num_traits::Signed;
+
+use super::{
+    Certainty,
+    budget::{Budget, OverBudget},
+    expr::Expr,
+};
+use atom::Algebra;
+use exact::Value;
+use modular::Residues;
+use numeric::Agreement;
+use tree::{arranged, has_value, holds_infinity};
+
+/// What comparing two expressions gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Decision {
     Equal(Certainty),
@@ -22,41 +54,359 @@ pub(crate) enum Why {
     /// The methods here do not decide it.
     OutOfReach,
 }
-fn ev(e: &Expr, p: u32) -> f64 {
-    use Expr::*;
-    match e {
-        Number(v) | Decimal(v) => v.to_f64().unwrap(),
-        Symbol(s) => { let h: u32 = s.bytes().fold(7u32, |h, b| h.wrapping_mul(31).wrapping_add(b as u32)); 0.3 + ((h.wrapping_mul(2654435761).wrapping_add(p*7919)) % 1000) as f64 / 500.0 }
-        Constant(super::expr::Constant::Pi) => std::f64::consts::PI,
-        Constant(super::expr::Constant::E) => std::f64::consts::E,
-        Constant(super::expr::Constant::Infinity) => f64::INFINITY,
-        Constant(_) => f64::NAN,
-        Sum(v) => v.iter().map(|x| ev(x, p)).sum(),
-        Product(v) => v.iter().map(|x| ev(x, p)).product(),
-        Negate(x) => -ev(x, p),
-        Quotient(t) => ev(&t[0], p) / ev(&t[1], p),
-        Power(t) => ev(&t[0], p).powf(ev(&t[1], p)),
-        Root(t) => { let (n, x) = (ev(&t[0], p), ev(&t[1], p)); if x < 0.0 && n == 3.0 { -(-x).powf(1.0 / n) } else { x.powf(1.0 / n) } }
-        Degrees(x) => ev(x, p) * std::f64::consts::PI / 180.0,
-        Call(f, a) => { let x = ev(&a[0], p); match f {
-            Function::Sin => x.sin(), Function::Cos => x.cos(), Function::Tan => x.tan(), Function::Sec => 1.0/x.cos(), Function::Ln => x.ln(), Function::Exp => x.exp(), Function::Abs => x.abs(), Function::Floor => x.floor(),
-            Function::Arctan => x.atan(), Function::Arcsin => x.asin(), Function::Arccos => x.acos(), Function::Log => ev(&a[1], p).ln() / x.ln(),
-            Function::Factorial => (1..=x.min(200.0) as u64).map(|k| k as f64).product(), Function::Binomial => { let (n, k) = (x, ev(&a[1], p)); (0..k as u64).map(|j| (n - j as f64) / (j as f64 + 1.0)).product() }
-            Function::Mod => x.rem_euclid(ev(&a[1], p)), _ => f64::NAN } }
-        Fold(f) => { let (a, b) = (ev(&f.from, p) as i64, ev(&f.to, p) as i64); if b - a > 1000 { return f64::NAN } let it = (a..=b).map(|k| ev(&f.body.clone().with(&f.index, &Expr::Number(num_bigint::BigInt::from(k).into())), p)); if f.kind == FoldKind::Sum { it.sum() } else { it.product() } }
-        Apply(n, a) => (n.len() as f64 + a.iter().map(|x| ev(x, p)).sum::<f64>()).sin(),
+
+/// Why there is no exact value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// The expression has no value at all.
+    Undefined,
+    /// Its value is too large to be computed.
+    TooLarge,
+    /// It has no normal form.
+    Opaque,
+    OverBudget,
+}
+
+impl From<OverBudget> for Stop {
+    fn from(_: OverBudget) -> Self {
+        Stop::OverBudget
     }
 }
-fn close(x: f64, y: f64) -> Decision { if x.is_nan() || y.is_nan() { Decision::Undecided(Why::OutOfReach) } else if x == y || (x - y).abs() <= 1e-12 * (x.abs() + y.abs()) + 1e-15 { Decision::Equal(Certainty::Probable { bits: 40 }) } else { Decision::Different(Certainty::Proved) } }
-pub(crate) fn equal(a: &Expr, b: &Expr, _: &mut Budget) -> Decision {
-    for p in 0..4 { let d = close(ev(a, p), ev(b, p)); if !matches!(d, Decision::Equal(_)) { return d } }
-    Decision::Equal(Certainty::Probable { bits: 40 })
+
+/// Numbers that agree to fewer bits than this are not called equal: √(10^40+1) and 10^20 agree to
+/// 134.
+const ENOUGH_BITS: u32 = 200;
+
+/// The share of the budget that exact arithmetic may take.
+const EXACT_SHARE: f64 = 0.5;
+
+/// The share of what is then left that residues may take.
+const MODULAR_SHARE: f64 = 0.5;
+
+/// Whether two expressions are equal wherever both are defined. Undefined ones equal nothing, not
+/// even themselves.
+pub(crate) fn equal(a: &Expr, b: &Expr, budget: &mut Budget) -> Decision {
+    if let (Expr::Number(a) | Expr::Decimal(a), Expr::Number(b) | Expr::Decimal(b)) = (a, b) {
+        return proved(a == b);
+    }
+    let (a, b) = arranged(a, b);
+    let mut over = false;
+    match exactly(a, b, budget, &mut over) {
+        Exact::Decided(decision) => return decision,
+        Exact::EqualIfDefined if has_value(a, budget) && has_value(b, budget) => {
+            return proved(true);
+        }
+        Exact::EqualIfDefined => {}
+        Exact::Open => {
+            let mut attempt = budget.portion(MODULAR_SHARE);
+            let residues = modular::compare(a, b, &mut attempt);
+            budget.settle(attempt);
+            match residues {
+                Ok(Residues::Different) => return proved(false),
+                Ok(Residues::Agree { bits }) => {
+                    return Decision::Equal(Certainty::Probable { bits });
+                }
+                Err(stop) => over |= stop == Stop::OverBudget,
+            }
+        }
+    }
+    if holds_infinity(a) || holds_infinity(b) {
+        return undecided(over);
+    }
+    by_value(numeric::agree(a, b, budget), over, ENOUGH_BITS)
 }
-pub(crate) fn equal_rounded(a: &Expr, b: &Expr, places: u32, _: &mut Budget) -> Decision {
-    for p in 0..4 { if (ev(a, p) - ev(b, p)).abs() > 0.5000001 * 10f64.powi(-(places as i32)) { return Decision::Different(Certainty::Proved) } }
-    Decision::Equal(Certainty::Proved)
+
+/// What exact arithmetic proves and what evaluation finds, where both come to a verdict: they have to
+/// be the same.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn both_ways(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool, bool)> {
+    let proved = match exactly(a, b, budget, &mut false) {
+        Exact::Decided(Decision::Equal(Certainty::Proved)) => true,
+        Exact::Decided(Decision::Different(Certainty::Proved)) => false,
+        _ => return None,
+    };
+    match numeric::agree(a, b, budget) {
+        Ok(Agreement::Distinct) => Some((proved, false)),
+        Ok(Agreement::Close { bits, points }) if evidence(bits, points) >= ENOUGH_BITS => {
+            Some((proved, true))
+        }
+        _ => None,
+    }
 }
-pub(crate) fn order(a: &Expr, b: &Expr, _: &mut Budget) -> Option<Ordering> { let (x, y) = (ev(a, 0), ev(b, 0)); if (x - y).abs() < 1e-12 { return Some(Ordering::Equal) } x.partial_cmp(&y) }
-pub(crate) fn proportional(a: &Expr, b: &Expr, _: &mut Budget) -> Option<(bool, Certainty)> { let k = ev(a, 0) / ev(b, 0); for p in 1..4 { if (ev(a, p) / ev(b, p) - k).abs() > 1e-9 { return None } } Some((k > 0.0, Certainty::Proved)) }
-pub(crate) fn rational(e: &Expr, _: &mut Budget) -> Option<BigRational> { match e { Expr::Number(v) => Some(v.clone()), _ => { let x = ev(e, 0); (x.is_finite() && x == x.round()).then(|| num_bigint::BigInt::from(x as i64).into()) } } }
-pub(crate) fn canonical(e: &Expr, _: &mut Budget) -> String { format!("{e:?}") }
+
+/// Whether two expressions, one of which holds a decimal, are equal when both are rounded to so many
+/// places after the point.
+pub(crate) fn equal_rounded(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
+    let (a, b) = arranged(a, b);
+    let mut over = false;
+    let exact = exactly(a, b, budget, &mut over);
+    match exact {
+        Exact::Decided(decision @ (Decision::Equal(_) | Decision::Undefined)) => return decision,
+        Exact::EqualIfDefined if has_value(a, budget) && has_value(b, budget) => {
+            return proved(true);
+        }
+        _ => {}
+    }
+    if let (Some(a), Some(b)) = (rational(a, budget), rational(b, budget)) {
+        let rounded = integer::same_to(&a, &b, places, budget);
+        return rounded.map_or(Decision::Undecided(Why::OverBudget), proved);
+    }
+    if holds_infinity(a) || holds_infinity(b) {
+        return if let Exact::Decided(decision) = exact { decision } else { undecided(over) };
+    }
+    let decision = by_value(numeric::agree_rounded(a, b, places, budget), over, 0);
+    match (decision, exact) {
+        (Decision::Undecided(_), Exact::Decided(different)) => different,
+        (decision, _) => decision,
+    }
+}
+
+/// Which of two real constants is greater, infinity included.
+pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering> {
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let mut algebra = Algebra::new(&mut attempt);
+    let values = (algebra.evaluate(a), algebra.evaluate(b));
+    let known = match values {
+        (Err(Stop::Undefined), _) | (_, Err(Stop::Undefined)) => Some(None),
+        (Ok(a), Ok(b)) => algebra.compare(&a, &b),
+        _ => None,
+    };
+    budget.settle(attempt);
+    if let Some(known) = known {
+        return known;
+    }
+    if let Ok(Some(order)) = numeric::order(a, b, budget) {
+        return Some(order);
+    }
+    match equal(a, b, budget) {
+        Decision::Equal(_) => Some(Ordering::Equal),
+        _ => None,
+    }
+}
+
+/// Whether a = k·b with a constant k other than zero, so that a = 0 where b = 0: whether k is
+/// positive, and how sure that is.
+pub(crate) fn proportional(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool, Certainty)> {
+    // The inverse of k has the sign of k.
+    let (a, b) = arranged(a, b);
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let exact = Algebra::new(&mut attempt).proportional(a, b);
+    budget.settle(attempt);
+    match exact {
+        Ok(Proportion::Rational { positive }) => return Some((positive, Certainty::Proved)),
+        Ok(Proportion::No) | Err(Stop::Undefined) => return None,
+        _ => {}
+    }
+    match numeric::ratio(a, b, budget) {
+        Ok(Some((positive, Agreement::Close { bits, points })))
+            if evidence(bits, points) >= ENOUGH_BITS =>
+        {
+            let proved = matches!(exact, Ok(Proportion::Constant));
+            let bits = evidence(bits, points);
+            let certainty = if proved { Certainty::Proved } else { Certainty::Probable { bits } };
+            Some((positive, certainty))
+        }
+        _ => None,
+    }
+}
+
+/// The exact value of an expression, if it is a rational number.
+pub(crate) fn rational(e: &Expr, budget: &mut Budget) -> Option<BigRational> {
+    if let Expr::Number(number) | Expr::Decimal(number) = e {
+        return Some(number.clone());
+    }
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let mut algebra = Algebra::new(&mut attempt);
+    let value = algebra.evaluate(e);
+    let doubtful = algebra.doubtful;
+    budget.settle(attempt);
+    match value {
+        Ok(Value::Number(number)) if !doubtful => Some(number),
+        _ => None,
+    }
+}
+
+/// The normal form as plain text, such as `x^2 + 2*x + 1`, or the expression as it was written when
+/// it has none.
+pub(crate) fn canonical(e: &Expr, budget: &mut Budget) -> String {
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let mut algebra = Algebra::new(&mut attempt);
+    let text = match algebra.evaluate(e) {
+        Ok(value) if !algebra.doubtful => algebra.render(&value).ok(),
+        _ => None,
+    };
+    budget.settle(attempt);
+    text.unwrap_or_else(|| render::written(e))
+}
+
+fn proved(equal: bool) -> Decision {
+    match equal {
+        true => Decision::Equal(Certainty::Proved),
+        false => Decision::Different(Certainty::Proved),
+    }
+}
+
+fn by_value(agreement: Result<Agreement, OverBudget>, over: bool, enough: u32) -> Decision {
+    match agreement {
+        Ok(Agreement::Distinct) => proved(false),
+        Ok(Agreement::Undefined) => Decision::Undefined,
+        Ok(Agreement::Close { bits, points }) if evidence(bits, points) >= enough => {
+            Decision::Equal(Certainty::Probable { bits: evidence(bits, points) })
+        }
+        Err(OverBudget) => Decision::Undecided(Why::OverBudget),
+        Ok(_) => undecided(over),
+    }
+}
+
+/// The bits in which two functions agree, over all points: each is a trial of its own.
+fn evidence(bits: u32, points: u32) -> u32 {
+    bits.saturating_mul(points)
+}
+
+fn undecided(over: bool) -> Decision {
+    Decision::Undecided(if over { Why::OverBudget } else { Why::OutOfReach })
+}
+
+/// What exact arithmetic says of two expressions.
+#[derive(Clone, Copy)]
+enum Exact {
+    Decided(Decision),
+    /// The normal forms are equal, but something was divided by that may be zero in disguise, or a
+    /// value too large to be computed was compared by its syntax.
+    EqualIfDefined,
+    Open,
+}
+
+fn exactly(a: &Expr, b: &Expr, budget: &mut Budget, over: &mut bool) -> Exact {
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let mut algebra = Algebra::new(&mut attempt);
+    let same = a == b;
+    let left = algebra.evaluate(a);
+    let right = if same { left.clone() } else { algebra.evaluate(b) };
+    *over = [&left, &right].iter().any(|side| matches!(side, Err(Stop::OverBudget)));
+    let infinite = |value: &Result<Value, Stop>| matches!(value, Ok(Value::Infinity { .. }));
+    let exact = match (&left, &right) {
+        (Err(Stop::Undefined), _) | (_, Err(Stop::Undefined)) => {
+            Exact::Decided(Decision::Undefined)
+        }
+        (Ok(a), Ok(b)) => match algebra.is_equal(a, b) {
+            Ok(Some(true)) if algebra.doubtful => Exact::EqualIfDefined,
+            Ok(Some(equal)) => Exact::Decided(proved(equal)),
+            Ok(None) => Exact::Open,
+            Err(stop) => {
+                *over |= stop == Stop::OverBudget;
+                Exact::Open
+            }
+        },
+        _ if same => Exact::EqualIfDefined,
+        // A value without infinity in it is finite, however large.
+        _ if infinite(&left) && !holds_infinity(b) || infinite(&right) && !holds_infinity(a) => {
+            Exact::Decided(proved(false))
+        }
+        _ => Exact::Open,
+    };
+    budget.settle(attempt);
+    exact
+}
+
+/// How two expressions are proportional.
+enum Proportion {
+    Rational {
+        positive: bool,
+    },
+    /// By a constant whose sign is another matter.
+    Constant,
+    No,
+    Unknown,
+}
+
+impl Algebra<'_> {
+    /// Whether two values are equal; none if the normal form is not unique.
+    fn is_equal(&mut self, a: &Value, b: &Value) -> Result<Option<bool>, Stop> {
+        let (a, b) = match (a, b) {
+            (Value::Number(a), Value::Number(b)) => return Ok(Some(a == b)),
+            (Value::Infinity { positive: a }, Value::Infinity { positive: b }) => {
+                return Ok(Some(a == b));
+            }
+            (Value::Infinity { .. }, _) | (_, Value::Infinity { .. }) => return Ok(Some(false)),
+            (a, b) => (a.clone().into_form()?, b.clone().into_form()?),
+        };
+        if a == b {
+            return Ok(Some(true));
+        }
+        let (left, right) = self.crossed(&a, &b)?;
+        let difference = self.add_polynomials(&left, &right.negated())?;
+        if difference.is_zero() {
+            return Ok(Some(true));
+        }
+        // Denominators that may be zero in disguise make a quotient's inequality worthless too.
+        let unique = self.is_surely_nonzero(&difference) && !self.doubtful;
+        Ok(unique.then_some(false))
+    }
+
+    /// The order of two values if it is plain: none if it is not, and none inside if there is none.
+    fn compare(&mut self, a: &Value, b: &Value) -> Option<Option<Ordering>> {
+        let rank = |value: &Value| match value {
+            Value::Infinity { positive: true } => 1,
+            Value::Infinity { positive: false } => -1,
+            _ => 0,
+        };
+        match (a, b) {
+            _ if self.doubtful => None,
+            (Value::Number(a), Value::Number(b)) => Some(Some(a.cmp(b))),
+            (Value::Infinity { .. }, other) | (other, Value::Infinity { .. }) => {
+                let real = match other {
+                    Value::Form(form) => self.is_real(form),
+                    _ => true,
+                };
+                Some(real.then(|| rank(a).cmp(&rank(b))))
+            }
+            (a, b) => match self.is_equal(a, b) {
+                Ok(Some(true)) => Some(Some(Ordering::Equal)),
+                _ => None,
+            },
+        }
+    }
+
+    fn proportional(&mut self, a: &Expr, b: &Expr) -> Result<Proportion, Stop> {
+        let (a, b) = (self.evaluate(a)?.into_form()?, self.evaluate(b)?.into_form()?);
+        let (left, right) = self.crossed(&a, &b)?;
+        if self.doubtful {
+            return Ok(Proportion::Unknown);
+        }
+        let (Some(first), Some(second)) = (left.0.first(), right.0.first()) else {
+            return Ok(match left.is_zero() && right.is_zero() {
+                true => Proportion::Rational { positive: true },
+                // Zero is a multiple of nothing else, if the other is not zero in disguise.
+                false if self.is_surely_nonzero(if left.is_zero() { &right } else { &left }) => {
+                    Proportion::No
+                }
+                false => Proportion::Unknown,
+            });
+        };
+        let factor = integer::product(&first.1, &second.1.recip(), self.budget)?;
+        if self.scale(&right, &factor)? == left {
+            return Ok(Proportion::Rational { positive: factor.is_positive() });
+        }
+        // With k·b as a constant c times b, all coefficients of the variables' monomials have the
+        // same ratio.
+        let (left, right) = (self.by_variables(&left)?, self.by_variables(&right)?);
+        if left.len() != right.len() || left.iter().zip(&right).any(|(l, r)| l.0 != r.0) {
+            return Ok(Proportion::Unknown);
+        }
+        let (Some((_, first)), Some((_, second))) = (left.first(), right.first()) else {
+            return Ok(Proportion::Unknown);
+        };
+        for ((_, a), (_, b)) in left.iter().zip(&right) {
+            let (one, other) =
+                (self.multiply_polynomials(a, second)?, self.multiply_polynomials(b, first)?);
+            if one != other {
+                return Ok(Proportion::Unknown);
+            }
+        }
+        Ok(Proportion::Constant)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -452,3 +452,127 @@ fn both_signs(value: Value) -> Value {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How `text` was read, in canonical form.
+    fn read(text: &str) -> String {
+        let mut budget = Budget::new(1_000_000);
+        match parse(text, Reading::default(), &mut budget) {
+            Ok(value) => value.canonical(&mut budget),
+            Err(why) => format!("unread: {why}"),
+        }
+    }
+
+    /// Whether two texts are read as the same tree.
+    fn same(a: &str, b: &str) -> bool {
+        let tree = |text| parse(text, Reading::default(), &mut Budget::new(1_000_000)).ok();
+        tree(a).is_some() && tree(a) == tree(b)
+    }
+
+    #[test]
+    fn one_tree_for_every_way_to_write_it() {
+        for (a, b) in [
+            ("\\frac12", "1/2"),
+            ("\\dfrac{1}{2}", "\\tfrac 1 2"),
+            ("\\frac{x}2", "\\frac x2"),
+            ("\\\\frac{1}{2}", "\\frac{1}{2}"),
+            ("2\\frac13", "2 1/3"),
+            ("2\\frac13", "2⅓"),
+            ("-3\\frac12", "-3½"),
+            ("3\\sqrt2", "3√2"),
+            ("4\\sqrt(2)", "4\\sqrt{2}"),
+            ("\\sqrt[3]{x}", "∛x"),
+            ("1{,}234{,}567", "1,234,567"),
+            ("1\\,234", "1234"),
+            ("1,\\!234", "1 234"),
+            ("１２", "12"),
+            ("𝟒𝟐", "42"),
+            ("x²", "x^{2}"),
+            ("x^10", "x^{10}"),
+            ("x_1", "x_{1}"),
+            ("x₁", "x_1"),
+            ("\\sin^2 x", "(\\sin x)^2"),
+            ("\\sin 2x\\cos x", "(\\sin(2x))(\\cos(x))"),
+            ("\\sin^{-1} x", "\\arcsin x"),
+            ("sinx", "\\sin x"),
+            ("\\log_{2}{8}", "\\log_2 8"),
+            ("\\cos 2\\pi/3", "\\cos\\frac{2\\pi}{3}"),
+            ("x \\le 5", "x <= 5"),
+            ("x \\geqslant 5", "x ≥ 5"),
+            ("\\left(1,2\\right]", "(1, 2]"),
+            ("|x-3|", "\\left|x-3\\right|"),
+            ("|x-3|", "\\lvert x-3\\rvert"),
+            ("\\{1,2\\}", "\\left\\{1, 2\\right\\}"),
+            ("\\mathbf{9}", "9"),
+            ("\\$18.50", "18.50"),
+            ("90^\\circ", "90°"),
+            ("90^{\\circ}", "90 degrees"),
+            ("28\\%", "28 percent"),
+            ("5\\text{ apples}", "5"),
+            ("112\\text{ square units}", "112"),
+            ("5 million", "5\\cdot 1000000"),
+            ("325_6", "325_{6}"),
+            ("\\mathbb{R}", "ℝ"),
+            ("\\emptyset", "\\{\\}"),
+            ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\left[\\begin{array}{c}1\\\\2\\\\\\end{array}\\right]"),
+            ("(11,7)or(7,11)", "(11,7), (7,11)"),
+            ("x=1orx=2", "x=1 \\text{ or } x=2"),
+            ("\\begin{cases}x=1\\\\y=2\\end{cases}", "x=1, y=2"),
+            ("x_{1}=3,\\quadx_{2}=4", "x_1=3, x_2=4"),
+            ("\\{x \\mid x>3\\}", "x>3"),
+            ("--5", "5"),
+            ("\\mathrm{e}^x", "e^x"),
+            ("\\binom{5}{2}", "{5 \\choose 2}"),
+        ] {
+            assert!(same(a, b), "{a:?} is {}, {b:?} is {}", read(a), read(b));
+        }
+    }
+
+    #[test]
+    fn what_looks_alike_is_not_the_same() {
+        for (a, b) in [
+            ("1,234", "1, 234"),
+            ("2x", "2^x"),
+            ("\\sin x^2", "(\\sin x)^2"),
+            ("xy", "x y z"),
+            ("ab", "AB"),
+            ("f(x)", "f x"),
+            ("x(x+1)", "x x+1"),
+            ("0.\\overline{3}", "0.3"),
+            ("[1,2)", "(1,2)"),
+            ("325_6", "325_7"),
+            ("42 x", "42"),
+            ("1/2x", "1/(2x)"),
+        ] {
+            assert!(!same(a, b), "{a:?} and {b:?} are both {}", read(a));
+        }
+    }
+
+    #[test]
+    fn a_part_is_never_read_for_the_whole() {
+        for text in [
+            "", "+", "^", "\\frac", "\\frac{}{}", "(", "1)", "\\sqrt{", "1.11.1", "4 2", "\\int 42", "1/",
+            "x=", "1++", "{", "}", "5 is wrong", "not 42", "\\forall x>0", "42́", "\\begin{pmatrix}\\end{pmatrix}",
+            "\\begin{pmatrix}1&2\\\\3\\end{pmatrix}", "a?b:c", "12_2", "()", ",",
+        ] {
+            assert!(read(text).starts_with("unread"), "{text:?} was read as {}", read(text));
+        }
+    }
+
+    #[test]
+    fn depth_and_length_are_bounded() {
+        for piece in ["{", "(", "[", "\\{", "\\frac{1}{", "\\sqrt{", "1^{", "\\left(", "|", "-", "x^", "!", "\\sin "] {
+            let open = piece.repeat(100_000);
+            read(&open);
+            read(&format!("{open}1"));
+        }
+        read(&format!("1{}", "!".repeat(100_000)));
+        read(&format!("{}1{}", "{".repeat(50_000), "}".repeat(50_000)));
+        read(&"1+".repeat(100_000));
+        read(&"9".repeat(1_000_000));
+        read(&"\\text{".repeat(100_000));
+    }
+}

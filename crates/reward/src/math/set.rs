@@ -7,7 +7,7 @@ use num_bigint::BigInt;
 use super::{
     algebra,
     budget::Budget,
-    expr::{Constant, Expr},
+    expr::{Constant, Expr, Function},
     parse::{NamedSet, Relation},
     value::{Join, Side, Value},
 };
@@ -83,7 +83,7 @@ impl RealSet {
         }
     }
 
-    /// The solutions of `x < 5`, `-2 < x ≤ 7`, `2x ≥ 14`, `x ≠ 1`: linear in one unknown.
+    /// The solutions of `x < 5`, `-2 < x ≤ 7`, `2x ≥ 14`, `x ≠ 1`, `x^2 < 4`, `|x - 1| ≤ 3`.
     fn of_inequality(terms: &[Value], relations: &[Relation], budget: &mut Budget) -> Option<RealSet> {
         let ordered = relations.iter().all(|relation| relation.is_order());
         if !ordered && relations != [Relation::NotEqual] {
@@ -97,16 +97,7 @@ impl RealSet {
                 left.scalar()?.clone(),
                 Expr::Negate(Box::new(right.scalar()?.clone())),
             ]);
-            let (root, rising) = linear_root(&difference, &unknown, budget)?;
-            let relation = if rising { *relation } else { relation.flipped() };
-            let here = |closed| End { at: root.clone(), closed };
-            let part = match relation {
-                Relation::Less => RealSet::one(End::minus_infinity(), here(false)),
-                Relation::LessEqual => RealSet::one(End::minus_infinity(), here(true)),
-                Relation::Greater => RealSet::one(here(false), End::infinity()),
-                Relation::GreaterEqual => RealSet::one(here(true), End::infinity()),
-                _ => RealSet::point(root.clone()).complement(),
-            };
+            let part = solve(&difference, *relation, &unknown, budget)?;
             set = set.intersection(&part, budget)?;
         }
         Some(set)
@@ -296,41 +287,137 @@ fn collect_symbols(expr: &Expr, names: &mut Vec<Box<str>>) {
     }
 }
 
-/// Where `f`, linear in `unknown`, is zero, and whether it rises there.
-fn linear_root(f: &Expr, unknown: &Expr, budget: &mut Budget) -> Option<(Expr, bool)> {
-    // The common case: `x - 5` or `5 - x`.
-    let x = Expr::Symbol("?".into());
-    let f = replace(f, unknown, &x);
-    let at = |value: i64| f.clone().with("?", &number(value));
-    let (zero, one, two) = (at(0), at(1), at(2));
-    let slope = difference(one.clone(), zero.clone());
-    let linear = algebra::equal(
-        &Expr::Sum(vec![two, zero.clone()]),
-        &Expr::Product(vec![number(2), one]),
-        budget,
-    );
-    if !matches!(linear, algebra::Decision::Equal(_)) || !zero.is_constant() {
-        return None;
+/// Where `f` stands in `relation` to zero: linear or quadratic in `unknown`, or the absolute value of
+/// something linear against a constant.
+fn solve(f: &Expr, relation: Relation, unknown: &Expr, budget: &mut Budget) -> Option<RealSet> {
+    let f = replace(f, unknown, &Expr::Symbol(UNKNOWN.into()));
+    if let Some((inner, bound)) = absolute_value(&f) {
+        // |g| < c is -c < g < c, and |g| > c is what is left.
+        let above = Expr::Sum(vec![inner.clone(), Expr::Negate(Box::new(bound.clone()))]);
+        let below = Expr::Sum(vec![inner, bound]);
+        let near = match relation {
+            Relation::Less | Relation::GreaterEqual => (Relation::Less, Relation::Greater),
+            Relation::LessEqual | Relation::Greater => (Relation::LessEqual, Relation::GreaterEqual),
+            _ => return None,
+        };
+        let inside = solve_polynomial(&above, near.0, budget)?
+            .intersection(&solve_polynomial(&below, near.1, budget)?, budget)?;
+        let outside = matches!(relation, Relation::Greater | Relation::GreaterEqual);
+        return Some(if outside { inside.complement() } else { inside });
     }
-    let rising = match algebra::order(&slope, &number(0), budget)? {
-        Ordering::Greater => true,
-        Ordering::Less => false,
-        Ordering::Equal => return None,
+    solve_polynomial(&f, relation, budget)
+}
+
+/// The name of the unknown while it is solved for.
+const UNKNOWN: &str = "?";
+
+/// `|g| - c` as g and c.
+fn absolute_value(f: &Expr) -> Option<(Expr, Expr)> {
+    let Expr::Sum(terms) = f else { return None };
+    let [Expr::Call(Function::Abs, arguments), Expr::Negate(bound)] = terms.as_slice() else {
+        return None;
     };
-    // Three points on a line do not prove that all are: a fourth, far away and no integer.
-    let far = num_rational::BigRational::new(BigInt::from(1_000_003), BigInt::from(17));
-    let on_line = Expr::Sum(vec![
-        zero.clone(),
-        Expr::Product(vec![Expr::Number(far.clone()), slope.clone()]),
-    ]);
-    if !matches!(
-        algebra::equal(&f.clone().with("?", &Expr::Number(far)), &on_line, budget),
-        algebra::Decision::Equal(_)
-    ) {
+    let [inner] = arguments.as_slice() else { return None };
+    bound.is_constant().then(|| (inner.clone(), (**bound).clone()))
+}
+
+/// By its values at -1, 0 and 1, which give the coefficients; then they have to be right everywhere.
+fn solve_polynomial(f: &Expr, relation: Relation, budget: &mut Budget) -> Option<RealSet> {
+    let at = |value: i64| f.clone().with(UNKNOWN, &number(value));
+    let (before, zero, after) = (at(-1), at(0), at(1));
+    if !zero.is_constant() {
         return None;
     }
-    let root = Expr::Negate(Box::new(Expr::Quotient(Box::new([zero, slope]))));
-    Some((plain(root, budget), rising))
+    let half = |expr: Expr| Expr::Quotient(Box::new([expr, number(2)]));
+    let c = plain(zero, budget);
+    let b = plain(half(difference(after.clone(), before.clone())), budget);
+    let a = plain(difference(half(Expr::Sum(vec![after, before])), c.clone()), budget);
+    let x = || Expr::Symbol(UNKNOWN.into());
+    let square = Expr::Power(Box::new([x(), number(2)]));
+    let polynomial = Expr::Sum(vec![
+        Expr::Product(vec![a.clone(), square]),
+        Expr::Product(vec![b.clone(), x()]),
+        c.clone(),
+    ]);
+    if !matches!(algebra::equal(f, &polynomial, budget), algebra::Decision::Equal(_)) {
+        return None;
+    }
+    let roots = match algebra::order(&a, &number(0), budget)? {
+        Ordering::Equal => {
+            let root = Expr::Negate(Box::new(Expr::Quotient(Box::new([c, b.clone()]))));
+            return Some(half_line(plain(root, budget), relation, sign_of(&b, budget)?));
+        }
+        sign => quadratic_roots(&a, &b, &c, sign, budget)?,
+    };
+    let rises = algebra::order(&a, &number(0), budget)? == Ordering::Greater;
+    let relation = if rises { relation } else { relation.flipped() };
+    // Between the roots a parabola that opens upwards is negative.
+    let Some((low, high)) = roots else {
+        let everywhere =
+            matches!(relation, Relation::Greater | Relation::GreaterEqual | Relation::NotEqual);
+        return Some(if everywhere { RealSet::all() } else { RealSet::all().complement() });
+    };
+    let between = |closed: bool, budget: &mut Budget| {
+        let end = |at: &Expr| End { at: at.clone(), closed };
+        match algebra::order(&low, &high, budget)? {
+            Ordering::Less => Some(RealSet::one(end(&low), end(&high))),
+            _ if closed => Some(RealSet::point(low.clone())),
+            _ => Some(RealSet::all().complement()),
+        }
+    };
+    Some(match relation {
+        Relation::Less => between(false, budget)?,
+        Relation::LessEqual => between(true, budget)?,
+        Relation::Greater => between(true, budget)?.complement(),
+        Relation::GreaterEqual => between(false, budget)?.complement(),
+        _ => RealSet::point(low).union(RealSet::point(high), budget)?.complement(),
+    })
+}
+
+/// Where a line through `root` stands in `relation` to zero.
+fn half_line(root: Expr, relation: Relation, rising: bool) -> RealSet {
+    let relation = if rising { relation } else { relation.flipped() };
+    let here = |closed| End { at: root.clone(), closed };
+    match relation {
+        Relation::Less => RealSet::one(End::minus_infinity(), here(false)),
+        Relation::LessEqual => RealSet::one(End::minus_infinity(), here(true)),
+        Relation::Greater => RealSet::one(here(false), End::infinity()),
+        Relation::GreaterEqual => RealSet::one(here(true), End::infinity()),
+        _ => RealSet::point(root).complement(),
+    }
+}
+
+/// Whether a constant is positive; none for zero.
+fn sign_of(expr: &Expr, budget: &mut Budget) -> Option<bool> {
+    match algebra::order(expr, &number(0), budget)? {
+        Ordering::Greater => Some(true),
+        Ordering::Less => Some(false),
+        Ordering::Equal => None,
+    }
+}
+
+/// The real roots of a quadratic polynomial, the lower one first; `None` inside if there are none.
+#[expect(clippy::type_complexity, reason = "two ends, or none, or no telling")]
+fn quadratic_roots(
+    a: &Expr,
+    b: &Expr,
+    c: &Expr,
+    sign: Ordering,
+    budget: &mut Budget,
+) -> Option<Option<(Expr, Expr)>> {
+    let four = Expr::Product(vec![number(4), a.clone(), c.clone()]);
+    let square = Expr::Power(Box::new([b.clone(), number(2)]));
+    let discriminant = plain(difference(square, four), budget);
+    if algebra::order(&discriminant, &number(0), budget)? == Ordering::Less {
+        return Some(None);
+    }
+    let root = Expr::Root(Box::new([number(2), discriminant]));
+    let middle = Expr::Negate(Box::new(b.clone()));
+    let below = Expr::Product(vec![number(2), a.clone()]);
+    let over = |above: Expr| Expr::Quotient(Box::new([above, below.clone()]));
+    let minus = plain(over(difference(middle.clone(), root.clone())), budget);
+    let plus = plain(over(Expr::Sum(vec![middle, root])), budget);
+    Some(Some(if sign == Ordering::Greater { (minus, plus) } else { (plus, minus) }))
 }
 
 /// The number itself where an end is one, so that equal ends look equal.

@@ -8,7 +8,7 @@ use super::{
     token::{Bracket, Token},
     word::{self, Command},
 };
-use crate::math::{budget::Budget, unit::Unit};
+use crate::math::{budget::Budget, expr::MAX_DEPTH, unit::Unit};
 
 /// A token, and whether white space stood before it.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,9 @@ pub(super) struct Lexeme {
 /// text, before anything is parsed.)
 const MAX_DIGITS: usize = 4_000;
 
+/// Texts with more tokens than this are not read.
+const MAX_TOKENS: usize = 200_000;
+
 /// Powers of ten beyond this are kept as powers.
 const MAX_EXPONENT: i64 = 1_000;
 
@@ -29,6 +32,7 @@ pub(super) fn lex(text: &str, reading: Reading, budget: &mut Budget) -> Result<V
     budget.spend(text.len() as u64 / 4 + 1)?;
     let mut lexer = Lexer {
         text,
+        budget,
         at: 0,
         reading,
         lexemes: Vec::with_capacity(text.len() / 2 + 4),
@@ -42,13 +46,23 @@ pub(super) fn lex(text: &str, reading: Reading, budget: &mut Budget) -> Result<V
         single_signs: 0,
     };
     while lexer.at < text.len() {
-        lexer.step(budget)?;
+        lexer.step()?;
+        if lexer.budget.left() == 0 {
+            return Err(Unread::OverBudget);
+        }
+        if lexer.groups + lexer.brackets > MAX_DEPTH {
+            return Err(Unread::TooDeep);
+        }
+        if lexer.lexemes.len() > MAX_TOKENS {
+            return Err(Unread::TooLong);
+        }
     }
     Ok(lexer.lexemes)
 }
 
-struct Lexer<'a> {
+struct Lexer<'a, 'b> {
     text: &'a str,
+    budget: &'b mut Budget,
     at: usize,
     reading: Reading,
     lexemes: Vec<Lexeme>,
@@ -68,7 +82,7 @@ struct Lexer<'a> {
     single_signs: u8,
 }
 
-impl<'a> Lexer<'a> {
+impl<'a> Lexer<'a, '_> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
@@ -111,7 +125,7 @@ impl<'a> Lexer<'a> {
         self.lexemes.last().map(|lexeme| &lexeme.token)
     }
 
-    fn step(&mut self, budget: &mut Budget) -> Result<(), Unread> {
+    fn step(&mut self) -> Result<(), Unread> {
         if let Some((end, _)) = self.words_until
             && self.at >= end
         {
@@ -123,7 +137,7 @@ impl<'a> Lexer<'a> {
         let Some(c) = self.peek() else { return Ok(()) };
         let plain = word::folded(c);
         if plain.is_ascii_digit() || (plain == '.' && self.digit_after(c.len_utf8())) {
-            return self.number(budget);
+            return self.number();
         }
         if plain.is_ascii_alphabetic() {
             return self.letters();
@@ -272,7 +286,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// A number with its separators, decimal part, repeating decimals and exponent.
-    fn number(&mut self, budget: &mut Budget) -> Result<(), Unread> {
+    fn number(&mut self) -> Result<(), Unread> {
         let mut digits = String::new();
         if self.single_signs > 0 && let Some(digit) = self.peek().map(word::folded).and_then(|c| c.to_digit(10)) {
             self.at += self.peek().map_or(0, char::len_utf8);
@@ -302,7 +316,7 @@ impl<'a> Lexer<'a> {
         if digits.len() > MAX_DIGITS {
             return Err(Unread::TooLong);
         }
-        budget.spend((digits.len() * digits.len() / 300) as u64 + 4)?;
+        self.budget.spend((digits.len() * digits.len() / 300) as u64 + 4)?;
         let whole = whole_number(&digits);
         let mut value = over_power_of_ten(whole, places);
         if let Some(period) = period_of(self.rest()).filter(|_| decimal) {
@@ -342,8 +356,8 @@ impl<'a> Lexer<'a> {
     /// The length of a separator here that exactly three digits follow: `1,234`, `1{,}234`, `1,\!234`,
     /// `1\,234`, `1 234`.
     fn thousands_separator(&self) -> Option<usize> {
-        const SEPARATORS: [&str; 12] = [
-            "{,}", "{,\\!}", ",\\!\\!", ",\\! ", ",\\!", "\\,", "\\ ", "\\;", "\u{2009}", "\u{202f}", "\u{a0}", " ",
+        const SEPARATORS: [&str; 15] = [
+            " {,}", " {, }", "{, }", "{,}", "{,\\!}", ",\\!\\!", ",\\! ", ",\\!", "\\,", "\\ ", "\\;", "\u{2009}", "\u{202f}", "\u{a0}", " ",
         ];
         let rest = self.rest();
         let separator = SEPARATORS.iter().find(|separator| rest.starts_with(**separator)).map(|s| s.len());
@@ -450,7 +464,10 @@ impl<'a> Lexer<'a> {
             Some(Token::Number { .. } | Token::Close(_) | Token::Degree | Token::Vulgar(_))
         );
         let unit = after_number && run.len() > 1 && (Unit::named(run).is_some() || word::is_unit(run));
-        if unit || word::is_short_word(run) || (run.len() >= 4 && !(adjacent && after_number)) {
+        if unit
+            || word::is_short_word(run)
+            || word::changes_meaning(run)
+            || (run.len() >= 4 && !(adjacent && after_number)) {
             return self.push(Token::Word(run.into()));
         }
         for letter in run.chars() {
@@ -562,13 +579,17 @@ impl<'a> Lexer<'a> {
     }
 
     /// The content of the braces that follow, and the length up to behind them.
-    fn argument(&self) -> Option<(&'a str, usize)> {
+    fn argument(&mut self) -> Option<(&'a str, usize)> {
         let rest = self.rest();
         let open = rest.len() - rest.trim_start().len();
         let inside = rest[open..].strip_prefix('{')?;
         let mut depth = 0_usize;
         let mut escaped = false;
         for (at, byte) in inside.bytes().enumerate() {
+            // Arguments inside of arguments are looked at again and again: it has to be paid for.
+            if at % 64 == 0 && self.budget.spend(8).is_err() {
+                return None;
+            }
             match byte {
                 _ if escaped => escaped = false,
                 b'\\' => escaped = true,

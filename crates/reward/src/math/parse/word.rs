@@ -320,5 +320,7 @@ pub(super) fn is_short_word(word: &str) -> bool {
         "toy", "pie", "map", "kid", "boy", "job", "row", "pcs", "man", "box", "win", "tie", "tip",
         "lap", "can", "jar", "bed", "key",
     ];
-    word.len() > 1 && WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
+    // `NO` is a segment.
+    let capitals = word.bytes().skip(1).any(|b| b.is_ascii_uppercase());
+    word.len() > 1 && !capitals && WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }

@@ -1,0 +1,178 @@
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use firebrick_data::DataError;
+
+use super::{Row, row::clip};
+use crate::ProgramError;
+
+/// The longest line that is read. A file without line ends would otherwise be read whole.
+const MAX_LINE: u64 = 64 << 20;
+
+/// A batch ends with this many lines, or with the one that makes it longer than `MAX_BATCH` bytes:
+/// enough to keep every core busy, and few enough that a file of any size needs little memory.
+const BATCH: usize = 4096;
+const MAX_BATCH: usize = 32 << 20;
+
+/// The lines of several files, one file after the other, blank lines left out.
+pub(super) struct Lines {
+    /// Those not read to their end, the next one last.
+    files: Vec<Source>,
+}
+
+struct Source {
+    name: Arc<Path>,
+    reader: Box<dyn BufRead>,
+    line: u64,
+}
+
+/// A line, and where it stood.
+pub(super) struct Line {
+    file: Arc<Path>,
+    /// Counted from 1.
+    number: u64,
+    /// None when it is longer than `MAX_LINE`.
+    bytes: Option<Vec<u8>>,
+}
+
+impl Lines {
+    /// Opens all of the files before anything is read, so that a missing one is known at once.
+    pub(super) fn open(files: &[PathBuf]) -> Result<Self, ProgramError> {
+        let files = files.iter().rev().map(|path| Source::open(path));
+        Ok(Lines { files: files.collect::<Result<_, _>>()? })
+    }
+
+    /// The next lines; none at the end.
+    pub(super) fn batch(&mut self) -> Result<Vec<Line>, ProgramError> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < BATCH && bytes <= MAX_BATCH {
+            let Some(source) = self.files.last_mut() else { break };
+            match source.next() {
+                Ok(Some(line)) => {
+                    bytes += line.bytes.as_ref().map_or(0, Vec::len);
+                    batch.push(line);
+                }
+                Ok(None) => drop(self.files.pop()),
+                Err(error) => {
+                    return Err(unreadable(&source.name, error));
+                }
+            }
+        }
+        Ok(batch)
+    }
+}
+
+impl Source {
+    fn open(path: &Path) -> Result<Self, ProgramError> {
+        if path == "-" {
+            let reader = Box::new(BufReader::new(io::stdin()));
+            return Ok(Source { name: Path::new("standard input").into(), reader, line: 0 });
+        }
+        let open = || {
+            let file = File::open(path)?;
+            // A folder can be opened as well, and fails only when it is read.
+            if file.metadata()?.is_dir() {
+                Err(io::ErrorKind::IsADirectory.into())
+            } else {
+                Ok(file)
+            }
+        };
+        let file = open().map_err(|error| unreadable(path, error))?;
+        Ok(Source { name: path.into(), reader: Box::new(BufReader::new(file)), line: 0 })
+    }
+
+    fn next(&mut self) -> io::Result<Option<Line>> {
+        loop {
+            let mut bytes = Vec::new();
+            let read = self.reader.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut bytes)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            let too_long = read as u64 > MAX_LINE;
+            if too_long {
+                if bytes.last() != Some(&b'\n') {
+                    self.reader.skip_until(b'\n')?;
+                }
+            } else if bytes.trim_ascii().is_empty() {
+                continue;
+            }
+            let bytes = (!too_long).then_some(bytes);
+            return Ok(Some(Line { file: self.name.clone(), number: self.line, bytes }));
+        }
+    }
+}
+
+fn unreadable(path: &Path, source: io::Error) -> ProgramError {
+    DataError::Read { path: path.to_owned(), source }.into()
+}
+
+impl Line {
+    /// The row in this line; else where it is and what is wrong with it.
+    pub(super) fn row(&self) -> Result<Row, String> {
+        let Some(bytes) = &self.bytes else {
+            return Err(format!(
+                "{}: it is longer than the {MAX_LINE} bytes that are read",
+                self.place()
+            ));
+        };
+        Row::parse(bytes).map_err(|error| match error.column {
+            0 => format!("{}: {}", self.place(), clip(&error.problem)),
+            column => format!("{}, column {column}: {}", self.place(), clip(&error.problem)),
+        })
+    }
+
+    /// The row's own id; without one, the file and line.
+    pub(super) fn id(&self, row: &Row) -> String {
+        row.id.clone().unwrap_or_else(|| format!("{}:{}", self.file.display(), self.number))
+    }
+
+    /// Where it is, in words.
+    pub(super) fn place(&self) -> String {
+        format!("{}, line {}", self.file.display(), self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(reader: impl BufRead + 'static) -> Vec<Line> {
+        let name = Path::new("set.jsonl").into();
+        let mut lines = Lines { files: vec![Source { name, reader: Box::new(reader), line: 0 }] };
+        let mut all = Vec::new();
+        loop {
+            let batch = lines.batch().unwrap();
+            if batch.is_empty() {
+                return all;
+            }
+            assert!(batch.len() <= BATCH);
+            all.extend(batch);
+        }
+    }
+
+    #[test]
+    fn every_line_that_is_not_blank_is_read_once() {
+        let text = "a\n\n \r\n".repeat(2 * BATCH) + "z";
+        let lines = lines(io::Cursor::new(text));
+        assert_eq!(lines.len(), 2 * BATCH + 1);
+        let numbers: Vec<u64> = lines.iter().map(|line| line.number).collect();
+        assert!(numbers.iter().zip(0..).all(|(&number, index)| number == 3 * index + 1));
+    }
+
+    #[test]
+    fn a_line_without_end_is_passed_over_and_the_next_is_read() {
+        let long = io::repeat(b'x').take(MAX_LINE + 5).chain(&b"\nshort\n"[..]);
+        let exact = io::repeat(b'x').take(MAX_LINE).chain(&b"\nshort\n"[..]);
+        for reader in [long, exact] {
+            let lines = lines(BufReader::new(reader));
+            let read: Vec<(u64, Option<&[u8]>)> =
+                lines.iter().map(|line| (line.number, line.bytes.as_deref())).collect();
+            assert_eq!(read, [(1, None), (2, Some(&b"short\n"[..]))]);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! `firebrick score`: what it says of rows, and of what is none.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    process::{Child, Command, Stdio},
+};
+
+use place::{Outcome, Place};
+use serde_json::{Value, json};
+
+/// The same answer, right and wrong, under several rules.
+const ROWS: &str = include_str!("data/answers.jsonl");
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("answers.jsonl", ROWS);
+    place
+}
+
+/// The cells of the summary, without the times, which are a clock's.
+fn table(text: &str) -> Vec<Vec<&str>> {
+    text.lines()
+        .take_while(|line| !line.starts_with("skipped") && !line.starts_with("unreadable"))
+        .map(|line| {
+            let mut cells: Vec<&str> =
+                line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+            cells.truncate(cells.len() - 2);
+            cells
+        })
+        .collect()
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn the_summary_counts_by_suite() {
+    let summary = place().succeed(&["score", "answers.jsonl"]).stdout;
+    #[rustfmt::skip]
+    assert_eq!(
+        table(&summary),
+        [
+            ["suite", "rows", "right", "wrong", "unparsable", "over budget", "error", "agreement", "false pos.", "false neg."],
+            ["sums", "4", "2", "2", "0", "0", "0", "33.33 %", "1", "1"],
+            ["texts", "4", "2", "1", "1", "0", "0", "100.00 %", "0", "0"],
+            ["all", "8", "4", "3", "1", "0", "0", "60.00 %", "1", "1"],
+        ]
+    );
+    assert!(summary.ends_with("skipped: 1 row that tests the options of another program\n"));
+}
+
+#[test]
+fn rows_are_printed_in_their_order() {
+    let outcome = place().succeed(&["score", "--rows", "answers.jsonl"]);
+    let rows = objects(&outcome.stdout);
+    let ids: Vec<&str> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["a1", "a2", "a3", "a4", "b1", "b2", "3", "answers.jsonl:9"]);
+    let verdicts: Vec<&str> = rows.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
+    assert_eq!(
+        verdicts,
+        ["right", "wrong", "right", "wrong", "right", "wrong", "unparsable", "right"]
+    );
+    let mut first = rows[0].clone();
+    assert!(!first["why"].take().as_str().unwrap().is_empty());
+    assert_eq!(
+        first,
+        json!({"id": "a1", "verdict": "right", "extracted": "72", "canonical": "72", "why": null,
+               "expected": true, "agrees": true})
+    );
+    assert_eq!(rows[1]["agrees"], false);
+    assert_eq!((&rows[6]["extracted"], &rows[6]["canonical"]), (&Value::Null, &Value::Null));
+    let keys: Vec<&String> = rows[7].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["id", "verdict", "extracted", "canonical", "why"]);
+    assert_eq!(table(&outcome.stderr).len(), 4, "{}", outcome.stderr);
+}
+
+#[test]
+fn disagreements_are_those_that_count() {
+    let outcome = place().succeed(&["score", "--disagreements", "answers.jsonl"]);
+    let rows = objects(&outcome.stdout);
+    assert_eq!(rows.iter().map(|row| &row["id"]).collect::<Vec<_>>(), ["a2", "a3"]);
+}
+
+#[test]
+fn a_kind_replaces_the_rule_of_every_row() {
+    let place = place();
+    let right = |kind: &str| {
+        let rows = place.succeed(&["score", "--rows", "--kind", kind, "answers.jsonl"]).stdout;
+        let rows = objects(&rows);
+        assert_eq!(rows.len(), 9, "{kind} skips a row");
+        let right = rows.iter().filter(|row| row["verdict"] == "right");
+        right.map(|row| row["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(right("math"), "a1 a3 b1 b2 3 answers.jsonl:9 c1");
+    assert_eq!(right("boxed"), "a1 a3 c1");
+    assert_eq!(right("gsm8k"), "b1");
+    assert_eq!(right("gsm8k_flexible"), "b1 3 answers.jsonl:9");
+    assert_eq!(right("dapo"), "");
+    assert_eq!(right("dapo_strict_box"), "a1 a3 c1");
+    assert_eq!(right("choice"), "");
+    let outcome = place.run(&["score", "--kind", "magic", "answers.jsonl"]);
+    assert_eq!(outcome.code, Some(2));
+}
+
+#[test]
+fn options_of_a_row_reach_its_rule() {
+    let place = Place::new();
+    let row = |id: &str, gold: &str, response: &str, config: Value| {
+        format!("{}\n", json!({"id": id, "gold": gold, "response": response, "config": config}))
+    };
+    let choices = json!({"mode": "choice", "choices": ["A", "B", "C", "D", "E"]});
+    let text = row("six places", "0.333333", "\\boxed{0.333}", json!({}))
+        + &row("two places", "0.333333", "\\boxed{0.333}", json!({"precision": 2}))
+        + &row("after", "5", "\\boxed{5}", json!({"mode": "after_think_boxed"}))
+        + &row("whole", "5", "5", json!({"mode": "bare"}))
+        + &row("gold", "so $5$", "so $5$", json!({"mode": "math_verify", "targets": ["latex"]}))
+        + &row("no gold", "so 5", "so $5$", json!({"mode": "math_verify", "targets": ["latex"]}))
+        + &row("letter", "E", "The answer is E.", choices);
+    place.write("answers.jsonl", text);
+    let rows = objects(&place.succeed(&["score", "--rows", "answers.jsonl"]).stdout);
+    let right = |row: &Value| (row["id"].as_str().unwrap().to_owned(), row["verdict"] == "right");
+    let expected = [
+        ("six places", false),
+        ("two places", true),
+        ("after", false),
+        ("whole", true),
+        ("gold", true),
+        ("no gold", false),
+        ("letter", true),
+    ];
+    assert_eq!(
+        rows.iter().map(right).collect::<Vec<_>>(),
+        expected.map(|(id, right)| (id.to_owned(), right))
+    );
+}
+
+#[test]
+fn one_row_is_explained() {
+    let place = place();
+    let text = place.succeed(&["score", "--explain", "a2", "answers.jsonl"]).stdout;
+    for line in [
+        "row        a2, answers.jsonl, line 2\n",
+        "suite      sums\n",
+        "rule       math: the answer is in the last box, else ",
+        "gold       72\n  reads as 72\n",
+        "extracted  71\nwhere      bytes 16 to 18: So it is \\boxed{»71«}.\n  reads as 71\n",
+        "verdict    wrong, proved\n",
+        "why        ",
+        "expected   right; disagrees\n",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in {text}");
+    }
+    let text = place.succeed(&["score", "--explain", "answers.jsonl:9", "answers.jsonl"]).stdout;
+    assert!(text.contains("rule       gsm8k_flexible: compared as text\n"), "{text}");
+    assert!(!text.contains("reads as") && !text.contains("expected"), "{text}");
+    let text = place.succeed(&["score", "--explain", "c1", "answers.jsonl"]).stdout;
+    assert!(text.contains("is skipped"), "{text}");
+
+    let outcome = place.run(&["score", "--explain", "a5", "answers.jsonl"]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("no row has the id \"a5\""), "{}", outcome.stderr);
+}
+
+#[test]
+fn bad_rows_are_named_and_the_rest_is_judged() {
+    let place = Place::new();
+    let bad = [
+        "no JSON",
+        "[\"gold\"]",
+        r#"{"gold": "1"}"#,
+        r#"{"gold": 1, "response": "1"}"#,
+        r#"{"gold": "1", "response": "1", "config": {"mode": "magic\u001b[2J"}}"#,
+        r#"{"gold": "1", "response": "1", "config": {"precision": -1}}"#,
+        r#"{"gold": "1", "response": "1", "id": []}"#,
+        r#"{"gold": "1", "response": "1", "expected": "yes"}"#,
+        "{\"gold\": \"1\", \"response\": \"",
+    ];
+    let good = "{\"gold\": \"1\", \"response\": \"\\\\boxed{1}\"}\n";
+    place.write("bad.jsonl", bad.map(|row| format!("{row}\n{good}")).concat());
+    let outcome = place.run(&["score", "--rows", "bad.jsonl"]);
+    assert_eq!(outcome.code, Some(1));
+    assert_eq!(outcome.stdout.lines().count(), bad.len());
+    let problems: Vec<&str> = outcome.stderr.lines().take(bad.len()).collect();
+    for (index, (problem, words)) in problems
+        .iter()
+        .zip([
+            "every line is one JSON object",
+            "every line is one JSON object",
+            "missing field `response`",
+            ", column 10: invalid type: integer `1`, expected a string",
+            "config.mode is \"magic\\u{1b}[2J\", expected one of math, boxed,",
+            "integer `-1`, expected u32",
+            "the id is neither a text nor a number",
+            "expected a boolean",
+            "EOF while parsing a string",
+        ])
+        .enumerate()
+    {
+        let place = format!("bad.jsonl, line {}", 2 * index + 1);
+        assert!(problem.starts_with(&place) && problem.contains(words), "{problem}");
+    }
+    assert!(outcome.stderr.ends_with("unreadable: 9 rows, each named on standard error\n"));
+
+    place.write("good.jsonl", good);
+    for missing in ["none.jsonl", "."] {
+        let outcome = place.run(&["score", "--rows", "good.jsonl", missing]);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{missing}");
+        assert!(outcome.stderr.contains(&format!("cannot read {missing}: ")), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn an_empty_file_has_no_rows() {
+    let place = Place::new();
+    place.write("empty.jsonl", "\n  \n");
+    let outcome = place.succeed(&["score", "empty.jsonl"]);
+    let row = ["all", "0", "0", "0", "0", "0", "0", "-", "-", "-"];
+    assert_eq!(table(&outcome.stdout)[1..], [row]);
+    assert_eq!(place.succeed(&["score", "--rows", "empty.jsonl"]).stdout, "");
+}
+
+/// More rows than a batch, and files before and after: the order is that of the arguments.
+#[test]
+fn standard_input_is_a_file_among_others() {
+    let place = place();
+    let rows: String = (0..5000)
+        .map(|number| {
+            format!("{{\"gold\": \"{number}\", \"response\": \"\\\\boxed{{{number}}}\"}}\n")
+        })
+        .collect();
+    let mut child = start(&place, &["score", "--rows", "answers.jsonl", "-", "answers.jsonl"]);
+    let mut input = child.stdin.take().unwrap();
+    let feed = std::thread::spawn(move || input.write_all(rows.as_bytes()));
+    let outcome = Outcome::of(child.wait_with_output().unwrap());
+    feed.join().unwrap().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let rows = objects(&outcome.stdout);
+    assert_eq!(rows.len(), 8 + 5000 + 8);
+    assert_eq!(rows[..8], rows[5008..]);
+    for (number, row) in rows[8..5008].iter().enumerate() {
+        assert_eq!(row["id"], format!("standard input:{}", number + 1));
+        assert_eq!(row["extracted"], number.to_string());
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let place = Place::new();
+    place.write("many.jsonl", "{\"gold\": \"1\", \"response\": \"\\\\boxed{1}\"}\n".repeat(20_000));
+    let mut child = start(&place, &["score", "--rows", "many.jsonl"]);
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""));
+}
+
+fn start(place: &Place, arguments: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_firebrick"))
+        .args(arguments)
+        .current_dir(place.path(""))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}

@@ -1,0 +1,326 @@
+//! Judging by a program of the user's own.
+
+mod process;
+
+use std::{
+    fmt,
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use firebrick_core::{Completion, FinishReason, Prompt, Score, Verdict, Verifier};
+use serde::{Deserialize, Serialize};
+
+use crate::RewardError;
+use process::{Fault, Process};
+
+/// Judges by a program of the user's own, one JSON object a line in each direction.
+///
+/// The program gets, on its stdin,
+///
+/// ```json
+/// {"id": 0, "prompt": "…", "reference": "72", "completion": "… #### 72", "finish": "stop"}
+/// ```
+///
+/// where `prompt` is what the model read and `finish` is `"stop"` or `"length"`. Before the next
+/// line it writes to its stdout, with the same `id`, either a `score` in `[0, 1]` or a `verdict`
+/// (`"right"`, `"wrong"`, `"unparsable"`, `"over_budget"`, `"error"`) or both, and, if it likes, the
+/// `extracted` answer; other keys are ignored:
+///
+/// ```json
+/// {"id": 0, "score": 0.5, "extracted": "72"}
+/// ```
+///
+/// A score alone is right when it is 1, else wrong with that credit. A verdict alone has credit 1
+/// when it is right, else 0. It must flush its stdout after each line, as Python does with
+/// `print(…, flush=True)`. What it writes to stderr is read away; the end of it is quoted when the
+/// program fails. It should end when its stdin does.
+///
+/// A copy of the program that ends, writes anything else or more than 1 MiB in a line
+/// ([`Verdict::Error`]), or takes longer than the limit ([`Verdict::OverBudget`]) is killed, and the
+/// next completion starts a new one. Nothing is asked twice. After too many failures in a row every
+/// further score is [`Verdict::Error`].
+///
+/// This is the one verifier that looks at a clock. All others count their work in operations, so
+/// that their verdict is the same under any load; another program's operations can't be counted,
+/// and a limit in seconds is the only one that holds it. Choose it so wide that what runs into it is
+/// a hang, or scores will depend on what else the machine does.
+pub struct Command {
+    options: CommandOptions,
+    time_limit: Duration,
+    on_failure: Box<dyn Fn(&str) + Send + Sync>,
+    next_id: AtomicU64,
+    copies: Mutex<Copies>,
+    /// A copy became idle, or may be started, or none will be any more.
+    changed: Condvar,
+}
+
+/// What a [`Command`] runs, and how long it puts up with it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CommandOptions {
+    /// The program and its arguments. No shell reads them.
+    pub program: Vec<String>,
+    /// Seconds that one completion may take, above 0. The first one after a start includes the
+    /// start.
+    pub time_limit: f64,
+    /// Failures in a row after which the program is started again; after one more it is given up.
+    pub restarts: u32,
+    /// Copies of the program that run at once, at least 1.
+    pub processes: usize,
+}
+
+impl Default for CommandOptions {
+    fn default() -> Self {
+        CommandOptions { program: vec![], time_limit: 10.0, restarts: 10, processes: 1 }
+    }
+}
+
+/// The running copies.
+#[derive(Default)]
+struct Copies {
+    idle: Vec<Process>,
+    /// Idle ones and those at work.
+    running: usize,
+    failures_in_a_row: u32,
+    given_up: bool,
+}
+
+/// How long a copy may take to end by itself, when there is nothing more to ask it.
+const GRACE: Duration = Duration::from_millis(500);
+
+impl Command {
+    /// A verifier that starts its program when it is first asked, or by [`Command::start`].
+    ///
+    /// # Errors
+    /// When there is no program, no time or no copy.
+    pub fn new(options: CommandOptions) -> Result<Self, RewardError> {
+        let refuse = |problem: &str| {
+            let program = options.program.clone();
+            Err(RewardError::Command { program: shown(&program), problem: problem.into() })
+        };
+        if options.program.first().is_none_or(String::is_empty) {
+            return refuse("no program is named");
+        }
+        if options.processes == 0 {
+            return refuse("processes is 0, expected at least 1");
+        }
+        let time_limit = match Duration::try_from_secs_f64(options.time_limit) {
+            Ok(limit) if !limit.is_zero() => limit,
+            _ => return refuse("time_limit is not a number of seconds above 0"),
+        };
+        Ok(Command {
+            options,
+            time_limit,
+            on_failure: Box::new(|_| ()),
+            next_id: AtomicU64::new(0),
+            copies: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Calls `hear` with the reason, once, when the program is given up.
+    #[must_use]
+    pub fn on_failure(mut self, hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_failure = Box::new(hear);
+        self
+    }
+
+    /// Starts one copy now, to find out before a long run whether it can be started.
+    ///
+    /// # Errors
+    /// When the system can't start the program, with its words.
+    pub fn start(&self) -> Result<(), RewardError> {
+        let mut copies = self.lock();
+        if copies.running == 0 {
+            let process = Process::start(&self.options.program).map_err(|error| {
+                let problem = format!("it can't be started: {error}");
+                RewardError::Command { program: shown(&self.options.program), problem }
+            })?;
+            copies.running += 1;
+            copies.idle.push(process);
+        }
+        Ok(())
+    }
+
+    /// An idle copy, or a new one; waits while all are at work. None when the program is given up
+    /// or can't be started.
+    fn take(&self) -> Option<Process> {
+        let mut copies = self.lock();
+        loop {
+            if copies.given_up {
+                return None;
+            }
+            if let Some(process) = copies.idle.pop() {
+                return Some(process);
+            }
+            if copies.running < self.options.processes {
+                copies.running += 1;
+                drop(copies);
+                return match Process::start(&self.options.program) {
+                    Ok(process) => Some(process),
+                    Err(error) => {
+                        self.failed(&format!("it can't be started: {error}"));
+                        None
+                    }
+                };
+            }
+            copies = self.changed.wait(copies).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn give_back(&self, process: Process) {
+        let mut copies = self.lock();
+        copies.failures_in_a_row = 0;
+        copies.idle.push(process);
+        drop(copies);
+        self.changed.notify_one();
+    }
+
+    /// Counts a copy that is gone.
+    fn failed(&self, problem: &str) {
+        let mut copies = self.lock();
+        copies.running -= 1;
+        copies.failures_in_a_row = copies.failures_in_a_row.saturating_add(1);
+        let failures = copies.failures_in_a_row;
+        let last = failures > self.options.restarts && !copies.given_up;
+        copies.given_up |= last;
+        drop(copies);
+        self.changed.notify_all();
+        if last {
+            let times = if failures == 1 {
+                "failed".into()
+            } else {
+                format!("failed {failures} times in a row")
+            };
+            let program = shown(&self.options.program);
+            (self.on_failure)(&format!(
+                "the verifier `{program}` {times} and is given up, every further score is an \
+                 error: {problem}"
+            ));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Copies> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Verifier for Command {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        let Some(mut process) = self.take() else { return Score::none(Verdict::Error) };
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let answer = process
+            .ask(request(id, prompt, completion), self.time_limit)
+            .and_then(|line| read(&line, id).map_err(Fault::Nonsense));
+        let fault = match answer {
+            Ok(score) => {
+                self.give_back(process);
+                return score;
+            }
+            Err(fault) => fault,
+        };
+        let (verdict, problem) = match fault {
+            Fault::TimeOut => {
+                (Verdict::OverBudget, format!("no answer in {} s", self.options.time_limit))
+            }
+            Fault::Nonsense(problem) => (Verdict::Error, problem),
+            Fault::Ended => (Verdict::Error, process.how_it_ended(Instant::now() + GRACE)),
+        };
+        process.kill();
+        self.failed(&format!("{problem}{}", process.last_words()));
+        Score::none(verdict)
+    }
+}
+
+/// Ends every copy: its stdin is closed, and what does not end by itself is killed.
+impl Drop for Command {
+    fn drop(&mut self) {
+        let mut idle = std::mem::take(&mut self.lock().idle);
+        idle.iter_mut().for_each(Process::close);
+        let deadline = Instant::now() + GRACE;
+        for process in &mut idle {
+            process.has_ended(deadline); // Dropped, it is killed if it has not.
+        }
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Command").field(&self.options).finish()
+    }
+}
+
+/// The line that asks for a score.
+fn request(id: u64, prompt: &Prompt, completion: &Completion) -> Vec<u8> {
+    let finish = match completion.finish {
+        FinishReason::Stop => "stop",
+        FinishReason::Length => "length",
+    };
+    // Inside JSON a line break is written as an escape, so this is one line.
+    let mut line = serde_json::json!({
+        "id": id,
+        "prompt": prompt.text,
+        "reference": prompt.reference,
+        "completion": completion.text,
+        "finish": finish,
+    })
+    .to_string()
+    .into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// The line that answers.
+#[derive(Deserialize)]
+struct Answer {
+    id: u64,
+    score: Option<f64>,
+    verdict: Option<Verdict>,
+    extracted: Option<String>,
+}
+
+fn read(line: &[u8], id: u64) -> Result<Score, String> {
+    let nonsense =
+        |problem: String| Err(format!("it wrote `{}`: {problem}", beginning(line).trim_end()));
+    let answer: Answer = match serde_json::from_slice(line) {
+        Ok(answer) => answer,
+        Err(error) => return nonsense(format!("expected an answer in JSON, {error}")),
+    };
+    if answer.id != id {
+        return nonsense(format!("expected the answer to id {id}"));
+    }
+    let (verdict, credit) = match (answer.verdict, answer.score) {
+        (None, None) => return nonsense("expected `score` or `verdict`".into()),
+        (_, Some(score)) if !(0.0..=1.0).contains(&score) => {
+            return nonsense("expected a `score` from 0 to 1".into());
+        }
+        (Some(verdict), Some(score)) => (verdict, score),
+        (Some(verdict), None) => (verdict, f64::from(u8::from(verdict == Verdict::Right))),
+        (None, Some(score)) if score == 1.0 => (Verdict::Right, score),
+        (None, Some(score)) => (Verdict::Wrong, score),
+    };
+    Ok(Score::partial(verdict, credit as f32, answer.extracted.unwrap_or_default()))
+}
+
+/// As much of a line as a message has room for.
+fn beginning(line: &[u8]) -> String {
+    const ROOM: usize = 80;
+    let text: String = String::from_utf8_lossy(&line[..line.len().min(4 * ROOM)]).into_owned();
+    match text.char_indices().nth(ROOM) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// A command line to read, not to run.
+fn shown(program: &[String]) -> String {
+    program.join(" ")
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests;

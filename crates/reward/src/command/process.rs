@@ -1,0 +1,199 @@
+use std::{
+    collections::VecDeque,
+    io::{self, BufRead as _, BufReader, Read, Write as _},
+    process::{Child, ChildStdout, ExitStatus, Stdio},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Bytes of an answer, its line break left out.
+const MAX_LINE: usize = 1 << 20;
+
+/// Bytes of stderr that are kept for the error text.
+const LAST_WORDS: usize = 4096;
+
+/// One running copy of the program.
+///
+/// Each of its three pipes has a thread, because a program may write before it reads, or not read
+/// at all: whoever asks then waits for the answer alone, and that wait has an end. The threads end
+/// with the pipes; dropping the copy kills the program and thereby closes them.
+pub(super) struct Process {
+    child: Child,
+    /// None when its stdin is closed, or will be as soon as it has read what is written.
+    requests: Option<Sender<Vec<u8>>>,
+    answers: Receiver<Result<Vec<u8>, String>>,
+    stderr: Arc<Mutex<VecDeque<u8>>>,
+    /// Nothing ever comes, and it disconnects when all of stderr was read.
+    stderr_read: Receiver<()>,
+    reaped: Option<ExitStatus>,
+}
+
+/// Why there is no answer.
+pub(super) enum Fault {
+    /// None came in time.
+    TimeOut,
+    /// The program closed its stdout, most likely by ending.
+    Ended,
+    /// It wrote something else, in words.
+    Nonsense(String),
+}
+
+impl Process {
+    pub(super) fn start(program: &[String]) -> io::Result<Self> {
+        let [name, arguments @ ..] = program else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named"));
+        };
+        let mut command = std::process::Command::new(name);
+        command.args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own: what the program starts is killed with it, and a Ctrl-C, after which
+        // a run finishes its step, is not for it.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn()?;
+
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (requests, asked) = channel::<Vec<u8>>();
+        // One answer ahead at most: a program that writes without end fills its pipe, not memory.
+        let (answer, answers) = sync_channel(1);
+        let stderr = Arc::new(Mutex::new(VecDeque::new()));
+        let (all_read, stderr_read) = channel::<()>();
+        let process = Process {
+            child,
+            requests: Some(requests),
+            answers,
+            stderr: stderr.clone(),
+            stderr_read,
+            reaped: None,
+        };
+        let (Some(mut stdin), Some(stdout), Some(mut errors)) = pipes else {
+            return Err(io::Error::other("the pipes to it are missing"));
+        };
+        spawn("verifier stdin", move || {
+            while let Ok(request) = asked.recv() {
+                // A program that ended or closed its stdin is noticed by the answer that lacks.
+                if stdin.write_all(&request).and_then(|()| stdin.flush()).is_err() {
+                    return;
+                }
+            }
+        })?;
+        spawn("verifier stdout", move || read_lines(stdout, &answer))?;
+        spawn("verifier stderr", move || {
+            keep_the_end(&mut errors, &stderr);
+            drop(all_read);
+        })?;
+        Ok(process)
+    }
+
+    /// The line that the program answers with.
+    pub(super) fn ask(&mut self, request: Vec<u8>, limit: Duration) -> Result<Vec<u8>, Fault> {
+        if let Some(requests) = &self.requests {
+            let _ = requests.send(request); // The writer is gone when the program is.
+        }
+        match self.answers.recv_timeout(limit) {
+            Ok(Ok(line)) => Ok(line),
+            Ok(Err(problem)) => Err(Fault::Nonsense(problem)),
+            Err(RecvTimeoutError::Timeout) => Err(Fault::TimeOut),
+            Err(RecvTimeoutError::Disconnected) => Err(Fault::Ended),
+        }
+    }
+
+    /// Closes its stdin, at which a program should end.
+    pub(super) fn close(&mut self) {
+        self.requests = None;
+    }
+
+    /// Whether the program has ended by itself, or does so before `deadline`.
+    pub(super) fn has_ended(&mut self, deadline: Instant) -> bool {
+        loop {
+            if self.reaped.is_none() {
+                self.reaped = self.child.try_wait().ok().flatten();
+            }
+            if self.reaped.is_some() || Instant::now() >= deadline {
+                return self.reaped.is_some();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// How a program ended that has closed its stdout, in words.
+    pub(super) fn how_it_ended(&mut self, deadline: Instant) -> String {
+        self.close();
+        self.has_ended(deadline);
+        match self.reaped {
+            Some(status) => format!("it ended with {status}"),
+            None => "it closed its stdout".into(),
+        }
+    }
+
+    /// Ends the program and what it started.
+    pub(super) fn kill(&mut self) {
+        // The number of a process that was waited for may be another's by now.
+        if self.reaped.is_some() {
+            return;
+        }
+        #[cfg(unix)]
+        {
+            use rustix::process::{Pid, Signal, kill_process_group};
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        }
+        let _ = self.child.kill();
+        self.reaped = self.child.wait().ok();
+    }
+
+    /// The end of a killed program's stderr, as the end of a sentence; empty when there is none.
+    pub(super) fn last_words(&self) -> String {
+        // What it wrote just before it ended may still be on its way through the pipe; but a pipe
+        // that something else holds open has no end to wait for.
+        let _ = self.stderr_read.recv_timeout(Duration::from_millis(100));
+        let mut kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(kept.make_contiguous()).trim().to_owned();
+        if text.is_empty() { text } else { format!("; its last words: {text}") }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.into()).spawn(work).map(|_| ())
+}
+
+/// Sends every line on, until the pipe ends, a line is too long or nobody listens.
+fn read_lines(stdout: ChildStdout, answer: &SyncSender<Result<Vec<u8>, String>>) {
+    let mut stdout = BufReader::new(stdout);
+    loop {
+        let mut line = Vec::new();
+        let read = stdout.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line);
+        let line = match read {
+            Ok(0) => return,
+            Ok(_) if line.len() > MAX_LINE && line.last() != Some(&b'\n') => {
+                Err(format!("it wrote a line of more than {MAX_LINE} bytes"))
+            }
+            Ok(_) => Ok(line),
+            Err(error) => Err(format!("its stdout can't be read: {error}")),
+        };
+        let last = line.is_err();
+        if answer.send(line).is_err() || last {
+            return;
+        }
+    }
+}
+
+/// Reads all there is, so that the program never waits for a reader, and keeps the end.
+fn keep_the_end(errors: &mut impl Read, kept: &Mutex<VecDeque<u8>>) {
+    let mut buffer = [0; LAST_WORDS];
+    while let Ok(count @ 1..) = errors.read(&mut buffer) {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(&buffer[..count]);
+        let excess = kept.len().saturating_sub(LAST_WORDS);
+        kept.drain(..excess);
+    }
+}

@@ -1,0 +1,247 @@
+use std::{
+    process::Stdio,
+    sync::{Arc, atomic::AtomicUsize},
+};
+
+use super::*;
+use Verdict::*;
+
+/// Answers each completion as its text asks for.
+const SCRIPT: &str = r#"
+    while IFS= read -r line; do
+        id=${line#*:}; id=${id%%,*}
+        case $line in
+            *right*) echo "{\"id\": $id, \"score\": 1, \"extracted\": \"$$\"}" ;;
+            *wrong*) echo "{\"id\": $id, \"verdict\": \"wrong\"}" ;;
+            *half*) echo "{\"id\": $id, \"score\": 0.5, \"note\": [\"so so\"]}" ;;
+            *crash*) echo "oh dear" >&2; exit 3 ;;
+            *hang*) sleep 60 ;;
+            *garbage*) echo "wait, $id?" ;;
+            *other*) echo "{\"id\": 12345, \"score\": 1}" ;;
+            *giant*) while :; do printf %65536d 1; done ;;
+        esac
+    done
+"#;
+
+/// Seconds: wide enough for a program of three lines on a busy machine.
+const LIMIT: f64 = 2.0;
+
+fn command(program: &[&str], restarts: u32, processes: usize) -> Command {
+    let program = program.iter().map(|&part| part.to_owned()).collect();
+    Command::new(CommandOptions { program, time_limit: LIMIT, restarts, processes }).unwrap()
+}
+
+fn script(restarts: u32, processes: usize) -> Command {
+    command(&["sh", "-c", SCRIPT], restarts, processes)
+}
+
+fn score(command: &Command, text: &str) -> Score {
+    let prompt = Prompt { reference: "72".into(), ..Prompt::default() };
+    let completion = Completion {
+        tokens: vec![],
+        logprobs: vec![],
+        text: text.into(),
+        finish: FinishReason::Stop,
+    };
+    command.score(&prompt, &completion)
+}
+
+/// What the verifier says when it gives up after scoring `text` once.
+fn complaint(command: Command, text: &str) -> String {
+    let heard = Arc::new(Mutex::new(String::new()));
+    let ear = heard.clone();
+    let command = command.on_failure(move |reason| ear.lock().unwrap().push_str(reason));
+    score(&command, text);
+    heard.lock().unwrap().clone()
+}
+
+#[test]
+fn an_answer_is_a_score_or_a_verdict() {
+    for (line, expected) in [
+        (r#"{"id": 7, "score": 1}"#, Ok((Right, 1.0, ""))),
+        (r#"{"id": 7, "score": 0.25, "extracted": "x"}"#, Ok((Wrong, 0.25, "x"))),
+        (r#"{"score": 0, "id": 7, "note": {"a": []}}"#, Ok((Wrong, 0.0, ""))),
+        (r#"{"id": 7, "verdict": "right", "extracted": null}"#, Ok((Right, 1.0, ""))),
+        (r#"{"id": 7, "verdict": "over_budget"}"#, Ok((OverBudget, 0.0, ""))),
+        (r#"{"id": 7, "verdict": "right", "score": 0.5}"#, Ok((Right, 0.5, ""))),
+        (r#"{"id": 7, "score": 1.01}"#, Err("from 0 to 1")),
+        (r#"{"id": 7, "score": -0.1}"#, Err("from 0 to 1")),
+        (r#"{"id": 7, "score": NaN}"#, Err("in JSON")),
+        (r#"{"id": 7, "score": true}"#, Err("in JSON")),
+        (r#"{"id": 7, "verdict": "rihgt"}"#, Err("unknown variant")),
+        (r#"{"id": 7, "extracted": "x"}"#, Err("`score` or `verdict`")),
+        (r#"{"id": 6, "score": 1}"#, Err("id 7")),
+        (r#"{"score": 1}"#, Err("missing field `id`")),
+        (r#"{"id": 7, "score": 1} {"id": 8, "score": 1}"#, Err("trailing")),
+        ("", Err("EOF")),
+        ("\u{fffd}", Err("expected value")),
+    ] {
+        match (read(line.as_bytes(), 7), expected) {
+            (Ok(score), Ok((verdict, credit, extracted))) => {
+                assert_eq!(score, Score::partial(verdict, credit, extracted));
+            }
+            (Err(message), Err(part)) => assert!(message.contains(part), "{line}: {message}"),
+            (found, _) => panic!("{line}: {found:?}"),
+        }
+    }
+    assert!(read(&[b'[', 0xff], 7).unwrap_err().contains("[\u{fffd}"));
+    assert!(read("é".repeat(100_000).as_bytes(), 7).unwrap_err().len() < 300);
+}
+
+#[test]
+fn every_failure_ends_a_copy_and_the_next_completion_has_a_new_one() {
+    let command = script(0, 1);
+    for (text, verdict) in [("wrong", Wrong), ("half", Wrong), ("right\n\"72\"", Right)] {
+        assert_eq!(score(&command, text).verdict, verdict, "{text}");
+    }
+    let command = script(1, 1);
+    for (text, verdict) in [
+        ("crash", Error),
+        ("hang", OverBudget),
+        ("garbage", Error),
+        ("other", Error),
+        ("giant", Error),
+    ] {
+        let first = score(&command, "right").extracted;
+        let clock = Instant::now();
+        assert_eq!(score(&command, text), Score::none(verdict), "{text}");
+        assert!(clock.elapsed() < Duration::from_secs(5), "{text}");
+        let second = score(&command, "right").extracted;
+        assert_ne!(first, second, "{text}");
+        assert!(!is_running(&first), "{text}");
+    }
+}
+
+#[test]
+fn the_reason_says_what_happened() {
+    for (text, parts) in [
+        ("crash", &["exit status: 3", "oh dear", "`sh -c"][..]),
+        ("hang", &["no answer in 2 s"]),
+        ("garbage", &["it wrote `wait, 0?`: expected an answer in JSON"]),
+        ("other", &["expected the answer to id 0"]),
+        ("giant", &["more than 1048576 bytes"]),
+    ] {
+        let said = complaint(script(0, 1), text);
+        assert!(parts.iter().all(|part| said.contains(part)), "{text}: {said}");
+    }
+    let flood = "yes chatter | head -c 1000000 >&2; echo the end >&2; kill -9 $$";
+    let said = complaint(command(&["sh", "-c", flood], 0, 1), "");
+    assert!(said.contains("signal: 9"), "{said}");
+    assert!(said.ends_with("chatter\nthe end") && said.len() < 6000, "{said}");
+}
+
+#[test]
+fn a_program_that_does_not_read_or_does_not_wait_blocks_nobody() {
+    let long = "long ".repeat(1_000_000);
+    for (program, verdict) in [
+        (&["sleep", "60"][..], OverBudget),
+        (&["yes"], Error),
+        (&["sh", "-c", "exec <&-; sleep 60"], OverBudget),
+        (&["sh", "-c", "exec >&-; sleep 60"], Error),
+        // What it starts holds its pipes open.
+        (&["sh", "-c", "sleep 60 & exit 0"], OverBudget),
+        (&["true"], Error),
+    ] {
+        let clock = Instant::now();
+        assert_eq!(score(&command(program, 5, 1), &long).verdict, verdict, "{program:?}");
+        assert!(clock.elapsed() < Duration::from_secs(5), "{program:?}");
+    }
+    // It answers before it is asked, and in time.
+    let eager = r#"for id in 0 1 2; do echo "{\"id\": $id, \"score\": 1}"; done; sleep 60"#;
+    let eager = command(&["sh", "-c", eager], 0, 1);
+    assert!((0..3).all(|_| score(&eager, &long).verdict == Right));
+}
+
+#[test]
+fn after_too_many_failures_in_a_row_the_program_is_given_up() {
+    let heard = Arc::new(AtomicUsize::new(0));
+    let ear = heard.clone();
+    let command = script(2, 1).on_failure(move |_| {
+        ear.fetch_add(1, Ordering::Relaxed);
+    });
+    for text in ["crash", "crash", "right", "crash", "garbage"] {
+        score(&command, text);
+    }
+    assert_eq!(score(&command, "right").verdict, Right, "two in a row are allowed");
+    for _ in 0..3 {
+        assert_eq!(score(&command, "crash").verdict, Error);
+    }
+    assert_eq!(score(&command, "right").verdict, Error);
+    assert_eq!(heard.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn many_threads_share_few_copies() {
+    let command = script(1000, 3);
+    thread_scope(8, |thread| {
+        for turn in 0..30 {
+            let (text, verdict) = match (thread + turn) % 10 {
+                0 => ("crash", Error),
+                n if n % 2 == 0 => ("right", Right),
+                _ => ("wrong", Wrong),
+            };
+            assert_eq!(score(&command, text).verdict, verdict);
+        }
+    });
+    assert!(command.lock().running <= 3);
+    // One that hangs does not hold up the others.
+    let clock = Instant::now();
+    thread_scope(3, |thread| match thread {
+        0 => assert_eq!(score(&command, "hang").verdict, OverBudget),
+        _ => {
+            assert_eq!(score(&command, "right").verdict, Right);
+            assert!(clock.elapsed() < Duration::from_secs_f64(LIMIT));
+        }
+    });
+    // And many that hang are given up together, not one after the other.
+    let command = script(0, 2);
+    let clock = Instant::now();
+    thread_scope(8, |_| assert_ne!(score(&command, "hang").verdict, Right));
+    assert!(clock.elapsed() < Duration::from_secs(6), "{:?}", clock.elapsed());
+}
+
+fn thread_scope(threads: usize, work: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let work = &work;
+            scope.spawn(move || work(thread));
+        }
+    });
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let missing = command(&["firebrick-no-such-program", "--fast"], 0, 1);
+    let error = missing.start().unwrap_err().to_string();
+    assert!(error.starts_with("the verifier `firebrick-no-such-program --fast`: "), "{error}");
+    assert!(error.contains("can't be started: No such file"), "{error}");
+    let said = complaint(missing, "right");
+    assert!(said.contains("can't be started: No such file"), "{said}");
+    for (program, time_limit, processes) in
+        [(vec![], 1.0, 1), (vec!["true".into()], 0.0, 1), (vec!["true".into()], 1.0, 0)]
+    {
+        let options =
+            CommandOptions { program, time_limit, processes, ..CommandOptions::default() };
+        assert!(Command::new(options).is_err());
+    }
+}
+
+#[test]
+fn the_program_ends_with_the_verifier() {
+    let stubborn = format!("{SCRIPT}\n while :; do sleep 1; done");
+    for script in [SCRIPT, &stubborn] {
+        let command = command(&["sh", "-c", script], 0, 2);
+        let process = score(&command, "right").extracted;
+        assert!(is_running(&process));
+        let clock = Instant::now();
+        drop(command);
+        assert!(clock.elapsed() < Duration::from_secs(2));
+        assert!(!is_running(&process));
+    }
+}
+
+fn is_running(process: &str) -> bool {
+    let mut kill = std::process::Command::new("sh");
+    kill.args(["-c", "kill -0 \"$1\"", "sh", process]).stderr(Stdio::null());
+    kill.status().unwrap().success()
+}

@@ -1,0 +1,107 @@
+use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
+use serde::{Deserialize, Serialize};
+
+/// The same text as the reference, and nothing else.
+///
+/// The answer is what stands after the last occurrence of the marker `after`, or the whole
+/// completion when there is no marker to look for; white space around it does not count. The
+/// reference is read in the same way, except that it may lack the marker. Without the marker, or
+/// with nothing behind it, a completion is unparsable; a blank reference is an error.
+///
+/// ```
+/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_reward::Exact;
+///
+/// let exact = Exact { after: Some("Therefore:".into()), ignore_case: true, ..Exact::default() };
+/// let prompt = Prompt { reference: "Socrates is mortal".into(), ..Prompt::default() };
+/// let completion = Completion {
+///     tokens: vec![],
+///     logprobs: vec![],
+///     text: "All men are.\nTherefore: socrates is mortal\n".into(),
+///     finish: FinishReason::Stop,
+/// };
+/// assert_eq!(exact.score(&prompt, &completion).verdict, Verdict::Right);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Exact {
+    /// What announces the answer, such as `####`; none or an empty one: the whole text.
+    pub after: Option<String>,
+    /// Whether capitals equal small letters, in every script that has both.
+    pub ignore_case: bool,
+    /// Whether white space inside the answer does not count either: not even between words.
+    pub ignore_whitespace: bool,
+}
+
+impl Verifier for Exact {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        let expected = self.answer(&prompt.reference).unwrap_or(&prompt.reference).trim();
+        if expected.is_empty() {
+            return Score::none(Verdict::Error);
+        }
+        match self.answer(&completion.text).map(str::trim) {
+            None | Some("") => Score::none(Verdict::Unparsable),
+            Some(found) if self.equal(found, expected) => Score::right(found),
+            Some(found) => Score::wrong(found),
+        }
+    }
+}
+
+impl Exact {
+    /// The text after the last marker; `None` when the marker does not occur.
+    fn answer<'text>(&self, text: &'text str) -> Option<&'text str> {
+        match self.after.as_deref() {
+            None | Some("") => Some(text),
+            Some(marker) => text.rfind(marker).map(|at| &text[at + marker.len()..]),
+        }
+    }
+
+    fn equal(&self, found: &str, expected: &str) -> bool {
+        if self.ignore_case {
+            let folded = |c: char| c.to_lowercase();
+            self.counted(found).flat_map(folded).eq(self.counted(expected).flat_map(folded))
+        } else {
+            self.counted(found).eq(self.counted(expected))
+        }
+    }
+
+    fn counted(&self, text: &str) -> impl Iterator<Item = char> {
+        text.chars().filter(|c| !(self.ignore_whitespace && c.is_whitespace()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::verdict;
+    use Verdict::*;
+
+    #[test]
+    fn options_say_what_counts() {
+        let plain = Exact::default();
+        let no_case = Exact { ignore_case: true, ..Exact::default() };
+        let no_space = Exact { ignore_whitespace: true, ..Exact::default() };
+        for (text, [exact, cased, spaced]) in [
+            (" le Monde\n", [Right, Right, Right]),
+            ("Le monde", [Wrong, Right, Wrong]),
+            ("leMo n\u{a0}de", [Wrong, Wrong, Right]),
+            ("le Monde.", [Wrong, Wrong, Wrong]),
+            (" \n", [Unparsable, Unparsable, Unparsable]),
+        ] {
+            assert_eq!(verdict(&plain, "le Monde", text), exact, "{text:?}");
+            assert_eq!(verdict(&no_case, "le Monde", text), cased, "{text:?}");
+            assert_eq!(verdict(&no_space, "le Monde", text), spaced, "{text:?}");
+        }
+        assert_eq!(verdict(&no_case, "ÉTÉ", "été"), Right);
+        assert_eq!(verdict(&plain, " ", "x"), Error);
+    }
+
+    #[test]
+    fn the_last_marker_announces_the_answer() {
+        let marked = Exact { after: Some("=>".into()), ..Exact::default() };
+        assert_eq!(verdict(&marked, "b", "=> a => b"), Right);
+        assert_eq!(verdict(&marked, "so => b", "=>b"), Right);
+        assert_eq!(verdict(&marked, "b", "b"), Unparsable);
+        assert_eq!(verdict(&marked, "b", "b =>"), Unparsable);
+    }
+}

@@ -1,0 +1,190 @@
+use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
+use serde::{Deserialize, Serialize};
+
+use crate::text::last_box;
+
+const OPEN: &str = "<think>";
+const CLOSE: &str = "</think>";
+
+/// Marks for form, whatever the answer is.
+///
+/// The credit is the share of the properties asked for that a completion has; it is right when it
+/// has them all, and wrong otherwise. The reference is not read. Asking for nothing is an error.
+///
+/// What is said while thinking does not count: the box and the answer line are looked for after
+/// the last `</think>`, or in the whole completion if there is none.
+///
+/// ```
+/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_reward::Format;
+///
+/// let completion = Completion {
+///     tokens: vec![],
+///     logprobs: vec![],
+///     text: "<think>Seven times six.</think>\nIt is 42.".into(),
+///     finish: FinishReason::Stop,
+/// };
+/// let score = Format::default().score(&Prompt::default(), &completion);
+/// assert_eq!(score.verdict, Verdict::Wrong);
+/// assert_eq!(score.credit, 0.5); // It thought, but boxed nothing.
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Format {
+    /// `<think>` and `</think>`, each exactly once and in this order, and something after them.
+    /// Nothing but white space stands before; the `<think>` may also be the end of the prompt.
+    pub think: bool,
+    /// A closed `\boxed{…}` or `\fbox{…}` that is not blank.
+    pub boxed: bool,
+    /// A line that begins with `Answer:` or `Final answer:` and goes on. Marks of Markdown and the
+    /// size of letters do not count.
+    pub answer_line: bool,
+    /// After the answer, which is the last box or answer line of those asked for, stands nothing
+    /// but closing punctuation. (When neither is asked for, either will do.)
+    pub nothing_after: bool,
+}
+
+impl Default for Format {
+    fn default() -> Self {
+        Format { think: true, boxed: true, answer_line: false, nothing_after: false }
+    }
+}
+
+impl Verifier for Format {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        let text = &completion.text;
+        let answer = text.rfind(CLOSE).map_or(text.as_str(), |at| &text[at + CLOSE.len()..]);
+        let boxed = end_of_box(answer);
+        let line = end_of_answer_line(answer);
+        let either = !self.boxed && !self.answer_line;
+        let end =
+            boxed.filter(|_| self.boxed || either).max(line.filter(|_| self.answer_line || either));
+        let properties = [
+            (self.think, thinks_first(&prompt.text, text)),
+            (self.boxed, boxed.is_some()),
+            (self.answer_line, line.is_some()),
+            (self.nothing_after, end.is_some_and(|end| is_closing(&answer[end..]))),
+        ];
+        let asked = properties.iter().filter(|(asked, _)| *asked).count();
+        let given = properties.iter().filter(|(asked, holds)| *asked && *holds).count();
+        match (asked, given) {
+            (0, _) => Score::none(Verdict::Error),
+            _ if asked == given => Score::right(""),
+            _ => Score::partial(Verdict::Wrong, given as f32 / asked as f32, ""),
+        }
+    }
+}
+
+fn thinks_first(prompt: &str, text: &str) -> bool {
+    let open_in_prompt = prompt.trim_end().ends_with(OPEN);
+    let thoughts = if open_in_prompt { Some(text) } else { text.trim_start().strip_prefix(OPEN) };
+    thoughts.and_then(|thoughts| thoughts.split_once(CLOSE)).is_some_and(|(thoughts, answer)| {
+        let again = |text: &str| text.contains(OPEN) || text.contains(CLOSE);
+        !again(thoughts) && !again(answer) && !answer.trim().is_empty()
+    })
+}
+
+/// Where the last box ends, if there is something in it.
+fn end_of_box(text: &str) -> Option<usize> {
+    let inside = last_box(text)?;
+    (!text[inside.clone()].trim().is_empty()).then_some(inside.end + 1)
+}
+
+/// Where the last answer line ends, if there is something in it.
+fn end_of_answer_line(text: &str) -> Option<usize> {
+    let mut start = 0;
+    let mut last = None;
+    for line in text.split_inclusive('\n') {
+        let dress: &[char] = &['*', '_', '#', '>', ' ', '\t'];
+        let words = line.trim_start_matches(dress);
+        let said = ["final answer", "answer"].iter().find_map(|words_before| {
+            let (head, rest) = words.split_at_checked(words_before.len())?;
+            head.eq_ignore_ascii_case(words_before).then(|| rest.trim_start_matches(dress))
+        });
+        let answer = said.and_then(|rest| rest.strip_prefix(':'));
+        if answer.is_some_and(|answer| !answer.trim().trim_matches(dress).is_empty()) {
+            last = Some(start + line.len());
+        }
+        start += line.len();
+    }
+    last
+}
+
+/// Whether a text only closes what was opened before it: `$`, `\)`, `**`, a full stop, ...
+fn is_closing(text: &str) -> bool {
+    text.chars().all(|c| c.is_whitespace() || r"$*_.。!)]}\".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::FinishReason;
+
+    use super::*;
+
+    const NONE: Format =
+        Format { think: false, boxed: false, answer_line: false, nothing_after: false };
+
+    fn credit(format: Format, prompt: &str, text: &str) -> f32 {
+        let prompt = Prompt { text: prompt.into(), ..Prompt::default() };
+        let completion = Completion {
+            tokens: vec![],
+            logprobs: vec![],
+            text: text.into(),
+            finish: FinishReason::Stop,
+        };
+        let score = format.score(&prompt, &completion);
+        assert_eq!(score.verdict == Verdict::Right, score.credit == 1.0);
+        score.credit
+    }
+
+    #[test]
+    fn thinking_comes_once_and_first() {
+        let think = Format { think: true, ..NONE };
+        for (text, expected) in [
+            ("\n<think>a</think>b", 1.0),
+            ("<think></think> 7", 1.0),
+            ("<think>a</think>\n", 0.0),
+            ("So: <think>a</think>b", 0.0),
+            ("<think>a<think>b</think>c", 0.0),
+            ("<think>a</think>b</think>c", 0.0),
+            ("</think><think>b", 0.0),
+            ("<think>a", 0.0),
+            ("a</think>b", 0.0),
+        ] {
+            assert_eq!(credit(think, "Why?", text), expected, "{text:?}");
+        }
+        assert_eq!(credit(think, "Why?<think>\n", "a</think>b"), 1.0);
+        assert_eq!(credit(think, "Why?<think>\n", "<think>a</think>b"), 0.0);
+    }
+
+    #[test]
+    fn the_answer_stands_at_the_end() {
+        let boxed = Format { boxed: true, nothing_after: true, ..NONE };
+        let line = Format { answer_line: true, nothing_after: true, ..NONE };
+        let end = Format { nothing_after: true, ..NONE };
+        for (text, [in_box, on_line, at_end]) in [
+            (r"So $\boxed{7}$.", [1.0, 0.0, 1.0]),
+            (r"$\boxed{7}$ is it", [0.5, 0.0, 0.0]),
+            (r"\boxed{ }", [0.0, 0.0, 0.0]),
+            (r"\boxed{7}</think>7", [0.0, 0.0, 0.0]),
+            ("**Final answer**: 7\n\n", [0.0, 1.0, 1.0]),
+            ("answer: 7\nIt is.", [0.0, 0.5, 0.0]),
+            ("**Answer:**\n7", [0.0, 0.0, 0.0]),
+            ("The answer: 7", [0.0, 0.0, 0.0]),
+            ("Answer: $\\boxed{7}$ m", [0.5, 1.0, 1.0]),
+            ("Änswer: 7", [0.0, 0.0, 0.0]),
+        ] {
+            assert_eq!(credit(boxed, "", text), in_box, "{text:?}");
+            assert_eq!(credit(line, "", text), on_line, "{text:?}");
+            assert_eq!(credit(end, "", text), at_end, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_share_that_holds_is_paid() {
+        let all = Format { think: true, boxed: true, answer_line: true, nothing_after: true };
+        assert_eq!(credit(all, "", r"<think>a</think>\boxed{7} or so"), 0.5);
+        assert_eq!(credit(all, "", "<think>a</think>\nAnswer: \\boxed{7}"), 1.0);
+        assert_eq!(credit(NONE, "", "anything"), 0.0);
+    }
+}

@@ -1,0 +1,102 @@
+use firebrick_core::{FinishReason, Group, Reward, RewardShaper};
+use serde::{Deserialize, Serialize};
+
+use crate::PenaltyForm;
+
+/// Penalties for completions that are longer than a target, or truncated: factors on the reward.
+///
+/// What changes is the shaped reward as earlier shapers left it. A cut of 0 switches off the
+/// penalty that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LengthPenalty {
+    /// The length to aim at, in tokens.
+    pub target: usize,
+    /// Up to this multiple of the target nothing is lost.
+    pub free_factor: f64,
+    /// From there the loss grows in a straight line over this multiple of the target.
+    pub ramp_factor: f64,
+    /// The share of the reward that is lost at the end of the line and beyond, in `[0, 1]`.
+    pub max_cut: f64,
+    /// The share of what is left that a truncated completion loses besides, in `[0, 1]`.
+    pub truncation_cut: f64,
+    /// What becomes of negative rewards.
+    #[serde(default)]
+    pub form: PenaltyForm,
+}
+
+impl LengthPenalty {
+    /// The usual penalty around `target` tokens, sign-safe: free up to 1.5 times the target, half
+    /// of the reward lost from twice the target on, and a factor of 0.8 when truncated.
+    pub fn new(target: usize) -> Self {
+        LengthPenalty {
+            target,
+            free_factor: 1.5,
+            ramp_factor: 0.5,
+            max_cut: 0.5,
+            truncation_cut: 0.2,
+            form: PenaltyForm::SignSafe,
+        }
+    }
+
+    /// The factor on the reward of a completion of `length` tokens.
+    pub fn factor(&self, length: usize, truncated: bool) -> f64 {
+        let target = self.target as f64;
+        let excess = length as f64 - self.free_factor * target;
+        let ramp = self.ramp_factor * target;
+        let share = if excess <= 0.0 {
+            0.0
+        } else if excess >= ramp {
+            1.0
+        } else {
+            excess / ramp
+        };
+        let kept = if truncated { 1.0 - self.truncation_cut } else { 1.0 };
+        (1.0 - self.max_cut * share) * kept
+    }
+
+    /// The reward that is left of `reward`.
+    pub fn penalised(&self, reward: f64, length: usize, truncated: bool) -> f64 {
+        self.form.scale(reward, self.factor(length, truncated))
+    }
+}
+
+impl RewardShaper for LengthPenalty {
+    fn shape(&self, group: &Group, rewards: &mut [Reward]) {
+        for (completion, reward) in group.completions.iter().zip(rewards) {
+            let truncated = completion.finish == FinishReason::Length;
+            let shaped = f64::from(reward.shaped);
+            reward.shaped = self.penalised(shaped, completion.tokens.len(), truncated) as f32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::shaped;
+
+    #[test]
+    fn the_line_meets_its_ends() {
+        let penalty = LengthPenalty::new(100);
+        for (length, factor) in
+            [(0, 1.0), (150, 1.0), (151, 0.99), (175, 0.75), (200, 0.5), (201, 0.5), (9999, 0.5)]
+        {
+            assert!((penalty.factor(length, false) - factor).abs() < 1e-12, "{length}");
+            assert!((penalty.factor(length, true) - factor * 0.8).abs() < 1e-12, "{length}");
+        }
+        let step = LengthPenalty { ramp_factor: 0.0, ..penalty };
+        assert_eq!((step.factor(150, false), step.factor(151, false)), (1.0, 0.5));
+        let nothing = LengthPenalty::new(0);
+        assert_eq!((nothing.factor(0, false), nothing.factor(1, false)), (1.0, 0.5));
+    }
+
+    #[test]
+    fn the_forms_part_below_zero() {
+        let safe = LengthPenalty::new(4);
+        let written = LengthPenalty { form: PenaltyForm::AsWritten, ..safe };
+        assert_eq!(shaped(&written, 7), [0.75, 0.6, -0.75, -0.6]);
+        assert_eq!(shaped(&safe, 7), [0.75, 0.6, -1.25, -1.4]);
+        assert_eq!(shaped(&safe, 6), [1.0, 0.8, -1.0, -1.2]);
+    }
+}

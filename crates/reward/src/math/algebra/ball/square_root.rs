@@ -1,0 +1,27 @@
+use num_bigint::BigUint;
+use num_integer::Integer;
+use num_traits::{One, ToPrimitive};
+
+/// The greatest number whose square is at most `n`, and what is left.
+///
+/// The root of the upper half of the digits, found in the same way, gives the rest of the root by one
+/// division, one too high at most (Zimmermann, "Karatsuba Square Root", 1999).
+pub(super) fn square_root(n: BigUint) -> (BigUint, BigUint) {
+    if let Some(n) = n.to_u128() {
+        let root = n.isqrt();
+        return (BigUint::from(root), BigUint::from(n - root * root));
+    }
+    let quarter = (n.bits() - 1) / 4;
+    let mask = (BigUint::one() << quarter) - 1u32;
+    let (upper, rest) = square_root(&n >> (2 * quarter));
+    let dividend = (rest << quarter) + ((&n >> quarter) & &mask);
+    let (quotient, rest) = dividend.div_rem(&(&upper << 1u32));
+    let mut root = (upper << quarter) + &quotient;
+    let mut rest = (rest << quarter) + (n & mask);
+    let square = &quotient * &quotient;
+    while rest < square {
+        rest += (&root << 1u32) - 1u32;
+        root -= 1u32;
+    }
+    (root, rest - square)
+}

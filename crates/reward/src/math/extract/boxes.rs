@@ -1,0 +1,191 @@
+//! Boxes: `\boxed{…}`, `\fbox{…}`, `\framebox{…}`.
+
+use std::ops::Range;
+
+use memchr::{memchr3, memmem};
+
+use super::{join, tidy};
+
+/// A box that isn't inside of another one.
+#[derive(Clone, Debug, PartialEq)]
+struct Boxed {
+    command: usize,
+    content: Range<usize>,
+    /// Where the box ends, its brace included.
+    end: usize,
+}
+
+/// The last answer in boxes: where its contents are, and their text. Neighbours that [`join`]
+/// allows are one answer.
+pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
+    let boxes = outermost(text, within.clone());
+    let mut range: Option<Range<usize>> = None;
+    let mut pieces: Vec<String> = vec![];
+    let mut next = 0;
+    for boxed in boxes.iter().rev() {
+        if range.is_some() && !join::boxes(text, boxed.end..next) {
+            break;
+        }
+        let content = tidy::trim(text, boxed.content.clone());
+        // What is boxed inside of a longer answer belongs to it.
+        let mut piece = tidy::read(text, content.clone(), false).replace("\\boxed{", "{");
+        // An empty box is a form to fill in (“put it into `\boxed{}`”), and no answer.
+        if piece.is_empty() {
+            continue;
+        }
+        if !piece.contains('%') && tidy::percent_follows(text, boxed.end, within.end) {
+            piece.push_str(" \\%");
+        }
+        next = boxed.command;
+        range = Some(content.start..range.map_or(content.end, |range| range.end));
+        // The same box twice in a row is one answer, repeated.
+        if pieces.last() != Some(&piece) {
+            pieces.push(piece);
+        }
+    }
+    pieces.reverse();
+    Some((range?, pieces.join(", ")))
+}
+
+/// The content of the box that a text consists of, delimiters and punctuation apart.
+pub(super) fn only(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
+    let range = tidy::trim(text, within);
+    match outermost(text, range.clone())[..] {
+        [ref boxed] if boxed.command == range.start && boxed.end == range.end => last(text, range),
+        _ => None,
+    }
+}
+
+/// The outermost boxes in their order, found in one pass that keeps a stack of open braces. If none
+/// is closed, the last one that was opened counts up to its line's end, as models forget braces.
+fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
+    const PLAIN: u32 = u32::MAX;
+    let bytes = &text.as_bytes()[..within.end];
+    let Some(first) = memmem::find(&bytes[within.start..], b"box") else {
+        return vec![];
+    };
+    let mut at = (within.start + first).saturating_sub("\\frame".len()).max(within.start);
+    while at > within.start && bytes[at - 1] == b'\\' {
+        at -= 1;
+    }
+    let (mut open, mut stack, mut closed) = (vec![], vec![], Vec::<Boxed>::new());
+    while let Some(found) = memchr3(b'\\', b'{', b'}', &bytes[at..]) {
+        at += found;
+        match bytes[at] {
+            b'{' => stack.push(PLAIN),
+            b'}' => {
+                if let Some(&(command, content)) =
+                    stack.pop().and_then(|top| open.get(top as usize))
+                {
+                    let mut content: Range<usize> = content..at;
+                    // A box that holds nothing but a box has the content of that one.
+                    if let Some(inner) = closed.last()
+                        && inner.command >= content.start
+                        && hollow(&bytes[content.start..inner.command])
+                        && hollow(&bytes[inner.end..at])
+                    {
+                        content = inner.content.clone();
+                    }
+                    // What is inside of it, or reaches into it without braces, isn't outermost.
+                    closed.truncate(closed.partition_point(|inner| inner.end <= command));
+                    closed.push(Boxed { command, content, end: at + 1 });
+                }
+            }
+            _ => {
+                let name = at + bytes[at..].iter().take_while(|&&b| b == b'\\').count();
+                match command(bytes, name) {
+                    Some(Argument::Braced(content)) => {
+                        stack.push(open.len() as u32);
+                        open.push((at, content));
+                        at = content;
+                    }
+                    Some(Argument::Bare(content)) => {
+                        closed.truncate(closed.partition_point(|before| before.end <= at));
+                        closed.push(Boxed { command: at, end: content.end, content });
+                        at = name;
+                    }
+                    // An odd backslash escapes a brace.
+                    None => at = name + usize::from((name - at) % 2 == 1 && brace(bytes, name)),
+                }
+                continue;
+            }
+        }
+        at += 1;
+    }
+    if closed.is_empty()
+        && let Some(&(command, content)) =
+            stack.iter().rev().find_map(|&top| open.get(top as usize))
+    {
+        let end = content + until_delimiter(&bytes[content..]).unwrap_or_else(|end| end);
+        closed.push(Boxed { command, content: content..end, end });
+    }
+    closed
+}
+
+enum Argument {
+    /// The argument begins after its brace, here.
+    Braced(usize),
+    /// There is no brace: `\boxed 5`.
+    Bare(Range<usize>),
+}
+
+/// Whether the name of a box stands at `name`, and where its argument is.
+fn command(bytes: &[u8], name: usize) -> Option<Argument> {
+    let names: [&[u8]; 3] = [b"boxed", b"fbox", b"framebox"];
+    let mut at = name + names.iter().find(|known| bytes[name..].starts_with(known))?.len();
+    at += bytes[at..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+    if bytes.get(at) == Some(&b'[') {
+        // A width or a position; anything longer is no option of a box.
+        let option = bytes[at..].iter().take(16).position(|&b| b == b']');
+        at = option.filter(|_| bytes[name] == b'f').map_or(at, |close| at + close + 1);
+    }
+    match *bytes.get(at)? {
+        b'{' => Some(Argument::Braced(at + 1)),
+        b'\\' if bytes[at..].iter().take(8).any(|&b| b == b'x') => None,
+        b if b.is_ascii_alphabetic() && bytes[at - 1].is_ascii_alphabetic() => None,
+        b'}' | b'$' | b'.' | b',' | b'`' | b'"' => None,
+        _ => {
+            let rest = &bytes[at..bytes.len().min(at + 200)];
+            let token = rest.iter().position(|b| b.is_ascii_whitespace()).unwrap_or(rest.len());
+            let end = until_delimiter(rest).unwrap_or(token);
+            Some(Argument::Bare(at..boundary(bytes, at + end)))
+        }
+    }
+}
+
+/// Moves back to where a character begins, which a limit in bytes may have cut.
+fn boundary(bytes: &[u8], mut at: usize) -> usize {
+    while at < bytes.len() && bytes[at] & 0xc0 == 0x80 {
+        at -= 1;
+    }
+    at
+}
+
+fn brace(bytes: &[u8], at: usize) -> bool {
+    matches!(bytes.get(at), Some(b'{' | b'}'))
+}
+
+/// Where the mathematics around ends on this line: at `$`, `\)`, `\]` or the brace of a group
+/// around; or else where the line ends.
+fn until_delimiter(bytes: &[u8]) -> Result<usize, usize> {
+    let (mut at, mut depth) = (0, 0u32);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\n' => return Err(at),
+            b'$' => return Ok(at),
+            b'}' if depth == 0 => return Ok(at),
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            b'\\' if matches!(bytes.get(at + 1), Some(b')' | b']')) => return Ok(at),
+            b'\\' => at += 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    Err(bytes.len())
+}
+
+/// Whether only space, braces and delimiters stand between a box and the box inside of it.
+fn hollow(gap: &[u8]) -> bool {
+    gap.iter().all(|b| matches!(b, b' ' | b'\n' | b'\t' | b'$' | b'{' | b'}' | b'.'))
+}

@@ -1,0 +1,235 @@
+//! Formulas between LaTeX's delimiters: `$…$`, `$$…$$`, `\(…\)`, `\[…\]`, and environments.
+
+use std::ops::Range;
+
+use memchr::{memchr2, memmem, memrchr};
+
+use super::{join, prose, tidy};
+
+/// A formula.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Formula {
+    /// With its delimiters.
+    pub(super) outer: Range<usize>,
+    /// Without.
+    pub(super) inner: Range<usize>,
+}
+
+/// The formulas of a part of a text, from left to right, in linear time.
+///
+/// `$…$` and `\(…\)` don't cross the end of a line, so that a stray dollar sign spoils one line at
+/// most; `$$…$$` doesn't cross an empty line, for the same reason. `\[` and `\]` can't be confused,
+/// and may stand as far apart as they like.
+pub(super) struct Formulas<'a> {
+    text: &'a str,
+    at: usize,
+    end: usize,
+    /// Up to where it is known that no close of each [`Kind`] follows.
+    barren: [usize; 3],
+}
+
+/// Delimiters of two characters.
+#[derive(Clone, Copy)]
+enum Kind {
+    Dollars,
+    Round,
+    Square,
+}
+
+impl<'a> Formulas<'a> {
+    pub(super) fn new(text: &'a str, within: Range<usize>) -> Self {
+        Formulas { text, at: within.start, end: within.end, barren: [0; 3] }
+    }
+
+    /// The formula whose delimiter of two bytes ends before `from`, if its close follows in time.
+    fn closed(&mut self, kind: Kind, from: usize) -> Option<Formula> {
+        if from < self.barren[kind as usize] {
+            return None;
+        }
+        let (close, limit) = match kind {
+            Kind::Dollars => (b"$$", Some("\n\n")),
+            Kind::Round => (b"\\)", Some("\n")),
+            Kind::Square => (b"\\]", None),
+        };
+        let bytes = &self.text.as_bytes()[..self.end];
+        let mut at = from;
+        while let Some(found) = memchr2(close[0], b'\n', &bytes[at..]) {
+            at += found;
+            if bytes[at..].starts_with(close) {
+                let inner = from..at;
+                return Some(Formula { outer: from - 2..at + 2, inner });
+            }
+            if limit.is_some_and(|limit| bytes[at..].starts_with(limit.as_bytes())) {
+                break;
+            }
+            at += 1;
+        }
+        self.barren[kind as usize] = at.max(from);
+        if limit.is_none() {
+            self.barren[kind as usize] = self.end;
+        }
+        None
+    }
+
+    /// The formula between one dollar sign before `from` and the next on its line.
+    fn dollars(&self, from: usize) -> Option<Formula> {
+        let bytes = &self.text.as_bytes()[..self.end];
+        let mut at = from;
+        loop {
+            at += memchr2(b'$', b'\n', &bytes[at..])?;
+            if bytes[at] == b'\n' {
+                return None;
+            }
+            let slashes = bytes[from..at].iter().rev().take_while(|&&b| b == b'\\').count();
+            if slashes % 2 == 0 {
+                break;
+            }
+            at += 1;
+        }
+        let inner = from..at;
+        let formula = Formula { outer: from - 1..at + 1, inner };
+        (!currency(self.text, &formula)).then_some(formula)
+    }
+}
+
+/// Whether the dollar signs are money: `$5 and then $6`, where words follow a number, or a number
+/// follows the second sign.
+fn currency(text: &str, formula: &Formula) -> bool {
+    let inner = &text[formula.inner.clone()];
+    inner.starts_with(|c: char| c.is_ascii_digit())
+        && (prose::Tokens::new(text, formula.inner.clone(), &[])
+            .any(|token| token.kind == prose::Kind::Word)
+            || inner.ends_with(' ')
+                && text[formula.outer.end..].starts_with(|c: char| c.is_ascii_digit()))
+}
+
+impl Iterator for Formulas<'_> {
+    type Item = Formula;
+
+    fn next(&mut self) -> Option<Formula> {
+        let bytes = &self.text.as_bytes()[..self.end];
+        loop {
+            self.at += memchr2(b'$', b'\\', bytes.get(self.at..)?)?;
+            let from = self.at;
+            let slashes = bytes[from..].iter().take_while(|&&b| b == b'\\').count();
+            let next = bytes.get(from + slashes);
+            let found = match (slashes, next) {
+                (0, _) if bytes.get(from + 1) == Some(&b'$') => {
+                    self.at = from + 2;
+                    self.closed(Kind::Dollars, from + 2)
+                }
+                (0, _) => {
+                    self.at = from + 1;
+                    self.dollars(from + 1)
+                }
+                // Text that went through one escaping too many has two backslashes.
+                (1 | 2, Some(b'(')) => {
+                    self.at = from + slashes + 1;
+                    self.closed(Kind::Round, self.at)
+                }
+                (1, Some(b'[')) => {
+                    self.at = from + 2;
+                    self.closed(Kind::Square, from + 2)
+                }
+                _ => {
+                    self.at = from + slashes + usize::from(slashes % 2 == 1 && next == Some(&b'$'));
+                    None
+                }
+            };
+            if let Some(formula) = found {
+                self.at = formula.outer.end;
+                if !self.text[formula.inner.clone()].trim().is_empty() {
+                    return Some(formula);
+                }
+            }
+        }
+    }
+}
+
+/// The last of `formulas`, with those before it that [`join`] adds: where they are, and their text.
+pub(super) fn last_group(text: &str, formulas: &[Formula]) -> Option<(Range<usize>, String)> {
+    let mut first = formulas.len().checked_sub(1)?;
+    while first > 0 && joined(text, &formulas[first - 1], &formulas[first]) {
+        first -= 1;
+    }
+    Some(group(text, &formulas[first..]))
+}
+
+/// The first of `formulas`, with those after it that [`join`] adds; and how many they are.
+pub(super) fn first_group(text: &str, formulas: &[Formula]) -> usize {
+    let mut count = formulas.len().min(1);
+    while count < formulas.len() && joined(text, &formulas[count - 1], &formulas[count]) {
+        count += 1;
+    }
+    count
+}
+
+fn joined(text: &str, left: &Formula, right: &Formula) -> bool {
+    join::formulas(text, left.outer.end..right.outer.start)
+}
+
+/// The text of formulas that are one answer, and where they are, outer delimiters left out.
+pub(super) fn group(text: &str, formulas: &[Formula]) -> (Range<usize>, String) {
+    let mut pieces: Vec<String> = vec![];
+    let mut range = formulas[0].inner.clone();
+    for formula in formulas {
+        let inner = tidy::trim(text, formula.inner.clone());
+        let mut piece = tidy::read(text, inner.clone(), false);
+        if !piece.contains('%') && tidy::percent_follows(text, formula.outer.end, text.len()) {
+            piece.push_str(" \\%");
+        }
+        range = if pieces.is_empty() { inner } else { range.start..inner.end };
+        if pieces.last() != Some(&piece) {
+            pieces.push(piece);
+        }
+    }
+    (range, pieces.join(", "))
+}
+
+/// The last environment of mathematics, such as `\begin{pmatrix}…\end{pmatrix}`, that stands
+/// without delimiters.
+pub(super) fn last_environment(text: &str, within: Range<usize>) -> Option<Formula> {
+    let bytes = &text.as_bytes()[..within.end];
+    let mut at = within.start + memmem::rfind(&bytes[within.start..], b"\\end{")?;
+    let name_at = at + "\\end{".len();
+    let name = &text[name_at..name_at + memchr::memchr(b'}', &bytes[name_at..])?];
+    let end = name_at + name.len() + 1;
+    let name = name.trim_end_matches('*');
+    if !MATRICES.contains(&name) && !DISPLAYS.contains(&name) {
+        return None;
+    }
+    let last = at;
+    let mut depth = 1;
+    while depth > 0 {
+        at = within.start + memrchr(b'\\', &bytes[within.start..at])?;
+        if bytes[at..].starts_with(b"\\end{") {
+            depth += 1;
+        } else if bytes[at..].starts_with(b"\\begin{") {
+            depth -= 1;
+        }
+    }
+    let outer = at..end;
+    let inner = if DISPLAYS.contains(&name) {
+        at + memchr::memchr(b'}', &bytes[at..])? + 1..last
+    } else {
+        outer.clone()
+    };
+    Some(Formula { outer, inner })
+}
+
+/// Environments that are values themselves.
+const MATRICES: [&str; 10] = [
+    "pmatrix",
+    "bmatrix",
+    "Bmatrix",
+    "vmatrix",
+    "Vmatrix",
+    "matrix",
+    "smallmatrix",
+    "array",
+    "cases",
+    "aligned",
+];
+
+/// Environments that set what they hold apart, as `\[…\]` does.
+const DISPLAYS: [&str; 5] = ["equation", "align", "gather", "multline", "displaymath"];

@@ -1,0 +1,88 @@
+//! The last mathematics of a text without a box and without a marker.
+
+use std::ops::Range;
+
+use super::{
+    formula::{self, Formula, Formulas},
+    sentence::{self, Found},
+    tidy,
+};
+
+/// Formulas and numbers are looked for in as many bytes at the end of a text.
+const WINDOW: usize = 64 << 10;
+
+/// A text up to this long may be mathematics as a whole.
+const WHOLE: usize = 2000;
+
+/// What is read of a line around its last number.
+const LINE: usize = 4000;
+
+/// A text that is nothing but one line of mathematics (or an environment).
+pub(super) fn whole(text: &str, within: Range<usize>) -> Option<Range<usize>> {
+    let range = tidy::trim(text, within.clone());
+    let part = &text[range.clone()];
+    let line = !part.contains('\n') || part.starts_with("\\begin{") || part.starts_with("\\left");
+    (line && part.len() <= WHOLE && sentence::is_maths(text, range.clone())).then_some(range)
+}
+
+/// A text of at most three words, which may be an answer in words.
+pub(super) fn words(text: &str, within: Range<usize>) -> Option<Range<usize>> {
+    let range = tidy::trim(text, within);
+    let part = &text[range.clone()];
+    let short = part.len() <= 40 && part.split_whitespace().count() <= 3;
+    (short && part.contains(char::is_alphabetic) && !part.starts_with('\\')).then_some(range)
+}
+
+/// The formulas in the last part of a text, and an environment without delimiters after them.
+pub(super) fn formulas(text: &str, within: Range<usize>) -> Vec<Formula> {
+    let mut formulas: Vec<Formula> = Formulas::new(text, window(text, within.clone())).collect();
+    let after = formulas.last().map_or(within.start, |formula| formula.outer.end);
+    formulas.extend(formula::last_environment(text, after..within.end));
+    formulas
+}
+
+/// The end of a text, from the beginning of a line if there is one.
+fn window(text: &str, within: Range<usize>) -> Range<usize> {
+    if within.len() <= WINDOW {
+        return within;
+    }
+    let mut from = within.end - WINDOW;
+    let line = memchr::memchr(b'\n', &text.as_bytes()[from..within.end]);
+    from += line.filter(|&line| line < WINDOW / 2).map_or(0, |line| line + 1);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    from..within.end
+}
+
+/// The last formula or number, whichever ends last.
+pub(super) fn mathematics(
+    text: &str,
+    within: Range<usize>,
+    formulas: &[Formula],
+) -> Option<(Range<usize>, String, Found)> {
+    let window = window(text, within.clone());
+    let mut end = window.end;
+    // A digit may belong to a word; then the text before it is looked at.
+    while end > window.start {
+        let formula = formulas.iter().rev().find(|formula| formula.outer.end <= end);
+        let after = formula.map_or(window.start, |formula| formula.outer.end.max(window.start));
+        let digit = text[after..end].rfind(char::is_numeric).map(|at| after + at);
+        let last = digit.or(formula.map(|formula| formula.outer.start))?;
+        let line = memchr::memrchr(b'\n', &text.as_bytes()[window.start..last]);
+        let mut from = line.map_or(window.start, |line| window.start + line + 1);
+        let cut = last - from > LINE || from == window.start && from > within.start;
+        from = from.max(last.saturating_sub(LINE));
+        while !text.is_char_boundary(from) {
+            from += 1;
+        }
+        if let Some(inside) = formulas.iter().find(|formula| formula.outer.contains(&from)) {
+            from = inside.outer.start;
+        }
+        if let Some(found) = sentence::last(text, from..end, formulas, cut) {
+            return Some(found);
+        }
+        end = from;
+    }
+    None
+}

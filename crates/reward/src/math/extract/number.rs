@@ -1,0 +1,115 @@
+//! Bare numbers in plain text, for answers that have to be one.
+
+use std::ops::Range;
+
+use super::tidy;
+
+/// The last number in a part of a text, with its sign, fraction, exponent or percent: where it is,
+/// and how it is to be read. Numbers inside of words and names are none.
+pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
+    let bytes = text.as_bytes();
+    let mut end = within.end;
+    while let Some(digit) = bytes[within.start..end].iter().rposition(u8::is_ascii_digit) {
+        let found =
+            Candidate { bytes, from: within.start, until: within.start + digit + 1 }.widest();
+        if fits(text, &within, &found) {
+            let mut read = decimal_point(&text[found.clone()]);
+            if tidy::percent_follows(text, found.end, within.end) {
+                read.push_str(" \\%");
+            }
+            return Some((found, read));
+        }
+        end = found.start;
+    }
+    None
+}
+
+/// A number that ends before `until`, in `bytes` from `from`.
+struct Candidate<'a> {
+    bytes: &'a [u8],
+    from: usize,
+    until: usize,
+}
+
+impl Candidate<'_> {
+    fn back(&self, at: usize, of: impl Fn(u8) -> bool) -> usize {
+        at - self.bytes[self.from..at].iter().rev().take_while(|&&b| of(b)).count()
+    }
+
+    fn before(&self, at: usize) -> u8 {
+        if at > self.from { self.bytes[at - 1] } else { 0 }
+    }
+
+    /// Digits with points and commas that end at `at`.
+    fn digits(&self, at: usize) -> usize {
+        let mut start = self.back(at, |b| b.is_ascii_digit() || matches!(b, b'.' | b','));
+        // A comma, or a point after a word, belongs to the sentence; `.5` is a number.
+        while start < at && (self.bytes[start] == b',' || !decimal_start(self.bytes, start, at)) {
+            start += 1;
+        }
+        start
+    }
+
+    fn widest(&self) -> Range<usize> {
+        let mut start = self.digits(self.until);
+        // An exponent.
+        let sign = start - usize::from(matches!(self.before(start), b'+' | b'-'));
+        if matches!(self.before(sign), b'e' | b'E') && self.before(sign - 1).is_ascii_digit() {
+            start = self.digits(sign - 1);
+        }
+        // Groups of three digits between spaces.
+        while self.before(start) == b' '
+            && self.before(start - 1).is_ascii_digit()
+            && self.bytes[start..].iter().take_while(|b| b.is_ascii_digit()).count() == 3
+        {
+            start = self.back(start - 1, |b| b.is_ascii_digit());
+        }
+        // A fraction, or a chain of slashes, which is refused as a whole.
+        while self.before(start) == b'/' && self.before(start - 1).is_ascii_digit() {
+            start = self.digits(start - 1);
+        }
+        if matches!(self.before(start), b'-' | b'+')
+            && !self.before(start - 1).is_ascii_alphanumeric()
+        {
+            start -= 1;
+        } else if self.bytes[self.from..start].ends_with("−".as_bytes()) {
+            start -= "−".len();
+        }
+        start..self.until
+    }
+}
+
+fn decimal_start(bytes: &[u8], start: usize, end: usize) -> bool {
+    bytes[start].is_ascii_digit() || start + 1 < end && bytes[start + 1].is_ascii_digit()
+}
+
+/// Whether a number stands by itself.
+fn fits(text: &str, within: &Range<usize>, found: &Range<usize>) -> bool {
+    let before = text[within.start..found.start].chars().next_back();
+    let after = &text[found.end..within.end];
+    let letters = after.len() - after.trim_start_matches(char::is_alphabetic).len();
+    let unit =
+        letters == 0 || letters > 1 && !["st", "nd", "rd", "th"].contains(&&after[..letters]);
+    let inside = |c: char| c.is_alphanumeric() || matches!(c, '_' | '^' | '/' | '.');
+    let number = &text[found.clone()];
+    unit && !before.is_some_and(inside)
+        && !after.starts_with(['_', '^', '/'])
+        && number.matches('/').count() < 2
+        && number.split('/').all(|part| part.matches('.').count() < 2)
+}
+
+/// `2,74` with a decimal point: a comma before a group that isn't of three digits. The digits after
+/// `0,` are decimals however many they are.
+fn decimal_point(number: &str) -> String {
+    let digits = number.trim_start_matches(['-', '+', '−']);
+    match digits.split_once(',') {
+        Some((head, tail))
+            if !digits.contains(['.', '/'])
+                && !tail.contains(',')
+                && (tail.len() != 3 || head == "0") =>
+        {
+            number.replace(',', ".")
+        }
+        _ => number.to_owned(),
+    }
+}

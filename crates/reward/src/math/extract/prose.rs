@@ -1,0 +1,300 @@
+//! Telling words from mathematics in plain text: where in “the total is x = 5 apples” the formula
+//! begins and ends.
+
+use std::ops::{Range, RangeInclusive};
+
+use super::formula::Formula;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A word of prose.
+    Word,
+    /// A number, a variable, an operator, a command.
+    Maths,
+    /// A formula in delimiters.
+    Formula,
+    /// What no mathematics goes across: the end of a sentence or a line, a colon, a pictograph.
+    Break,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Token {
+    pub(super) range: Range<usize>,
+    pub(super) kind: Kind,
+}
+
+/// The tokens of a part of a text. `formulas` are the formulas in it, in order.
+pub(super) struct Tokens<'a> {
+    text: &'a str,
+    at: usize,
+    end: usize,
+    formulas: &'a [Formula],
+    /// How many braces and environments are open: what they hold is mathematics, whatever it
+    /// looks like.
+    depth: usize,
+    /// A brace wasn't closed, and it would be of no use to look for the next one's end.
+    unclosed: bool,
+}
+
+impl<'a> Tokens<'a> {
+    pub(super) fn new(text: &'a str, within: Range<usize>, formulas: &'a [Formula]) -> Self {
+        let (at, end) = (within.start, within.end);
+        Tokens { text, at, end, formulas, depth: 0, unclosed: false }
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..self.end]
+    }
+
+    /// The command at the cursor: its length, with the braces after it where they hold text.
+    fn command(&mut self) -> usize {
+        let rest = self.rest();
+        let name = rest[1..].bytes().take_while(u8::is_ascii_alphabetic).count();
+        if name == 0 {
+            return 1 + rest[1..].chars().next().map_or(0, char::len_utf8);
+        }
+        // An environment is mathematics up to its end, across lines.
+        match &rest[1..1 + name] {
+            "begin" => self.depth += 1,
+            "end" => self.depth = self.depth.saturating_sub(1),
+            _ => {}
+        }
+        let after = &rest[1 + name..];
+        let wordy = ["text", "mbox", "begin", "end", "operatorname"];
+        if self.unclosed
+            || !after.starts_with('{')
+            || !wordy.iter().any(|w| rest[1..].starts_with(w))
+        {
+            return 1 + name;
+        }
+        let mut depth = 0usize;
+        for (at, b) in after.bytes().enumerate() {
+            depth = depth + usize::from(b == b'{') - usize::from(b == b'}');
+            if depth == 0 {
+                return 1 + name + at + 1;
+            }
+        }
+        self.unclosed = true;
+        1 + name
+    }
+
+    /// The run of letters at the cursor, and what it is.
+    fn letters(&self) -> (usize, Kind) {
+        let rest = self.rest();
+        let mut length = run(rest, |c| c.is_alphabetic());
+        while let Some(more) = rest[length..].strip_prefix(['\'', '’'])
+            && length > 1
+            && more.starts_with(char::is_alphabetic)
+        {
+            length = rest.len() - more.len() + run(more, |c| c.is_alphabetic());
+        }
+        let before = self.text[..self.at].chars().next_back();
+        let word = &rest[..length];
+        if self.depth > 0 || matches!(before, Some('_' | '^')) || !self.is_word(word, before) {
+            return (length, Kind::Maths);
+        }
+        // Letters and digits in one, such as the name of a product, hide no number.
+        let glued = if word.len() > 1 { run(&rest[length..], char::is_alphanumeric) } else { 0 };
+        (length + glued, Kind::Word)
+    }
+
+    fn is_word(&self, word: &str, before: Option<char>) -> bool {
+        let after = &self.rest()[word.len()..];
+        let next = after.trim_start().chars().next();
+        let mut letters = word.chars();
+        if let (Some(letter), None) = (letters.next(), letters.next()) {
+            let article = matches!(letter, 'a' | 'A' | 'I')
+                && after.starts_with(' ')
+                && next.is_some_and(char::is_alphabetic)
+                && !self.text[..self.at].trim_end().ends_with(operator);
+            return article || foreign(letter);
+        }
+        if before.is_some_and(char::is_numeric) {
+            let joiner = joiner_glued(word);
+            return !joiner && UNITS.iter().any(|unit| word.eq_ignore_ascii_case(unit));
+        }
+        if matches!(before, Some(')' | '}' | ']')) && joiner_glued(word) {
+            return false;
+        }
+        let left = self.text[..self.at].trim_end();
+        if UNITS.contains(&word) && left.ends_with(char::is_numeric) {
+            return true;
+        }
+        let element = word == "in"
+            && left.ends_with(char::is_alphabetic)
+            && matches!(next, Some('(' | '[' | '{'));
+        if element || NAMES.contains(&word) {
+            return false;
+        }
+        let upper = word.bytes().all(|b| b.is_ascii_uppercase());
+        if upper && (word.len() <= 2 || word.len() <= 4 && next.is_some_and(operator)) {
+            return false;
+        }
+        let vowel = |b: u8| matches!(b.to_ascii_lowercase(), b'a' | b'e' | b'i' | b'o' | b'u');
+        let product = word.len() <= 2 && !SHORT.contains(&word) || !word.bytes().any(vowel);
+        let beside = next.is_some_and(operator) || left.ends_with(operator);
+        !(product && word.len() <= 4 && word.is_ascii() && beside)
+    }
+
+    /// The run of digits at the cursor with its points and commas; a word with an ordinal's ending.
+    fn digits(&self) -> (usize, Kind) {
+        let rest = self.rest();
+        let mut length = 0;
+        loop {
+            length += run(&rest[length..], char::is_numeric);
+            match rest[length..].strip_prefix(['.', ',']) {
+                Some(more) if more.starts_with(char::is_numeric) => length += 1,
+                _ => break,
+            }
+        }
+        let ending = run(&rest[length..], char::is_alphabetic);
+        let ordinal = ["st", "nd", "rd", "th"].contains(&&rest[length..length + ending]);
+        if ordinal && self.depth == 0 {
+            (length + ending, Kind::Word)
+        } else {
+            (length, Kind::Maths)
+        }
+    }
+}
+
+impl Iterator for Tokens<'_> {
+    type Item = Token;
+
+    fn next(&mut self) -> Option<Token> {
+        loop {
+            let skip = run(self.rest(), |c| c != '\n' && c.is_whitespace() || c == '`');
+            let bold = if self.rest()[skip..].starts_with("**") { 2 } else { 0 };
+            if skip + bold == 0 {
+                break;
+            }
+            self.at += skip + bold;
+        }
+        let start = self.at;
+        let c = self.rest().chars().next()?;
+        while self.formulas.first().is_some_and(|formula| formula.outer.start < start) {
+            self.formulas = &self.formulas[1..];
+        }
+        let (length, kind) = match c {
+            _ if self.formulas.first().is_some_and(|formula| formula.outer.start == start) => {
+                (self.formulas[0].outer.end.min(self.end) - start, Kind::Formula)
+            }
+            '\\' => (self.command(), Kind::Maths),
+            '{' | '}' => {
+                self.depth = if c == '{' { self.depth + 1 } else { self.depth.saturating_sub(1) };
+                (1, Kind::Maths)
+            }
+            '\n' => (1, if self.depth > 0 { Kind::Maths } else { Kind::Break }),
+            '.' | ':' | '?' | '!' if self.depth == 0 => {
+                let after = &self.rest()[1..];
+                let spaced = after.is_empty() || after.starts_with(char::is_whitespace);
+                let ratio = c == ':' && self.text[..start].ends_with(' ') && after.starts_with(' ');
+                let more = c == '.' && self.text[..start].ends_with('.');
+                let stop = c == '?' || c != '!' && spaced && !ratio && !more;
+                (1, if stop { Kind::Break } else { Kind::Maths })
+            }
+            '#' => (1, Kind::Break),
+            '<' if tag(self.rest()) > 0 => (tag(self.rest()), Kind::Break),
+            _ if c.is_alphabetic() => self.letters(),
+            _ if c.is_numeric() => self.digits(),
+            _ => (c.len_utf8(), if symbol(c) { Kind::Maths } else { Kind::Break }),
+        };
+        self.at += length;
+        Some(Token { range: start..self.at, kind })
+    }
+}
+
+fn run(text: &str, of: impl Fn(char) -> bool) -> usize {
+    text.len() - text.trim_start_matches(of).len()
+}
+
+/// The length of a tag such as `</answer>` or `<br>` at the start; 0 if there is none. One letter
+/// between inequality signs is a variable.
+fn tag(text: &str) -> usize {
+    let name = text[1..].strip_prefix('/').unwrap_or(&text[1..]);
+    let letters = name.bytes().take(12).take_while(u8::is_ascii_alphabetic).count();
+    let closes = name[letters..].starts_with('>');
+    let shortest = if text.starts_with("</") { 1 } else { 2 };
+    if closes && letters >= shortest { text.len() - name.len() + letters + 1 } else { 0 }
+}
+
+pub(super) fn operator(c: char) -> bool {
+    matches!(
+        c,
+        '=' | '+'
+            | '-'
+            | '*'
+            | '/'
+            | '^'
+            | '_'
+            | '<'
+            | '>'
+            | '−'
+            | '×'
+            | '·'
+            | '≤'
+            | '≥'
+            | '≈'
+            | '≠'
+    )
+}
+
+/// Letters of scripts that mathematics takes no variables from.
+fn foreign(c: char) -> bool {
+    const ALPHABETS: [RangeInclusive<char>; 6] = [
+        '\0'..='\u{bf}',
+        '\u{370}'..='\u{3ff}',
+        '\u{1f00}'..='\u{1fff}',
+        '\u{2100}'..='\u{214f}',
+        '\u{ff21}'..='\u{ff5a}',
+        '\u{1d400}'..='\u{1d7ff}',
+    ];
+    !ALPHABETS.iter().any(|range| range.contains(&c))
+}
+
+/// Signs of mathematics, money and measure, accents, and characters that show nothing.
+fn symbol(c: char) -> bool {
+    const SIGNS: [RangeInclusive<char>; 13] = [
+        '\0'..='\u{36f}',
+        '\u{200b}'..='\u{2013}',
+        '\u{2026}'..='\u{2026}',
+        '\u{202a}'..='\u{2037}',
+        '\u{2044}'..='\u{2044}',
+        '\u{2060}'..='\u{20bf}',
+        '\u{2200}'..='\u{22ff}',
+        '\u{2308}'..='\u{230b}',
+        '\u{27e8}'..='\u{27e9}',
+        '\u{2a00}'..='\u{2aff}',
+        '\u{fe0e}'..='\u{fe0f}',
+        '\u{feff}'..='\u{ff0f}',
+        '\u{ff1c}'..='\u{ff1e}',
+    ];
+    SIGNS.iter().any(|range| range.contains(&c))
+}
+
+/// `1orW`, where a joining word sticks to its neighbours.
+fn joiner_glued(word: &str) -> bool {
+    ["or", "and"]
+        .iter()
+        .any(|joiner| word.strip_prefix(joiner).is_some_and(|rest| rest.chars().count() <= 1))
+}
+
+/// Words of mathematics.
+const NAMES: [&str; 48] = [
+    "and", "or", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "arcsin",
+    "arccos", "arctan", "asin", "acos", "atan", "ln", "log", "exp", "sqrt", "cbrt", "gcd", "lcm",
+    "mod", "det", "lim", "inf", "infty", "infinity", "pi", "alpha", "beta", "gamma", "delta",
+    "epsilon", "theta", "lambda", "mu", "sigma", "phi", "psi", "omega", "max", "union", "nan",
+    "cis", "abs",
+];
+
+/// Words of two letters that are no product of variables.
+const SHORT: [&str; 24] = [
+    "is", "of", "to", "in", "we", "as", "at", "by", "so", "if", "it", "an", "be", "no", "on", "my",
+    "do", "go", "he", "me", "up", "us", "cm", "km",
+];
+
+/// Units that stick to their number.
+const UNITS: [&str; 26] = [
+    "cm", "mm", "km", "dm", "kg", "mg", "ml", "cl", "ft", "in", "mi", "hr", "hrs", "min", "mins",
+    "sec", "secs", "mph", "kmh", "lb", "lbs", "oz", "yd", "am", "pm", "degrees",
+];

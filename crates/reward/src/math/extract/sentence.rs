@@ -1,0 +1,260 @@
+//! The answer within a sentence that holds one: “The volume of $ABCDEFGH$ is 120.”
+
+use std::ops::Range;
+
+use super::{
+    formula::{self, Formula},
+    prose::{Kind, Token, Tokens, operator},
+    tidy,
+};
+
+/// What of a sentence the answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// One or several formulas in delimiters.
+    Formula,
+    /// Mathematics in plain text.
+    Plain,
+    /// Words.
+    Words,
+}
+
+/// The answer in a sentence: what follows its verb, and if there is none, the last mathematics; if
+/// there is none either, all of it.
+pub(super) fn answer(
+    text: &str,
+    within: Range<usize>,
+    formulas: &[Formula],
+) -> Option<(Range<usize>, String, Found)> {
+    let tokens: Vec<Token> = Tokens::new(text, within.clone(), formulas).collect();
+    let word = |token: &Token| token.kind == Kind::Word;
+    let is = |token: &Token, words: &[&str]| {
+        word(token)
+            && words.iter().any(|known| text[token.range.clone()].eq_ignore_ascii_case(known))
+    };
+    let (mut from, mut affirmed) = (0, false);
+    while let Some(token) = tokens.get(from) {
+        let run = run_at(&tokens, from);
+        if token.kind == Kind::Break
+            || is(token, &ADVERBS)
+            || run > from && !substance(text, &tokens[from..run])
+        {
+            from = run.max(from + 1);
+        } else if run > from {
+            // In “$n$ is 34” the answer follows, in “5 is the smallest” it precedes.
+            let value = |token: &Token| matches!(token.kind, Kind::Maths | Kind::Formula);
+            let verb = tokens.get(run).is_some_and(|token| is(token, &VERBS));
+            if verb && tokens.get(run + 1).is_some_and(value) {
+                from = run + 1;
+                continue;
+            }
+            if compound(text, &tokens[from..], run - from) {
+                break;
+            }
+            return finish(text, &tokens[from..run], formulas);
+        } else {
+            // “Yes, as $n$ is odd” is answered by its first word.
+            let next = tokens.get(from + 1).map_or("", |token| &text[token.range.clone()]);
+            affirmed = is(token, &["yes", "no", "true", "false"]) && matches!(next, "" | "," | ".");
+            if affirmed {
+                break;
+            }
+            let verb = |token: &Token| is(token, &VERBS) || &text[token.range.clone()] == "=";
+            match tokens[from..].iter().position(verb) {
+                Some(verb) if from + verb + 1 < tokens.len() => from += verb + 1,
+                _ => break,
+            }
+        }
+    }
+    let first = tokens.get(from)?;
+    let words = affirmed || first.kind == Kind::Maths;
+    if let Some(run) = last_run(text, &tokens[from..]).filter(|_| !words) {
+        return finish(text, run, formulas);
+    }
+    let end = if affirmed { first.range.end } else { within.end };
+    let range = tidy::trim(text, first.range.start..end);
+    let read = tidy::read(text, range.clone(), true);
+    (!read.is_empty()).then_some((range, read, Found::Words))
+}
+
+/// The last mathematics in a text: a formula, or plain mathematics with a number in it. If the text
+/// is `cut` out of a longer one, mathematics that may begin before it doesn't count.
+pub(super) fn last(
+    text: &str,
+    within: Range<usize>,
+    formulas: &[Formula],
+    cut: bool,
+) -> Option<(Range<usize>, String, Found)> {
+    let tokens: Vec<Token> = Tokens::new(text, within, formulas).collect();
+    let whole = if cut { run_at(&tokens, 0) } else { 0 };
+    finish(text, last_run(text, &tokens[whole..])?, formulas)
+}
+
+/// Whether a text is mathematics throughout, delimiters apart.
+pub(super) fn is_maths(text: &str, within: Range<usize>) -> bool {
+    let tokens: Vec<Token> = Tokens::new(text, within, &[]).collect();
+    tokens.iter().all(|token| token.kind == Kind::Maths) && substance(text, &tokens)
+}
+
+/// Whether the number in the first `run` tokens is only a part of what is said: “12 hours 30
+/// minutes”, “3 out of 10”. To read a part of it would be to misread it.
+fn compound(text: &str, tokens: &[Token], run: usize) -> bool {
+    let part = |token: &Token| &text[token.range.clone()];
+    if !tokens[..run].iter().all(|token| number(part(token))) {
+        return false;
+    }
+    let words = tokens[run..].iter().take_while(|token| token.kind == Kind::Word);
+    let (mut count, mut plain) = (0, true);
+    for word in words.take(4) {
+        plain &= !EXPLAINING.iter().any(|known| part(word).eq_ignore_ascii_case(known));
+        count += 1;
+    }
+    let next = tokens.get(run + count).map_or("", part);
+    let next =
+        if JOINERS.contains(&next) { tokens.get(run + count + 1).map_or("", part) } else { next };
+    plain && (1..4).contains(&count) && number(next)
+}
+
+/// Words between a number and another one that explains it.
+const EXPLAINING: [&str; 18] = [
+    "because", "since", "where", "when", "for", "if", "as", "with", "which", "after", "at", "by",
+    "in", "not", "is", "per", "from", "so",
+];
+
+/// Where the mathematics that begins at token `from` ends; `from` itself if none does.
+fn run_at(tokens: &[Token], from: usize) -> usize {
+    let maths = |token: &&Token| matches!(token.kind, Kind::Maths | Kind::Formula);
+    from + tokens[from..].iter().take_while(maths).count()
+}
+
+/// Whether mathematics says anything: a joining word, a comma or a bracket alone doesn't.
+fn substance(text: &str, run: &[Token]) -> bool {
+    run.iter().any(|token| {
+        let part = &text[token.range.clone()];
+        let symbol = |c: char| c.is_alphanumeric() || matches!(c, '∞' | '∅');
+        let empty = JOINERS.contains(&part) || part.starts_with('\\') && part.contains("box");
+        token.kind == Kind::Formula || part.contains(symbol) && !empty
+    })
+}
+
+const JOINERS: [&str; 2] = ["and", "or"];
+
+fn last_run<'t>(text: &str, tokens: &'t [Token]) -> Option<&'t [Token]> {
+    let telling = |token: &Token| {
+        let number = || text[token.range.clone()].contains(char::is_numeric);
+        token.kind == Kind::Formula || token.kind == Kind::Maths && number()
+    };
+    let last = tokens.iter().rposition(telling)?;
+    let maths = |token: &Token| matches!(token.kind, Kind::Maths | Kind::Formula);
+    let start = tokens[..last].iter().rposition(|token| !maths(token)).map_or(0, |at| at + 1);
+    Some(&tokens[start..run_at(tokens, last)])
+}
+
+/// The text of a run of mathematics.
+fn finish(
+    text: &str,
+    run: &[Token],
+    formulas: &[Formula],
+) -> Option<(Range<usize>, String, Found)> {
+    // Joining words at the ends lead to something that isn't mathematics.
+    let joins = |token: &Token| matches!(&text[token.range.clone()], "and" | "or" | ",");
+    let first = run.iter().position(|token| !joins(token))?;
+    let run = &run[first..=run.iter().rposition(|token| !joins(token))?];
+    let (start, end) = (run.first()?.range.start, run.last()?.range.end);
+    if run[0].kind == Kind::Formula {
+        let first = formulas.partition_point(|formula| formula.outer.start < start);
+        let last = formulas.partition_point(|formula| formula.outer.end <= end);
+        let count = formula::first_group(text, &formulas[first..last]);
+        let group = &formulas[first..first + count];
+        let rest = text[group[count - 1].outer.end..end].trim_start();
+        let joined = JOINERS.iter().any(|joiner| rest.starts_with(joiner));
+        if !(rest.starts_with(operator) || joined && rest.contains(char::is_alphanumeric)) {
+            let (range, read) = formula::group(text, group);
+            return Some((range, read, Found::Formula));
+        }
+    }
+    let range = balanced(text, tidy::trim(text, start..end));
+    let mut read = tidy::read(text, range.clone(), true);
+    let rest = &text[end..];
+    if !read.contains('%') && tidy::percent_follows(text, end, text.len()) {
+        read.push_str(" \\%");
+    } else if number(&read)
+        && let Some((_, power)) =
+            MAGNITUDES.iter().find(|(word, _)| rest.trim_start().starts_with(word))
+    {
+        read.push_str(" \\cdot 10^{");
+        read.push_str(power);
+        read.push('}');
+    }
+    (!read.is_empty()).then_some((range, read, Found::Plain))
+}
+
+/// Whether a text is a number in digits.
+pub(super) fn number(text: &str) -> bool {
+    let digits = text.trim_start_matches(['-', '+', '−']);
+    digits.starts_with(|c: char| c.is_numeric() || c == '.')
+        && digits.contains(char::is_numeric)
+        && digits.chars().all(|c| c.is_numeric() || matches!(c, '.' | ','))
+}
+
+/// Takes brackets off the ends that have no partner within.
+fn balanced(text: &str, mut range: Range<usize>) -> Range<usize> {
+    let (open, close) = (|c| matches!(c, '(' | '[' | '{'), |c| matches!(c, ')' | ']' | '}'));
+    let escaped = |at: usize| text[..at].ends_with('\\');
+    let (mut opened, mut closed) = (0usize, 0usize);
+    for (at, c) in text[range.clone()].char_indices() {
+        if !escaped(range.start + at) {
+            opened += usize::from(open(c));
+            closed += usize::from(close(c));
+        }
+    }
+    loop {
+        let part = &text[range.clone()];
+        if part.ends_with(open) && !escaped(range.end - 1) {
+            (range.end, opened) = (range.end - 1, opened - 1);
+        } else if closed > opened && part.ends_with(close) && !escaped(range.end - 1) {
+            (range.end, closed) = (range.end - 1, closed - 1);
+        } else if opened > closed && part.starts_with(open) {
+            (range.start, opened) = (range.start + 1, opened - 1);
+        } else {
+            let shorter = tidy::trim(text, range.clone());
+            if shorter == range {
+                return range;
+            }
+            range = shorter;
+        }
+    }
+}
+
+/// Words before a value.
+const VERBS: [&str; 9] = ["is", "are", "was", "be", "equals", "equal", "becomes", "gives", "being"];
+
+/// Words that say nothing about a value.
+const ADVERBS: [&str; 22] = [
+    "exactly",
+    "approximately",
+    "about",
+    "roughly",
+    "simply",
+    "just",
+    "therefore",
+    "thus",
+    "hence",
+    "indeed",
+    "equal",
+    "to",
+    "given",
+    "by",
+    "as",
+    "follows",
+    "option",
+    "choice",
+    "precisely",
+    "then",
+    "also",
+    "around",
+];
+
+/// Words that multiply a number, with their power of ten.
+const MAGNITUDES: [(&str, &str); 5] =
+    [("hundred", "2"), ("thousand", "3"), ("million", "6"), ("billion", "9"), ("trillion", "12")];

@@ -1,0 +1,51 @@
+use serde::{Deserialize, Serialize};
+
+/// How a factor on a reward is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PenaltyForm {
+    /// The reward is multiplied, as the sources have it. On a negative reward that is a bonus:
+    /// half of −1 is −0.5, so a wrong answer gains by what should be punished.
+    AsWritten,
+    /// The reward loses the same amount whatever its sign: half of −1 is −1.5. It never rises.
+    #[default]
+    SignSafe,
+}
+
+impl PenaltyForm {
+    /// `reward` with a `factor` in `[0, 1]`: reward · factor as written, reward − |reward| · (1 −
+    /// factor) sign-safe. The two are the same for a reward that is not negative.
+    pub fn scale(self, reward: f64, factor: f64) -> f64 {
+        match self {
+            PenaltyForm::AsWritten => reward * factor,
+            PenaltyForm::SignSafe => reward - reward.abs() * (1.0 - factor),
+        }
+    }
+
+    /// `value` in place of `reward`; sign-safe only where that is less.
+    pub fn replace(self, reward: f64, value: f64) -> f64 {
+        match self {
+            PenaltyForm::AsWritten => value,
+            PenaltyForm::SignSafe => reward.min(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_forms_part_below_zero() {
+        use PenaltyForm::*;
+        for (reward, written, safe) in
+            [(1.0, 0.75, 0.75), (0.0, 0.0, 0.0), (-1.0, -0.75, -1.25), (-2.0, -1.5, -2.5)]
+        {
+            assert_eq!(AsWritten.scale(reward, 0.75), written);
+            assert_eq!(SignSafe.scale(reward, 0.75), safe);
+        }
+        assert_eq!(AsWritten.replace(-1.0, -0.5), -0.5);
+        assert_eq!(SignSafe.replace(-1.0, -0.5), -1.0);
+        assert_eq!(SignSafe.replace(1.0, -0.5), -0.5);
+    }
+}

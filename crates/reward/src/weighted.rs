@@ -1,0 +1,137 @@
+use firebrick_core::{Completion, Prompt, Score, Verifier};
+
+use crate::RewardError;
+
+/// Several verifiers, added up.
+///
+/// The credit is Σ w·credit / Σ w over the parts. The verdict and the extracted answer are those
+/// of the first part: it is the one that says whether the task was solved, the others add marks.
+/// Every part's credit is noted in [`Score::parts`] under its name.
+///
+/// ```
+/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_reward::{Format, Integer, Part, Weighted};
+///
+/// let answer = Integer { marker: Some("Answer:".into()) };
+/// let form = Format { think: true, boxed: false, answer_line: true, nothing_after: true };
+/// let weighted = Weighted::new(vec![
+///     Part { name: "answer".into(), weight: 3.0, verifier: Box::new(answer) },
+///     Part { name: "form".into(), weight: 1.0, verifier: Box::new(form) },
+/// ])?;
+/// let prompt = Prompt { reference: "12".into(), ..Prompt::default() };
+/// let completion = Completion {
+///     tokens: vec![],
+///     logprobs: vec![],
+///     text: "<think>A dozen is more.</think>\nAnswer: 11".into(),
+///     finish: FinishReason::Stop,
+/// };
+/// let score = weighted.score(&prompt, &completion);
+/// assert_eq!(score.verdict, Verdict::Wrong);
+/// assert_eq!(score.credit, 0.25);
+/// # Ok::<(), firebrick_reward::RewardError>(())
+/// ```
+pub struct Weighted {
+    parts: Vec<Part>,
+}
+
+/// A part of a weighted verifier.
+pub struct Part {
+    /// Its name in metrics; no two parts have the same.
+    pub name: String,
+    /// Its share, in relation to those of the others; above 0.
+    pub weight: f32,
+    /// What judges it.
+    pub verifier: Box<dyn Verifier>,
+}
+
+impl Weighted {
+    /// Puts the parts together; the first one leads.
+    ///
+    /// # Errors
+    ///
+    /// [`RewardError::Weighted`] if there is no part, if a weight is not a finite number above 0,
+    /// or if two names are the same.
+    pub fn new(parts: Vec<Part>) -> Result<Self, RewardError> {
+        let error = |problem| Err(RewardError::Weighted { problem });
+        if parts.is_empty() {
+            return error("there is none".into());
+        }
+        for (index, Part { name, weight, .. }) in parts.iter().enumerate() {
+            if !(weight.is_finite() && *weight > 0.0) {
+                return error(format!("the weight of `{name}` is {weight}, not above 0"));
+            }
+            if parts[..index].iter().any(|other| other.name == *name) {
+                return error(format!("two are named `{name}`"));
+            }
+        }
+        Ok(Weighted { parts })
+    }
+}
+
+impl Verifier for Weighted {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        let scores: Vec<Score> =
+            self.parts.iter().map(|part| part.verifier.score(prompt, completion)).collect();
+        let weights = || self.parts.iter().map(|part| f64::from(part.weight));
+        let sum: f64 =
+            weights().zip(&scores).map(|(weight, score)| weight * f64::from(score.credit)).sum();
+        let credit = (sum / weights().sum::<f64>()) as f32;
+        let names = self.parts.iter().map(|part| part.name.clone());
+        let parts = names.zip(scores.iter().map(|score| score.credit)).collect();
+        let lead = scores.into_iter().next().expect("there is at least one part");
+        Score { credit, parts, ..lead }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{FinishReason, Verdict};
+
+    use super::*;
+
+    /// Gives its mark, whatever was written.
+    struct Fixed(f32);
+
+    impl Verifier for Fixed {
+        fn score(&self, _: &Prompt, _: &Completion) -> Score {
+            let verdict = if self.0 == 1.0 { Verdict::Right } else { Verdict::Unparsable };
+            Score::partial(verdict, self.0, format!("{}", self.0))
+        }
+    }
+
+    fn part(name: &str, weight: f32, credit: f32) -> Part {
+        Part { name: name.into(), weight, verifier: Box::new(Fixed(credit)) }
+    }
+
+    #[test]
+    fn credits_add_up_and_the_first_part_decides() {
+        let weighted = Weighted::new(vec![part("a", 1.0, 0.5), part("b", 3.0, 1.0)]).unwrap();
+        let completion = Completion {
+            tokens: vec![],
+            logprobs: vec![],
+            text: String::new(),
+            finish: FinishReason::Stop,
+        };
+        let score = weighted.score(&Prompt::default(), &completion);
+        let parts = vec![("a".to_owned(), 0.5), ("b".to_owned(), 1.0)];
+        let expected = Score { parts, ..Score::partial(Verdict::Unparsable, 0.875, "0.5") };
+        assert_eq!(score, expected);
+        let written = serde_json::to_string(&score).unwrap();
+        assert_eq!(serde_json::from_str::<Score>(&written).unwrap(), expected);
+        assert!(!serde_json::to_string(&Score::wrong("")).unwrap().contains("parts"));
+    }
+
+    #[test]
+    fn parts_are_checked() {
+        for parts in [
+            vec![],
+            vec![part("a", 0.0, 1.0)],
+            vec![part("a", -1.0, 1.0)],
+            vec![part("a", f32::NAN, 1.0)],
+            vec![part("a", f32::INFINITY, 1.0)],
+            vec![part("a", 1.0, 1.0), part("b", 1.0, 1.0), part("a", 1.0, 1.0)],
+        ] {
+            assert!(matches!(Weighted::new(parts), Err(RewardError::Weighted { .. })));
+        }
+    }
+}
