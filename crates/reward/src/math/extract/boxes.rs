@@ -81,6 +81,7 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
                     // A box that holds nothing but a box has the content of that one.
                     if let Some(inner) = closed.last()
                         && inner.command >= content.start
+                        && inner.end <= at
                         && hollow(&bytes[content.start..inner.command])
                         && hollow(&bytes[inner.end..at])
                     {

@@ -126,6 +126,18 @@ impl Parser<'_> {
                         _ => return Err(self.misplaced()),
                     }
                 }
+                Some(Token::Open(Bracket::Round)) if self.peek_at(1) == Some(&Token::Modulo) => {
+                    self.at += 2;
+                    let modulus = self.sum()?;
+                    let modulus = self.scalar(modulus)?;
+                    self.expect(&Token::Close(Bracket::Round))?;
+                    match (&done, product(std::mem::take(&mut factors))) {
+                        (None, Some(number)) => {
+                            factors.push(Expr::Call(Function::Mod, vec![number, modulus]));
+                        }
+                        _ => return Err(self.misplaced()),
+                    }
+                }
                 Some(Token::Modulo) => {
                     self.at += 1;
                     let modulus = self.factor()?;

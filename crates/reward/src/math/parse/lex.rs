@@ -356,8 +356,8 @@ impl<'a> Lexer<'a, '_> {
     /// The length of a separator here that exactly three digits follow: `1,234`, `1{,}234`, `1,\!234`,
     /// `1\,234`, `1 234`.
     fn thousands_separator(&self) -> Option<usize> {
-        const SEPARATORS: [&str; 15] = [
-            " {,}", " {, }", "{, }", "{,}", "{,\\!}", ",\\!\\!", ",\\! ", ",\\!", "\\,", "\\ ", "\\;", "\u{2009}", "\u{202f}", "\u{a0}", " ",
+        const SEPARATORS: [&str; 16] = [
+            " {,}", " {, }", "{, }", "{,}", "'", "{,\\!}", ",\\!\\!", ",\\! ", ",\\!", "\\,", "\\ ", "\\;", "\u{2009}", "\u{202f}", "\u{a0}", " ",
         ];
         let rest = self.rest();
         let separator = SEPARATORS.iter().find(|separator| rest.starts_with(**separator)).map(|s| s.len());
@@ -429,7 +429,17 @@ impl<'a> Lexer<'a, '_> {
         Ok(())
     }
 
+    /// Whether the `x` just read is a sign for times: `5 x 10^3`.
+    fn is_times(&self, run: &str) -> bool {
+        let number = matches!(self.last(), Some(Token::Number { .. }));
+        let ten = self.rest().trim_start().strip_prefix("10");
+        matches!(run, "x" | "X") && number && self.spaced && ten.is_some_and(|rest| rest.starts_with(['^', '⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹']))
+    }
+
     fn run(&mut self, run: &str, adjacent: bool) {
+        if self.is_times(run) {
+            return self.push(Token::Times);
+        }
         if let Some(token) = word::plain(run) {
             return self.push(token);
         }
