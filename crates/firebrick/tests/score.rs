@@ -99,7 +99,7 @@ fn a_kind_replaces_the_rule_of_every_row() {
     assert_eq!(right("math"), "a1 a3 b1 b2 3 answers.jsonl:9 c1");
     assert_eq!(right("boxed"), "a1 a3 c1");
     assert_eq!(right("gsm8k"), "b1");
-    assert_eq!(right("gsm8k_flexible"), "b1 3 answers.jsonl:9");
+    assert_eq!(right("gsm8k_flexible"), "a1 a3 b1 3 answers.jsonl:9 c1");
     assert_eq!(right("dapo"), "");
     assert_eq!(right("dapo_strict_box"), "a1 a3 c1");
     assert_eq!(right("choice"), "");

@@ -419,6 +419,10 @@ mod tests {
             ("\\frac{1}{100!}", "\\boxed{\\frac{101}{101!}}"),
             ("10^{500}\\bmod 7", "\\boxed{2}"),
             ("f(x)=x^2", "\\boxed{x^2}"),
+            ("230", "$$\\text{Total} = 230$$"),
+            ("54", "Hence 3 more.\n#### ５４\n\nThis took 3 steps."),
+            ("120", "#### $\\dfrac{360}{3}$\n\nShall we try 2 more?"),
+            ("40", "So 41.\n#### $\\text{40}$"),
             ("\\sqrt{1/n}", "\\boxed{\\frac{1}{\\sqrt n}}"),
             ("7:30\\text{ PM}", "\\boxed{7:30\\text{ pm}}"),
         ] {

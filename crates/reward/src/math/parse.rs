@@ -190,10 +190,10 @@ impl<'a> Parser<'a> {
     /// An expression, or expressions with relations between.
     fn item(&mut self) -> Result<Value, Unread> {
         self.filler();
-        if let Some(text) = self.text() {
-            return Ok(Value::Text(text));
-        }
-        let first = self.ratio()?;
+        let first = match self.text() {
+            Some(text) => Value::Text(text),
+            None => self.ratio()?,
+        };
         if self.take(&Token::In) {
             let set = self.ratio()?;
             return Ok(Value::Member(Box::new([first, set])));
@@ -516,6 +516,8 @@ mod tests {
             ("5 x 10^3", "5\\times 10^{3}"),
             ("1'234'567", "1234567"),
             ("x\\equiv 3\\pmod{7}", "x ≡ 3 (mod 7)"),
+            ("96 years old", "96"),
+            ("5 cups a day", "5"),
             ("5 million", "5\\cdot 1000000"),
             ("325_6", "325_{6}"),
             ("\\mathbb{R}", "ℝ"),

@@ -61,7 +61,7 @@ fn tail(bytes: &[u8], within: &Range<usize>) -> Option<usize> {
 const REACH: usize = 64;
 
 /// `#### 18`, as GSM8K marks its answers. Headings of the fourth level look the same, so that what
-/// follows has to be a number, and not the number of a heading (`#### 2. Area`).
+/// follows has to begin as a number or a formula, and not be the number of a heading (`#### 2. Area`).
 fn after_hashes(bytes: &[u8], last: usize) -> Option<usize> {
     if !bytes[..=last].ends_with(b"####") {
         return None;
@@ -72,11 +72,16 @@ fn after_hashes(bytes: &[u8], last: usize) -> Option<usize> {
     let number = skip(last + 1, b" *$+-\\(");
     let digits = skip(number, b"0123456789");
     let decimal = digits == number && bytes.get(number) == Some(&b'.');
-    let command = bytes[..number].ends_with(b"\\") && bytes[number..].starts_with(b"frac");
+    let delimited = bytes[last + 1..number].contains(&b'$');
+    let command = bytes[..number].ends_with(b"\\")
+        && bytes.get(number).is_some_and(u8::is_ascii_alphabetic);
+    // Full-width digits, vulgar fractions, a typographic minus.
+    let next = String::from_utf8_lossy(&bytes[number..bytes.len().min(number + 4)]);
+    let unicode = next.starts_with(|c: char| !c.is_ascii() && (c.is_numeric() || c == '−'));
     let heading = matches!(bytes.get(digits), Some(b'.' | b')' | b':'))
         && matches!(bytes.get(digits + 1), Some(b' ' | b'*'))
         && bytes[digits + 2..].iter().take(2).any(|b| b.is_ascii_uppercase() || *b == b'*');
-    ((digits > number || decimal || command) && !heading).then_some(last + 1)
+    ((digits > number || decimal || command || delimited || unicode) && !heading).then_some(last + 1)
 }
 
 /// `Answer:`, “answer is”, and a heading that consists of the word.

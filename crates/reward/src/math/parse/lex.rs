@@ -440,6 +440,10 @@ impl<'a> Lexer<'a, '_> {
         if self.is_times(run) {
             return self.push(Token::Times);
         }
+        // What follows a word is a word too: `96 years old`, `5 miles a day`.
+        if self.spaced && matches!(self.last(), Some(Token::Word(_))) && word::plain(run).is_none() {
+            return self.push(Token::Word(run.into()));
+        }
         if let Some(token) = word::plain(run) {
             return self.push(token);
         }
