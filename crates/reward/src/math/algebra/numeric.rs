@@ -149,6 +149,10 @@ fn infinities(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement, Over
         (Some(_), None) => b,
         _ => a,
     };
+    // What becomes of an infinity inside of an expression is not known here.
+    if finite.any(&|part| infinity(part).is_some()) {
+        return Ok(Agreement::Unknown);
+    }
     // The other one is not infinite, unless it has no value at all.
     let own = agree(finite, finite, budget)?;
     Ok(if own == Agreement::Undefined { own } else { Agreement::Distinct })
