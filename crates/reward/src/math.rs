@@ -198,12 +198,16 @@ impl Verifier {
             Decision::Equal(certainty) => (Verdict::Right, certainty, "the same value"),
             Decision::Different(certainty) => (Verdict::Wrong, certainty, "another value"),
             Decision::Undefined => (Verdict::Wrong, Certainty::Proved, "a side has no value"),
-            Decision::Undecided(Why::OverBudget) => {
-                (Verdict::OverBudget, Certainty::Undecided, "the budget ran out before it was decided")
-            }
-            Decision::Undecided(Why::OutOfReach) => {
-                (Verdict::Wrong, Certainty::Undecided, "no method here could tell; it counts as wrong")
-            }
+            Decision::Undecided(Why::OverBudget) => (
+                Verdict::OverBudget,
+                Certainty::Undecided,
+                "the budget ran out before it was decided",
+            ),
+            Decision::Undecided(Why::OutOfReach) => (
+                Verdict::Wrong,
+                Certainty::Undecided,
+                "no method here could tell; it counts as wrong",
+            ),
         };
         // What the canonical forms cost is not taken from the verdict's budget.
         let mut budget = Budget::new(self.budget / 10);
@@ -220,7 +224,12 @@ impl Verifier {
         let rules =
             compare::Rules { precision: self.precision, relation_for_set: self.relation_for_set };
         if !self.strict_names {
-            return compare::compare(&by_order(gold.clone()), &by_order(value.clone()), rules, budget);
+            return compare::compare(
+                &by_order(gold.clone()),
+                &by_order(value.clone()),
+                rules,
+                budget,
+            );
         }
         compare::compare(gold, value, rules, budget)
     }
@@ -267,7 +276,12 @@ impl Judgement {
 
 /// Judges texts of which one or both could not be read: they are the same if they are written the
 /// same, and nothing else is tried.
-fn unread(gold: &str, response: &str, of_gold: Option<Unread>, of_response: Option<Unread>) -> Finding {
+fn unread(
+    gold: &str,
+    response: &str,
+    of_gold: Option<Unread>,
+    of_response: Option<Unread>,
+) -> Finding {
     let (a, b) = (bare_text(gold), bare_text(response));
     let same = !a.is_empty() && a == b && of_gold.is_some() && of_response.is_some();
     let over = [&of_gold, &of_response].iter().any(|unread| **unread == Some(Unread::OverBudget));
@@ -279,7 +293,9 @@ fn unread(gold: &str, response: &str, of_gold: Option<Unread>, of_response: Opti
         _ => Verdict::Wrong,
     };
     let why = match (same, of_gold, of_response) {
-        (true, ..) => "neither side could be read as maths, and they are written the same".to_owned(),
+        (true, ..) => {
+            "neither side could be read as maths, and they are written the same".to_owned()
+        }
         (_, _, Some(why)) => format!("the answer could not be read: {why}"),
         (_, Some(why), _) => format!("the gold answer could not be read: {why}"),
         (_, None, None) => String::new(),
@@ -297,13 +313,24 @@ fn words_of(text: &str) -> Option<String> {
 /// The text without layout, in lower case.
 fn bare_text(text: &str) -> String {
     const LAYOUT: [&str; 11] = [
-        "\\textbf", "\\textit", "\\textrm", "\\text", "\\mathrm", "\\mathbf", "\\mbox", "\\left",
-        "\\right", "\\displaystyle", "\\operatorname",
+        "\\textbf",
+        "\\textit",
+        "\\textrm",
+        "\\text",
+        "\\mathrm",
+        "\\mathbf",
+        "\\mbox",
+        "\\left",
+        "\\right",
+        "\\displaystyle",
+        "\\operatorname",
     ];
     let mut bare = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        if c == '\\' && let Some(name) = LAYOUT.iter().find(|name| rest.starts_with(**name)) {
+        if c == '\\'
+            && let Some(name) = LAYOUT.iter().find(|name| rest.starts_with(**name))
+        {
             rest = &rest[name.len()..];
             continue;
         }
@@ -477,7 +504,10 @@ mod tests {
             ("\\frac12", "\\boxed{\\frac12, 0.5, 50\\%, 1}"),
             ("9^{9^{9^9}}", "\\boxed{8^{9^{9^9}}}"),
             ("2000000!", "\\boxed{1000000!}"),
-            ("\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "\\boxed{\\begin{pmatrix}1&3\\\\2&4\\end{pmatrix}}"),
+            (
+                "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}",
+                "\\boxed{\\begin{pmatrix}1&3\\\\2&4\\end{pmatrix}}",
+            ),
             ("\\text{yes}", "\\boxed{\\text{no}}"),
             ("B", "\\boxed{C}"),
             ("\\mathbb{R}", "\\boxed{\\mathbb{Z}}"),
@@ -489,7 +519,9 @@ mod tests {
 
     #[test]
     fn an_answer_that_cannot_be_read_is_unparsable() {
-        for response in ["", "\\boxed{}", "\\boxed{\\frac{1}{}}", "\\boxed{42?43:44}", "\\boxed{1.2.3}"] {
+        for response in
+            ["", "\\boxed{}", "\\boxed{\\frac{1}{}}", "\\boxed{42?43:44}", "\\boxed{1.2.3}"]
+        {
             assert_eq!(judge("42", response).verdict, Verdict::Unparsable, "{response}");
         }
         assert_eq!(judge("", "\\boxed{42}").verdict, Verdict::Error);

@@ -43,7 +43,12 @@ pub(crate) struct Rules {
 }
 
 /// Compares a response's value with the gold one.
-pub(crate) fn compare(gold: &Value, response: &Value, rules: Rules, budget: &mut Budget) -> Decision {
+pub(crate) fn compare(
+    gold: &Value,
+    response: &Value,
+    rules: Rules,
+    budget: &mut Budget,
+) -> Decision {
     Comparison { rules, budget }.values(gold, response)
 }
 
@@ -86,7 +91,8 @@ impl Comparison<'_> {
             }
             (Form::Named(gold_name, gold_value), Form::Named(name, value)) => {
                 let decision = self.values(gold_value, value);
-                let sides = (gold_name.scalar(), gold_value.scalar(), name.scalar(), value.scalar());
+                let sides =
+                    (gold_name.scalar(), gold_value.scalar(), name.scalar(), value.scalar());
                 match (decision, sides) {
                     (Decision::Equal(_), _) => decision,
                     // `y = 2x` and `x = y/2` are the same line.
@@ -119,21 +125,31 @@ impl Comparison<'_> {
     fn plain(&mut self, gold: &Value, response: &Value) -> Decision {
         use Value::*;
         match (gold, response) {
-            (Scalar(a), Scalar(b) | Quantity(b, ..)) | (Quantity(a, ..), Scalar(b)) => self.scalars(a, b),
+            (Scalar(a), Scalar(b) | Quantity(b, ..)) | (Quantity(a, ..), Scalar(b)) => {
+                self.scalars(a, b)
+            }
             (Quantity(a, unit, power), Quantity(b, other, other_power)) => {
                 match other.factor(*unit).filter(|_| power == other_power) {
                     None => self.scalars(a, b),
                     Some(factor) => {
-                        let factor = BigRational::new((*factor.numer()).into(), (*factor.denom()).into());
+                        let factor =
+                            BigRational::new((*factor.numer()).into(), (*factor.denom()).into());
                         let scale = Expr::Number(num_traits::pow(factor, *power.min(&3) as usize));
                         self.scalars(a, &Expr::Product(vec![b.clone(), scale]))
                     }
                 }
             }
-            (Text(a), Text(b)) => if a == b { EQUAL } else { DIFFERENT },
+            (Text(a), Text(b)) => {
+                if a == b {
+                    EQUAL
+                } else {
+                    DIFFERENT
+                }
+            }
             (Matrix(a), Matrix(b)) => self.matrices(a, b),
             (Matrix(matrix), Tuple { items, .. }) | (Tuple { items, .. }, Matrix(matrix)) => {
-                if (matrix.columns != 1 && matrix.rows != 1) || matrix.entries.len() != items.len() {
+                if (matrix.columns != 1 && matrix.rows != 1) || matrix.entries.len() != items.len()
+                {
                     return DIFFERENT;
                 }
                 let entries: Vec<Value> = matrix.entries.iter().cloned().map(Scalar).collect();
@@ -142,7 +158,8 @@ impl Comparison<'_> {
             (Ratio(a), Ratio(b)) if a.len() == b.len() => {
                 a.iter().zip(b).fold(EQUAL, |decision, (a, b)| and(decision, || self.scalars(a, b)))
             }
-            (Ratio(terms), Scalar(value)) | (Scalar(value), Ratio(terms)) => match terms.as_slice() {
+            (Ratio(terms), Scalar(value)) | (Scalar(value), Ratio(terms)) => match terms.as_slice()
+            {
                 [a, b] => self.scalars(&Expr::Quotient(Box::new([a.clone(), b.clone()])), value),
                 _ => DIFFERENT,
             },
@@ -201,7 +218,8 @@ impl Comparison<'_> {
             return DIFFERENT;
         };
         let sides = |open: Side, close: Side, items: &[Value]| {
-            let infinite = |item: Option<&Value>| item.and_then(Value::scalar).is_some_and(set::is_infinite);
+            let infinite =
+                |item: Option<&Value>| item.and_then(Value::scalar).is_some_and(set::is_infinite);
             // An interval never includes its infinite end, whatever bracket stands there.
             let side = |side, item| if infinite(item) { Side::Open } else { side };
             (side(open, items.first()), side(close, items.last()))
@@ -217,7 +235,9 @@ impl Comparison<'_> {
         if gold.len() != response.len() {
             return DIFFERENT;
         }
-        gold.iter().zip(response).fold(EQUAL, |decision, (a, b)| and(decision, || self.values(a, b)))
+        gold.iter()
+            .zip(response)
+            .fold(EQUAL, |decision, (a, b)| and(decision, || self.values(a, b)))
     }
 
     /// Lists without brackets: assignments by their names, anything else as sets.
@@ -260,14 +280,18 @@ impl Comparison<'_> {
             .map(|value| match value {
                 Value::Scalar(Expr::Number(number)) => Some(number.clone()),
                 Value::Scalar(Expr::Quotient(two)) => match two.as_ref() {
-                    [Expr::Number(a), Expr::Number(b)] if *b != BigRational::from_integer(0.into()) => {
+                    [Expr::Number(a), Expr::Number(b)]
+                        if *b != BigRational::from_integer(0.into()) =>
+                    {
                         Some(a / b)
                     }
                     _ => None,
                 },
                 Value::Scalar(Expr::Negate(inner)) => match inner.as_ref() {
                     Expr::Quotient(two) => match two.as_ref() {
-                        [Expr::Number(a), Expr::Number(b)] if *b != BigRational::from_integer(0.into()) => {
+                        [Expr::Number(a), Expr::Number(b)]
+                            if *b != BigRational::from_integer(0.into()) =>
+                        {
                             Some(-(a / b))
                         }
                         _ => None,
@@ -324,7 +348,9 @@ impl Comparison<'_> {
             (Some(a), None) => self.plain(&a, response),
             (None, Some(b)) => self.plain(gold, &b),
             (None, None) => match (gold, response) {
-                (Value::Join(join, a), Value::Join(other, b)) if join == other => self.in_order(a, b),
+                (Value::Join(join, a), Value::Join(other, b)) if join == other => {
+                    self.in_order(a, b)
+                }
                 (Value::List(a), Value::List(b)) => self.lists(a, b),
                 (Value::Set(a), Value::Set(b)) => self.as_sets(a, b),
                 _ => DIFFERENT,
@@ -340,9 +366,14 @@ impl Comparison<'_> {
     }
 
     /// Inequalities that are not solved: of one relation, by multiples; of several, term by term.
-    fn chains(&mut self, gold: (&[Value], &[Relation]), response: (&[Value], &[Relation])) -> Decision {
+    fn chains(
+        &mut self,
+        gold: (&[Value], &[Relation]),
+        response: (&[Value], &[Relation]),
+    ) -> Decision {
         if let ([a, b], [relation], [c, d], [other]) = (gold.0, gold.1, response.0, response.1)
-            && let (Some(a), Some(b), Some(c), Some(d)) = (a.scalar(), b.scalar(), c.scalar(), d.scalar())
+            && let (Some(a), Some(b), Some(c), Some(d)) =
+                (a.scalar(), b.scalar(), c.scalar(), d.scalar())
             && (relation.is_order() || *relation == Relation::NotEqual)
         {
             return match algebra::proportional(&minus((a, b)), &minus((c, d)), self.budget) {
@@ -356,7 +387,14 @@ impl Comparison<'_> {
         if gold.1 == response.1 {
             return self.in_order(gold.0, response.0);
         }
-        if gold.1.iter().eq(response.1.iter().rev().map(|relation| relation.flipped()).collect::<Vec<_>>().iter()) {
+        if gold.1.iter().eq(response
+            .1
+            .iter()
+            .rev()
+            .map(|relation| relation.flipped())
+            .collect::<Vec<_>>()
+            .iter())
+        {
             let reversed: Vec<Value> = response.0.iter().rev().cloned().collect();
             return self.in_order(gold.0, &reversed);
         }
@@ -423,9 +461,18 @@ fn is_name(value: &Value) -> bool {
             Expr::Call(function, arguments) => {
                 matches!(
                     function,
-                    Function::Sin | Function::Cos | Function::Tan | Function::Cot | Function::Abs
-                        | Function::Gcd | Function::Lcm | Function::Max | Function::Min
-                ) && arguments.iter().all(|argument| matches!(argument, Expr::Symbol(_)) || is_geometric(argument))
+                    Function::Sin
+                        | Function::Cos
+                        | Function::Tan
+                        | Function::Cot
+                        | Function::Abs
+                        | Function::Gcd
+                        | Function::Lcm
+                        | Function::Max
+                        | Function::Min
+                ) && arguments
+                    .iter()
+                    .all(|argument| matches!(argument, Expr::Symbol(_)) || is_geometric(argument))
             }
             other => is_geometric(other),
         },
@@ -441,7 +488,9 @@ fn is_name(value: &Value) -> bool {
 /// Points, segments, angles: capital letters side by side.
 fn is_geometric(expr: &Expr) -> bool {
     let capital = |expr: &Expr| match expr {
-        Expr::Symbol(name) => name.chars().next().is_some_and(|c| c.is_uppercase() || c == '∠' || c == '△'),
+        Expr::Symbol(name) => {
+            name.chars().next().is_some_and(|c| c.is_uppercase() || c == '∠' || c == '△')
+        }
         _ => false,
     };
     match expr {
@@ -488,7 +537,10 @@ fn is_region(value: &Value) -> bool {
         Value::Chain { relations, .. } => {
             relations.iter().any(|relation| relation.is_order() || *relation == Relation::NotEqual)
         }
-        Value::List(items) => !items.is_empty() && items.iter().all(|item| !matches!(item, Value::List(_)) && is_region(item)),
+        Value::List(items) => {
+            !items.is_empty()
+                && items.iter().all(|item| !matches!(item, Value::List(_)) && is_region(item))
+        }
         _ => false,
     }
 }
@@ -506,7 +558,9 @@ fn without_degrees(expr: &Expr) -> std::borrow::Cow<'_, Expr> {
             Cow::Owned(Expr::Negate(Box::new(without_degrees(inner).into_owned())))
         }
         Expr::Sum(terms) if terms.iter().any(|term| matches!(term, Expr::Degrees(_))) => {
-            Cow::Owned(Expr::Sum(terms.iter().map(|term| without_degrees(term).into_owned()).collect()))
+            Cow::Owned(Expr::Sum(
+                terms.iter().map(|term| without_degrees(term).into_owned()).collect(),
+            ))
         }
         other => Cow::Borrowed(other),
     }

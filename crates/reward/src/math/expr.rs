@@ -144,17 +144,26 @@ impl Expr {
     /// The parts it is made of.
     pub(crate) fn children(&self) -> &[Expr] {
         match self {
-            Expr::Sum(parts) | Expr::Product(parts) | Expr::Call(_, parts) | Expr::Apply(_, parts) => parts,
+            Expr::Sum(parts)
+            | Expr::Product(parts)
+            | Expr::Call(_, parts)
+            | Expr::Apply(_, parts) => parts,
             Expr::Quotient(two) | Expr::Power(two) | Expr::Root(two) => two.as_slice(),
             Expr::Negate(inner) | Expr::Degrees(inner) => std::slice::from_ref(inner),
-            Expr::Number(_) | Expr::Decimal(_) | Expr::Symbol(_) | Expr::Constant(_) | Expr::Fold(_) => &[],
+            Expr::Number(_)
+            | Expr::Decimal(_)
+            | Expr::Symbol(_)
+            | Expr::Constant(_)
+            | Expr::Fold(_) => &[],
         }
     }
 
     /// Whether `found` holds for it or for a part of it, bounds and bodies of sums included.
     pub(crate) fn any(&self, found: &dyn Fn(&Expr) -> bool) -> bool {
         let inside = match self {
-            Expr::Fold(fold) => [&fold.from, &fold.to, &fold.body].into_iter().any(|part| part.any(found)),
+            Expr::Fold(fold) => {
+                [&fold.from, &fold.to, &fold.body].into_iter().any(|part| part.any(found))
+            }
             other => other.children().iter().any(|part| part.any(found)),
         };
         inside || found(self)
@@ -211,7 +220,9 @@ impl Expr {
                 let (from, to) = (from.with(name, value), to.with(name, value));
                 Expr::Fold(Box::new(Fold { kind, index, from, to, body }))
             }
-            leaf @ (Expr::Number(_) | Expr::Decimal(_) | Expr::Symbol(_) | Expr::Constant(_)) => leaf,
+            leaf @ (Expr::Number(_) | Expr::Decimal(_) | Expr::Symbol(_) | Expr::Constant(_)) => {
+                leaf
+            }
         }
     }
 }

@@ -42,7 +42,8 @@ pub fn parse(text: &str) {
 /// A comparison is symmetric, a value equals itself unless it has none, and what exact arithmetic
 /// proves is what evaluation finds.
 pub fn compare(a: &str, b: &str) {
-    let verifier = Verifier { extraction: Extraction::Bare, budget: 400_000, ..Verifier::default() };
+    let verifier =
+        Verifier { extraction: Extraction::Bare, budget: 400_000, ..Verifier::default() };
     let judge = |gold: &str, response: &str| verifier.score(gold, response);
     let there = judge(a, b);
     let back = judge(b, a);
@@ -53,7 +54,8 @@ pub fn compare(a: &str, b: &str) {
     if settled(&there) && settled(&back) {
         assert_eq!(there.verdict, back.verdict, "{a} and {b}:\n{there:?}\n{back:?}");
     }
-    let read = |text: &str| parse::parse(text, parse::Reading::default(), &mut Budget::new(400_000)).ok();
+    let read =
+        |text: &str| parse::parse(text, parse::Reading::default(), &mut Budget::new(400_000)).ok();
     let (Some(Value::Scalar(a)), Some(Value::Scalar(b))) = (read(a), read(b)) else { return };
     let itself = algebra::equal(&a, &a, &mut Budget::new(400_000));
     assert!(!matches!(itself, Decision::Different(_)), "{a:?} is not itself");
@@ -68,7 +70,11 @@ mod tests {
 
     #[test]
     fn what_once_broke_something() {
-        for (a, b) in [("1", "1")] {
+        for (a, b) in [
+            // A bare infinity against one inside of a sum.
+            ("\\infty", "\\sum_{k=1}^{3}(\\infty-\\sum_{k=1}^{4}(x+k)+k)"),
+            ("1", "1"),
+        ] {
             extract(a);
             parse(a);
             compare(a, b);

@@ -11,9 +11,9 @@ mod word;
 
 use std::fmt;
 
-pub(crate) use token::{NamedSet, Relation};
 use lex::Lexeme;
 use token::{Bracket, Token};
+pub(crate) use token::{NamedSet, Relation};
 
 use super::{
     budget::{Budget, OverBudget},
@@ -77,7 +77,8 @@ pub(crate) fn parse(text: &str, reading: Reading, budget: &mut Budget) -> Result
     if let Some(text) = words(&lexemes) {
         return Ok(Value::Text(text));
     }
-    let mut parser = Parser { lexemes: &lexemes, at: 0, depth: 0, nodes: 0, bound: vec![], bars: 0 };
+    let mut parser =
+        Parser { lexemes: &lexemes, at: 0, depth: 0, nodes: 0, bound: vec![], bars: 0 };
     let mut items = parser.list()?;
     if parser.at < lexemes.len() {
         return Err(parser.misplaced());
@@ -146,7 +147,10 @@ impl<'a> Parser<'a> {
     }
 
     /// Runs `read` one level deeper.
-    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Unread>) -> Result<T, Unread> {
+    fn deeper<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, Unread>,
+    ) -> Result<T, Unread> {
         self.depth += 1;
         self.nodes += 1;
         if self.depth > MAX_DEPTH {
@@ -216,7 +220,8 @@ impl<'a> Parser<'a> {
 
     /// Skips words that only introduce a number, and a sign for `about` without a left side.
     fn filler(&mut self) {
-        const FILLERS: [&str; 6] = ["approximately", "about", "exactly", "roughly", "around", "only"];
+        const FILLERS: [&str; 6] =
+            ["approximately", "about", "exactly", "roughly", "around", "only"];
         while let Some(Token::Word(word)) = self.peek()
             && FILLERS.iter().any(|filler| word.eq_ignore_ascii_case(filler))
             && !matches!(self.peek_at(1), None | Some(Token::Word(_)))
@@ -237,7 +242,9 @@ impl<'a> Parser<'a> {
             .unwrap_or(rest.len());
         let closes = matches!(
             rest.get(end).map(|lexeme| &lexeme.token),
-            None | Some(Token::Comma | Token::Semicolon | Token::And | Token::Close(_) | Token::Relation(_))
+            None | Some(
+                Token::Comma | Token::Semicolon | Token::And | Token::Close(_) | Token::Relation(_)
+            )
         );
         if end == 0 || !closes {
             return None;
@@ -300,7 +307,9 @@ impl<'a> Parser<'a> {
                 (Some(Token::Caret), Some(Token::Open(Bracket::Group))) => {
                     self.at += 1;
                     let group = self.group()?;
-                    let Value::Scalar(Expr::Number(value)) = group else { return Err(self.misplaced()) };
+                    let Value::Scalar(Expr::Number(value)) = group else {
+                        return Err(self.misplaced());
+                    };
                     power = arithmetic::small(&value).ok_or_else(|| self.misplaced())?;
                 }
                 _ => {}
@@ -435,10 +444,15 @@ fn both_signs(value: Value) -> Value {
         return value;
     }
     match value {
-        Value::List(items) => Value::List(items.into_iter().flat_map(|item| match both_signs(item) {
-            Value::List(two) => two,
-            one => vec![one],
-        }).collect()),
+        Value::List(items) => Value::List(
+            items
+                .into_iter()
+                .flat_map(|item| match both_signs(item) {
+                    Value::List(two) => two,
+                    one => vec![one],
+                })
+                .collect(),
+        ),
         Value::Set(items) => match both_signs(Value::List(items)) {
             Value::List(items) => Value::Set(items),
             other => other,
@@ -522,7 +536,10 @@ mod tests {
             ("325_6", "325_{6}"),
             ("\\mathbb{R}", "ℝ"),
             ("\\emptyset", "\\{\\}"),
-            ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\left[\\begin{array}{c}1\\\\2\\\\\\end{array}\\right]"),
+            (
+                "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
+                "\\left[\\begin{array}{c}1\\\\2\\\\\\end{array}\\right]",
+            ),
             ("(11,7)or(7,11)", "(11,7), (7,11)"),
             ("x=1orx=2", "x=1 \\text{ or } x=2"),
             ("\\begin{cases}x=1\\\\y=2\\end{cases}", "x=1, y=2"),
@@ -559,9 +576,32 @@ mod tests {
     #[test]
     fn a_part_is_never_read_for_the_whole() {
         for text in [
-            "", "+", "^", "\\frac", "\\frac{}{}", "(", "1)", "\\sqrt{", "1.11.1", "4 2", "\\int 42", "1/",
-            "x=", "1++", "{", "}", "5 is wrong", "not 42", "\\forall x>0", "42́", "\\begin{pmatrix}\\end{pmatrix}",
-            "\\begin{pmatrix}1&2\\\\3\\end{pmatrix}", "a?b:c", "12_2", "()", ",",
+            "",
+            "+",
+            "^",
+            "\\frac",
+            "\\frac{}{}",
+            "(",
+            "1)",
+            "\\sqrt{",
+            "1.11.1",
+            "4 2",
+            "\\int 42",
+            "1/",
+            "x=",
+            "1++",
+            "{",
+            "}",
+            "5 is wrong",
+            "not 42",
+            "\\forall x>0",
+            "42́",
+            "\\begin{pmatrix}\\end{pmatrix}",
+            "\\begin{pmatrix}1&2\\\\3\\end{pmatrix}",
+            "a?b:c",
+            "12_2",
+            "()",
+            ",",
         ] {
             assert!(read(text).starts_with("unread"), "{text:?} was read as {}", read(text));
         }
@@ -569,7 +609,21 @@ mod tests {
 
     #[test]
     fn depth_and_length_are_bounded() {
-        for piece in ["{", "(", "[", "\\{", "\\frac{1}{", "\\sqrt{", "1^{", "\\left(", "|", "-", "x^", "!", "\\sin "] {
+        for piece in [
+            "{",
+            "(",
+            "[",
+            "\\{",
+            "\\frac{1}{",
+            "\\sqrt{",
+            "1^{",
+            "\\left(",
+            "|",
+            "-",
+            "x^",
+            "!",
+            "\\sin ",
+        ] {
             let open = piece.repeat(100_000);
             read(&open);
             read(&format!("{open}1"));

@@ -49,7 +49,8 @@ impl RealSet {
             Value::Set(items) => {
                 let mut points = RealSet { parts: vec![] };
                 for item in items {
-                    points = points.union(RealSet::point(plain(item.scalar()?.clone(), budget)), budget)?;
+                    points = points
+                        .union(RealSet::point(plain(item.scalar()?.clone(), budget)), budget)?;
                 }
                 Some(points)
             }
@@ -84,7 +85,11 @@ impl RealSet {
     }
 
     /// The solutions of `x < 5`, `-2 < x ≤ 7`, `2x ≥ 14`, `x ≠ 1`, `x^2 < 4`, `|x - 1| ≤ 3`.
-    fn of_inequality(terms: &[Value], relations: &[Relation], budget: &mut Budget) -> Option<RealSet> {
+    fn of_inequality(
+        terms: &[Value],
+        relations: &[Relation],
+        budget: &mut Budget,
+    ) -> Option<RealSet> {
         let ordered = relations.iter().all(|relation| relation.is_order());
         if !ordered && relations != [Relation::NotEqual] {
             return None;
@@ -159,7 +164,8 @@ impl RealSet {
         let mut left = End::minus_infinity();
         for part in &self.parts {
             let right = End { at: part.left.at.clone(), closed: !part.left.closed };
-            let empty = is_infinite(&right.at) || (left.at == right.at && !(left.closed && right.closed));
+            let empty =
+                is_infinite(&right.at) || (left.at == right.at && !(left.closed && right.closed));
             if !empty {
                 parts.push(Interval { left, right });
             }
@@ -186,24 +192,6 @@ impl RealSet {
             }
         }
         Some(true)
-    }
-
-    /// In words: `(-∞, 1] ∪ {3}`.
-    pub(crate) fn canonical(&self, budget: &mut Budget) -> String {
-        if self.parts.is_empty() {
-            return "∅".to_owned();
-        }
-        let part = |part: &Interval, budget: &mut Budget| {
-            let (left, right) =
-                (algebra::canonical(&part.left.at, budget), algebra::canonical(&part.right.at, budget));
-            if left == right {
-                return format!("{{{left}}}");
-            }
-            let open = if part.left.closed { '[' } else { '(' };
-            let close = if part.right.closed { ']' } else { ')' };
-            format!("{open}{left}, {right}{close}")
-        };
-        self.parts.iter().map(|one| part(one, budget)).collect::<Vec<_>>().join(" ∪ ")
     }
 }
 
@@ -297,7 +285,9 @@ fn solve(f: &Expr, relation: Relation, unknown: &Expr, budget: &mut Budget) -> O
         let below = Expr::Sum(vec![inner, bound]);
         let near = match relation {
             Relation::Less | Relation::GreaterEqual => (Relation::Less, Relation::Greater),
-            Relation::LessEqual | Relation::Greater => (Relation::LessEqual, Relation::GreaterEqual),
+            Relation::LessEqual | Relation::Greater => {
+                (Relation::LessEqual, Relation::GreaterEqual)
+            }
             _ => return None,
         };
         let inside = solve_polynomial(&above, near.0, budget)?
@@ -397,7 +387,6 @@ fn sign_of(expr: &Expr, budget: &mut Budget) -> Option<bool> {
 }
 
 /// The real roots of a quadratic polynomial, the lower one first; `None` inside if there are none.
-#[expect(clippy::type_complexity, reason = "two ends, or none, or no telling")]
 fn quadratic_roots(
     a: &Expr,
     b: &Expr,
@@ -433,7 +422,9 @@ fn replace(expr: &Expr, unknown: &Expr, by: &Expr) -> Expr {
         Expr::Symbol(name) => expr.clone().with(name, by),
         unknown if expr == unknown => by.clone(),
         _ => match expr {
-            Expr::Sum(parts) => Expr::Sum(parts.iter().map(|part| replace(part, unknown, by)).collect()),
+            Expr::Sum(parts) => {
+                Expr::Sum(parts.iter().map(|part| replace(part, unknown, by)).collect())
+            }
             Expr::Negate(inner) => Expr::Negate(Box::new(replace(inner, unknown, by))),
             other => other.clone(),
         },

@@ -52,10 +52,8 @@ impl Unit {
             (Money, &["cent", "cents"], 1, 100),
             (Length, &["nm", "nanometer", "nanometers"], 1, 1_000_000_000),
         ];
-        UNITS.iter().find(|(_, names, ..)| names.contains(&word)).map(|(quantity, names, n, d)| Unit {
-            quantity: *quantity,
-            scale: Ratio::new(*n, *d),
-            name: names[0],
+        UNITS.iter().find(|(_, names, ..)| names.contains(&word)).map(|(quantity, names, n, d)| {
+            Unit { quantity: *quantity, scale: Ratio::new(*n, *d), name: names[0] }
         })
     }
 

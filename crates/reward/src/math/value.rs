@@ -22,7 +22,11 @@ pub(crate) enum Value {
     /// is a tuple.
     List(Vec<Value>),
     /// Items in round, square or angle brackets, in their order. Two of them may be an interval.
-    Tuple { open: Side, close: Side, items: Vec<Value> },
+    Tuple {
+        open: Side,
+        close: Side,
+        items: Vec<Value>,
+    },
     /// Items in curly brackets.
     Set(Vec<Value>),
     NamedSet(NamedSet),
@@ -31,7 +35,10 @@ pub(crate) enum Value {
     Matrix(Matrix),
     /// Terms with relations between: `x = 5`, `-2 < x ≤ 7`, `a = b = c`. One relation fewer than
     /// terms.
-    Chain { terms: Vec<Value>, relations: Vec<Relation> },
+    Chain {
+        terms: Vec<Value>,
+        relations: Vec<Relation>,
+    },
     /// `x ∈ S`.
     Member(Box<[Value; 2]>),
     /// `2:3`, by its terms.
@@ -99,7 +106,11 @@ impl Value {
             items.iter().map(|item| item.canonical(budget)).collect::<Vec<_>>().join(", ")
         };
         let scalars = |items: &[Expr], between: &str, budget: &mut Budget| {
-            items.iter().map(|item| algebra::canonical(item, budget)).collect::<Vec<_>>().join(between)
+            items
+                .iter()
+                .map(|item| algebra::canonical(item, budget))
+                .collect::<Vec<_>>()
+                .join(between)
         };
         match self {
             Value::Scalar(expr) => algebra::canonical(expr, budget),
@@ -149,8 +160,9 @@ impl Value {
 
     /// Every expression in it, changed by `change`.
     pub(crate) fn map(self, change: &mut dyn FnMut(Expr) -> Expr) -> Value {
-        let mut all =
-            |values: Vec<Value>| values.into_iter().map(|value| value.map(change)).collect::<Vec<_>>();
+        let mut all = |values: Vec<Value>| {
+            values.into_iter().map(|value| value.map(change)).collect::<Vec<_>>()
+        };
         match self {
             Value::Scalar(expr) => Value::Scalar(change(expr)),
             Value::Quantity(expr, unit, power) => Value::Quantity(change(expr), unit, power),

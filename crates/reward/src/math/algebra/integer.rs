@@ -239,11 +239,7 @@ pub(super) fn same_to(
 }
 
 /// `number` with `places` digits after the point, halves away from zero.
-fn rounded(
-    number: &BigRational,
-    places: u32,
-    budget: &mut Budget,
-) -> Result<BigInt, OverBudget> {
+fn rounded(number: &BigRational, places: u32, budget: &mut Budget) -> Result<BigInt, OverBudget> {
     let limbs = bits(number) / 64 + u64::from(places) / 16 + 1;
     budget.spend(16 + limbs * limbs)?;
     let scaled = number.numer().magnitude() * BigUint::from(10u32).pow(places);

@@ -55,11 +55,6 @@ impl Interval {
         self.low == self.high
     }
 
-    /// Whether every member of one is less than every member of the other.
-    pub(crate) fn is_below(self, other: Interval) -> bool {
-        self.high < other.low
-    }
-
     fn is_whole(self) -> bool {
         self.is_point() && self.low.abs() <= EXACT && self.low as i64 as f64 == self.low
     }

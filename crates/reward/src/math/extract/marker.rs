@@ -73,15 +73,16 @@ fn after_hashes(bytes: &[u8], last: usize) -> Option<usize> {
     let digits = skip(number, b"0123456789");
     let decimal = digits == number && bytes.get(number) == Some(&b'.');
     let delimited = bytes[last + 1..number].contains(&b'$');
-    let command = bytes[..number].ends_with(b"\\")
-        && bytes.get(number).is_some_and(u8::is_ascii_alphabetic);
+    let command =
+        bytes[..number].ends_with(b"\\") && bytes.get(number).is_some_and(u8::is_ascii_alphabetic);
     // Full-width digits, vulgar fractions, a typographic minus.
     let next = String::from_utf8_lossy(&bytes[number..bytes.len().min(number + 4)]);
     let unicode = next.starts_with(|c: char| !c.is_ascii() && (c.is_numeric() || c == '−'));
     let heading = matches!(bytes.get(digits), Some(b'.' | b')' | b':'))
         && matches!(bytes.get(digits + 1), Some(b' ' | b'*'))
         && bytes[digits + 2..].iter().take(2).any(|b| b.is_ascii_uppercase() || *b == b'*');
-    ((digits > number || decimal || command || delimited || unicode) && !heading).then_some(last + 1)
+    ((digits > number || decimal || command || delimited || unicode) && !heading)
+        .then_some(last + 1)
 }
 
 /// `Answer:`, “answer is”, and a heading that consists of the word.

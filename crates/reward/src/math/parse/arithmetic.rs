@@ -4,7 +4,10 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::ToPrimitive as _;
 
-use super::{BOTH_SIGNS, Parser, Unread, token::{Bracket, Token}};
+use super::{
+    BOTH_SIGNS, Parser, Unread,
+    token::{Bracket, Token},
+};
 use crate::math::{
     expr::{Expr, Function},
     value::{Join, Matrix, Side, Value},
@@ -19,7 +22,9 @@ impl Parser<'_> {
         loop {
             terms.push(self.signed(sign, first)?);
             sign = match self.peek() {
-                Some(Token::Plus | Token::Minus | Token::PlusMinus | Token::MinusPlus) => self.sign(),
+                Some(Token::Plus | Token::Minus | Token::PlusMinus | Token::MinusPlus) => {
+                    self.sign()
+                }
                 _ => break,
             };
             first = self.product()?;
@@ -34,16 +39,17 @@ impl Parser<'_> {
     fn sign(&mut self) -> Sign {
         let mut sign = Sign::Plus;
         loop {
-            sign = match (self.peek(), sign) {
-                (Some(Token::Plus), sign) => sign,
-                (Some(Token::Minus), Sign::Plus) => Sign::Minus,
-                (Some(Token::Minus), Sign::Minus) => Sign::Plus,
-                (Some(Token::PlusMinus), Sign::Plus) | (Some(Token::MinusPlus), Sign::Minus) => Sign::Both,
-                (Some(Token::MinusPlus), Sign::Plus) | (Some(Token::PlusMinus), Sign::Minus) => {
-                    Sign::Opposite
-                }
-                _ => return sign,
-            };
+            sign =
+                match (self.peek(), sign) {
+                    (Some(Token::Plus), sign) => sign,
+                    (Some(Token::Minus), Sign::Plus) => Sign::Minus,
+                    (Some(Token::Minus), Sign::Minus) => Sign::Plus,
+                    (Some(Token::PlusMinus), Sign::Plus)
+                    | (Some(Token::MinusPlus), Sign::Minus) => Sign::Both,
+                    (Some(Token::MinusPlus), Sign::Plus)
+                    | (Some(Token::PlusMinus), Sign::Minus) => Sign::Opposite,
+                    _ => return sign,
+                };
             self.at += 1;
         }
     }
@@ -53,7 +59,9 @@ impl Parser<'_> {
         match (sign, value) {
             (Sign::Plus, value) => Ok(value),
             (Sign::Minus, Value::Scalar(expr)) => Ok(Value::Scalar(negated(expr))),
-            (Sign::Minus, value @ Value::Matrix(_)) => self.multiply(Value::Scalar(integer(-1)), value),
+            (Sign::Minus, value @ Value::Matrix(_)) => {
+                self.multiply(Value::Scalar(integer(-1)), value)
+            }
             // A difference of sets is made in `add`.
             (Sign::Minus, set) if set.is_set() => Ok(Value::Join(Join::Without, vec![set])),
             (Sign::Both, value) => self.multiply(both(), value),
@@ -77,7 +85,9 @@ impl Parser<'_> {
         let Some(mut total) = terms.next() else { return Err(self.misplaced()) };
         for term in terms {
             total = match (total, term) {
-                (Value::Matrix(a), Value::Matrix(b)) if a.rows == b.rows && a.columns == b.columns => {
+                (Value::Matrix(a), Value::Matrix(b))
+                    if a.rows == b.rows && a.columns == b.columns =>
+                {
                     let pairs = a.entries.into_iter().zip(b.entries);
                     let entries = pairs.map(|(a, b)| Expr::Sum(vec![a, b])).collect();
                     Value::Matrix(Matrix { entries, ..b_shape(a.rows, a.columns) })
@@ -122,7 +132,9 @@ impl Parser<'_> {
                     let below = self.factor()?;
                     let below = self.scalar(below)?;
                     match (&done, product(std::mem::take(&mut factors))) {
-                        (None, Some(above)) => factors.push(Expr::Quotient(Box::new([above, below]))),
+                        (None, Some(above)) => {
+                            factors.push(Expr::Quotient(Box::new([above, below])))
+                        }
                         _ => return Err(self.misplaced()),
                     }
                 }
@@ -164,7 +176,12 @@ impl Parser<'_> {
         }
     }
 
-    fn times(&self, factors: &mut Vec<Expr>, done: &mut Option<Value>, next: Value) -> Result<(), Unread> {
+    fn times(
+        &self,
+        factors: &mut Vec<Expr>,
+        done: &mut Option<Value>,
+        next: Value,
+    ) -> Result<(), Unread> {
         match next {
             Value::Scalar(expr) => factors.push(expr),
             other => {
@@ -188,10 +205,9 @@ impl Parser<'_> {
     /// `2\frac13`, `2 1/3` and `2½` are sums: a whole number in digits and right after it a proper
     /// fraction of digits.
     fn mixed_number(&mut self, whole: Value) -> Result<Value, Unread> {
-        let is_digits = |token: Option<&Token>| {
-            matches!(token, Some(Token::Number { value, decimal: false }) if value.is_integer())
-        };
-        let directly = self.at > 0 && is_digits(self.lexemes.get(self.at - 1).map(|lexeme| &lexeme.token));
+        let is_digits = |token: Option<&Token>| matches!(token, Some(Token::Number { value, decimal: false }) if value.is_integer());
+        let directly =
+            self.at > 0 && is_digits(self.lexemes.get(self.at - 1).map(|lexeme| &lexeme.token));
         let Value::Scalar(Expr::Number(number)) = &whole else { return Ok(whole) };
         if !directly {
             return Ok(whole);
@@ -224,7 +240,9 @@ impl Parser<'_> {
                     && self.peek_at(1) == Some(&Token::Slash)
                     && is_digits(self.peek_at(2)) =>
             {
-                let Some(Token::Number { value: below, .. }) = self.peek_at(2) else { return Ok(whole) };
+                let Some(Token::Number { value: below, .. }) = self.peek_at(2) else {
+                    return Ok(whole);
+                };
                 if above >= below {
                     return Err(self.misplaced());
                 }
@@ -243,7 +261,10 @@ impl Parser<'_> {
             // Two numbers side by side are no product: `1.11.1`, `4 2`.
             Token::Number { .. } | Token::Scientific { .. } | Token::Vulgar(_) => {
                 let before = self.at.checked_sub(1).map(|at| &self.lexemes[at].token);
-                !matches!(before, Some(Token::Number { .. } | Token::Scientific { .. } | Token::Vulgar(_)))
+                !matches!(
+                    before,
+                    Some(Token::Number { .. } | Token::Scientific { .. } | Token::Vulgar(_))
+                )
             }
             Token::Symbol(_)
             | Token::Constant(_)
@@ -264,7 +285,8 @@ impl Parser<'_> {
     fn multiply(&self, left: Value, right: Value) -> Result<Value, Unread> {
         match (left, right) {
             (Value::Scalar(a), Value::Scalar(b)) => Ok(Value::Scalar(Expr::Product(vec![a, b]))),
-            (Value::Scalar(scale), Value::Matrix(matrix)) | (Value::Matrix(matrix), Value::Scalar(scale)) => {
+            (Value::Scalar(scale), Value::Matrix(matrix))
+            | (Value::Matrix(matrix), Value::Scalar(scale)) => {
                 let scaled = |entry| Expr::Product(vec![scale.clone(), entry]);
                 let entries = matrix.entries.into_iter().map(scaled).collect();
                 Ok(Value::Matrix(Matrix { entries, ..b_shape(matrix.rows, matrix.columns) }))
@@ -274,7 +296,9 @@ impl Parser<'_> {
                 let items = items.into_iter().map(scaled).collect::<Result<_, _>>()?;
                 Ok(Value::Tuple { open: Side::Open, close: Side::Open, items })
             }
-            (Value::Matrix(a), Value::Matrix(b)) if a.columns == b.rows => self.multiply_matrices(&a, &b),
+            (Value::Matrix(a), Value::Matrix(b)) if a.columns == b.rows => {
+                self.multiply_matrices(&a, &b)
+            }
             _ => Err(self.misplaced()),
         }
     }
@@ -286,7 +310,8 @@ impl Parser<'_> {
         }
         let entry = |row: usize, column: usize| {
             let terms = (0..a.columns).map(|k| {
-                let (left, right) = (&a.entries[row * a.columns + k], &b.entries[k * b.columns + column]);
+                let (left, right) =
+                    (&a.entries[row * a.columns + k], &b.entries[k * b.columns + column]);
                 Expr::Product(vec![left.clone(), right.clone()])
             });
             sum(terms.collect())

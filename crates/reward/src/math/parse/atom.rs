@@ -32,14 +32,17 @@ impl Parser<'_> {
                     self.at += 1;
                     match self.exponent()? {
                         Exponent::Value(exponent) => self.raised(base, exponent)?,
-                        Exponent::Degree => Value::Scalar(Expr::Degrees(Box::new(self.scalar(base)?))),
+                        Exponent::Degree => {
+                            Value::Scalar(Expr::Degrees(Box::new(self.scalar(base)?)))
+                        }
                         Exponent::Nothing => base,
                     }
                 }
                 Some(Token::Bang) => {
                     let double = self.peek_at(1) == Some(&Token::Bang);
                     self.at += 1 + usize::from(double);
-                    let function = if double { Function::DoubleFactorial } else { Function::Factorial };
+                    let function =
+                        if double { Function::DoubleFactorial } else { Function::Factorial };
                     // Each is a level more for whoever walks the tree.
                     self.depth += 1;
                     if self.depth > super::MAX_DEPTH {
@@ -100,7 +103,9 @@ impl Parser<'_> {
         let Some(token) = self.peek() else { return Err(self.misplaced()) };
         self.at += 1;
         let expr = match token {
-            Token::Number { value, decimal } => return self.number(value, *decimal).map(Value::Scalar),
+            Token::Number { value, decimal } => {
+                return self.number(value, *decimal).map(Value::Scalar);
+            }
             Token::Scientific { mantissa, exponent } => {
                 let power = Expr::Power(Box::new([integer(10), integer(*exponent)]));
                 Expr::Product(vec![Expr::Decimal(mantissa.clone()), power])
@@ -115,9 +120,15 @@ impl Parser<'_> {
                 return self.group();
             }
             Token::Open(Bracket::Curly) => return self.curly(),
-            Token::Open(Bracket::Floor) => self.enclosed(Function::Floor, &Token::Close(Bracket::Floor))?,
-            Token::Open(Bracket::Ceil) => self.enclosed(Function::Ceil, &Token::Close(Bracket::Ceil))?,
-            Token::Open(Bracket::Bar) => self.enclosed(Function::Abs, &Token::Close(Bracket::Bar))?,
+            Token::Open(Bracket::Floor) => {
+                self.enclosed(Function::Floor, &Token::Close(Bracket::Floor))?
+            }
+            Token::Open(Bracket::Ceil) => {
+                self.enclosed(Function::Ceil, &Token::Close(Bracket::Ceil))?
+            }
+            Token::Open(Bracket::Bar) => {
+                self.enclosed(Function::Abs, &Token::Close(Bracket::Bar))?
+            }
             Token::Open(bracket) => return self.bracketed(*bracket),
             Token::Bar => {
                 self.bars += 1;
@@ -220,7 +231,8 @@ impl Parser<'_> {
             self.at += 1;
             let items = self.list()?;
             if self.take(&Token::Close(Bracket::Round)) {
-                let arguments = items.into_iter().map(|item| self.scalar(item)).collect::<Result<_, _>>()?;
+                let arguments =
+                    items.into_iter().map(|item| self.scalar(item)).collect::<Result<_, _>>()?;
                 return Ok(Value::Scalar(Expr::Apply(full.into(), arguments)));
             }
             self.at = start;
@@ -339,7 +351,8 @@ impl Parser<'_> {
             }
             _ => None,
         };
-        let inverse = exponent.as_ref().filter(|e| **e == integer(-1)).and_then(|_| inverse_of(function));
+        let inverse =
+            exponent.as_ref().filter(|e| **e == integer(-1)).and_then(|_| inverse_of(function));
         let call = match (base, function.arity()) {
             (Some(base), _) => Expr::Call(Function::Log, vec![base, self.function_argument()?]),
             (None, Some(1)) => {
@@ -439,7 +452,9 @@ impl Parser<'_> {
         // A row vector of numbers in a matrix's brackets is a matrix all the same.
         let matrix = Value::Matrix(Matrix { rows, columns, entries });
         Ok(match matrix {
-            Value::Matrix(Matrix { rows: 1, columns: 1, mut entries }) => Value::Scalar(entries.remove(0)),
+            Value::Matrix(Matrix { rows: 1, columns: 1, mut entries }) => {
+                Value::Scalar(entries.remove(0))
+            }
             matrix => matrix,
         })
     }

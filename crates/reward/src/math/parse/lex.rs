@@ -28,7 +28,11 @@ const MAX_TOKENS: usize = 200_000;
 const MAX_EXPONENT: i64 = 1_000;
 
 /// Splits `text` into tokens.
-pub(super) fn lex(text: &str, reading: Reading, budget: &mut Budget) -> Result<Vec<Lexeme>, Unread> {
+pub(super) fn lex(
+    text: &str,
+    reading: Reading,
+    budget: &mut Budget,
+) -> Result<Vec<Lexeme>, Unread> {
     budget.spend(text.len() as u64 / 4 + 1)?;
     let mut lexer = Lexer {
         text,
@@ -282,13 +286,18 @@ impl<'a> Lexer<'a, '_> {
     }
 
     fn digit_after(&self, offset: usize) -> bool {
-        self.text[self.at + offset..].chars().next().is_some_and(|c| word::folded(c).is_ascii_digit())
+        self.text[self.at + offset..]
+            .chars()
+            .next()
+            .is_some_and(|c| word::folded(c).is_ascii_digit())
     }
 
     /// A number with its separators, decimal part, repeating decimals and exponent.
     fn number(&mut self) -> Result<(), Unread> {
         let mut digits = String::new();
-        if self.single_signs > 0 && let Some(digit) = self.peek().map(word::folded).and_then(|c| c.to_digit(10)) {
+        if self.single_signs > 0
+            && let Some(digit) = self.peek().map(word::folded).and_then(|c| c.to_digit(10))
+        {
             self.at += self.peek().map_or(0, char::len_utf8);
             self.push(Token::Number { value: integer(digit.into()), decimal: false });
             return Ok(());
@@ -324,7 +333,8 @@ impl<'a> Lexer<'a, '_> {
                 whole_number(period),
                 (ten_to(period.len()) - BigInt::from(1)) * ten_to(places),
             );
-            self.at = self.text[self.at..].find('}').map_or(self.text.len(), |end| self.at + end + 1);
+            self.at =
+                self.text[self.at..].find('}').map_or(self.text.len(), |end| self.at + end + 1);
             self.push(Token::Number { value, decimal: false });
             return Ok(());
         }
@@ -357,10 +367,12 @@ impl<'a> Lexer<'a, '_> {
     /// `1\,234`, `1 234`.
     fn thousands_separator(&self) -> Option<usize> {
         const SEPARATORS: [&str; 16] = [
-            " {,}", " {, }", "{, }", "{,}", "'", "{,\\!}", ",\\!\\!", ",\\! ", ",\\!", "\\,", "\\ ", "\\;", "\u{2009}", "\u{202f}", "\u{a0}", " ",
+            " {,}", " {, }", "{, }", "{,}", "'", "{,\\!}", ",\\!\\!", ",\\! ", ",\\!", "\\,",
+            "\\ ", "\\;", "\u{2009}", "\u{202f}", "\u{a0}", " ",
         ];
         let rest = self.rest();
-        let separator = SEPARATORS.iter().find(|separator| rest.starts_with(**separator)).map(|s| s.len());
+        let separator =
+            SEPARATORS.iter().find(|separator| rest.starts_with(**separator)).map(|s| s.len());
         let separator = separator.or_else(|| {
             let groups = rest.starts_with(',') && self.brackets == 0 && self.matrices == 0;
             (groups && !self.decimal_comma(3)).then_some(1)
@@ -386,7 +398,10 @@ impl<'a> Lexer<'a, '_> {
         let after = rest.strip_prefix(['e', 'E'])?;
         let digits = after.strip_prefix(['+', '-']).unwrap_or(after);
         let count = digits.bytes().take_while(u8::is_ascii_digit).count();
-        if count == 0 || count > 12 || digits[count..].starts_with(|c: char| c.is_ascii_alphabetic()) {
+        if count == 0
+            || count > 12
+            || digits[count..].starts_with(|c: char| c.is_ascii_alphabetic())
+        {
             return None;
         }
         let length = rest.len() - digits.len() + count;
@@ -433,7 +448,12 @@ impl<'a> Lexer<'a, '_> {
     fn is_times(&self, run: &str) -> bool {
         let number = matches!(self.last(), Some(Token::Number { .. }));
         let ten = self.rest().trim_start().strip_prefix("10");
-        matches!(run, "x" | "X") && number && self.spaced && ten.is_some_and(|rest| rest.starts_with(['^', '⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹']))
+        matches!(run, "x" | "X")
+            && number
+            && self.spaced
+            && ten.is_some_and(|rest| {
+                rest.starts_with(['^', '⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'])
+            })
     }
 
     fn run(&mut self, run: &str, adjacent: bool) {
@@ -441,7 +461,8 @@ impl<'a> Lexer<'a, '_> {
             return self.push(Token::Times);
         }
         // What follows a word is a word too: `96 years old`, `5 miles a day`.
-        if self.spaced && matches!(self.last(), Some(Token::Word(_))) && word::plain(run).is_none() {
+        if self.spaced && matches!(self.last(), Some(Token::Word(_))) && word::plain(run).is_none()
+        {
             return self.push(Token::Word(run.into()));
         }
         if let Some(token) = word::plain(run) {
@@ -451,18 +472,21 @@ impl<'a> Lexer<'a, '_> {
             return self.push(Token::Symbol(run.into()));
         }
         // `x=1orW`: a conjunction that swallowed its spaces.
-        if adjacent && let Some(rest) = run.strip_prefix("or").or_else(|| run.strip_prefix("and")) {
-            if matches!(self.last(), Some(Token::Number { .. } | Token::Close(_))) && rest.len() <= 2 {
-                self.push(Token::And);
-                return self.run(rest, false);
-            }
+        if adjacent
+            && matches!(self.last(), Some(Token::Number { .. } | Token::Close(_)))
+            && let Some(rest) = run.strip_prefix("or").or_else(|| run.strip_prefix("and"))
+            && rest.len() <= 2
+        {
+            self.push(Token::And);
+            return self.run(rest, false);
         }
         // `sinx`, `lnx`, `sinxcosx`.
         let function = (2..=6.min(run.len())).rev().find_map(|length| {
             let (name, rest) = (run.get(..length)?, run.get(length..)?);
             let known = length > 2 || name == "ln";
             let function = word::function(name).filter(|_| known)?;
-            (rest.len() == 1 || rest.get(1..).and_then(word::plain).is_some()).then_some((function, rest))
+            (rest.len() == 1 || rest.get(1..).and_then(word::plain).is_some())
+                .then_some((function, rest))
         });
         if let Some((function, rest)) = function {
             self.push(Token::Function(function));
@@ -477,11 +501,13 @@ impl<'a> Lexer<'a, '_> {
             self.last(),
             Some(Token::Number { .. } | Token::Close(_) | Token::Degree | Token::Vulgar(_))
         );
-        let unit = after_number && run.len() > 1 && (Unit::named(run).is_some() || word::is_unit(run));
+        let unit =
+            after_number && run.len() > 1 && (Unit::named(run).is_some() || word::is_unit(run));
         if unit
             || word::is_short_word(run)
             || word::changes_meaning(run)
-            || (run.len() >= 4 && !(adjacent && after_number)) {
+            || (run.len() >= 4 && !(adjacent && after_number))
+        {
             return self.push(Token::Word(run.into()));
         }
         for letter in run.chars() {
@@ -532,14 +558,18 @@ impl<'a> Lexer<'a, '_> {
         self.at += 1 + name.len();
         match command {
             Command::Token(token) => {
-                if name == "circ" && !matches!(self.last(), Some(Token::Caret | Token::Open(Bracket::Group))) {
+                if name == "circ"
+                    && !matches!(self.last(), Some(Token::Caret | Token::Open(Bracket::Group)))
+                {
                     return Err(Unread::Command(name.into()));
                 }
                 self.push(token);
             }
             Command::Nothing => {
                 self.spaced = true;
-                if matches!(name, "left" | "right" | "middle") && self.rest().trim_start().starts_with('.') {
+                if matches!(name, "left" | "right" | "middle")
+                    && self.rest().trim_start().starts_with('.')
+                {
                     self.at += self.rest().find('.').map_or(0, |at| at + 1);
                 }
             }
@@ -561,8 +591,10 @@ impl<'a> Lexer<'a, '_> {
         self.at += 1 + name.len();
         match name {
             "mathbb" | "mathcal" | "mathscr" | "mathfrak" => {
-                let (argument, end) =
-                    self.argument().or_else(|| self.rest().get(..1).map(|letter| (letter, 1))).unwrap_or(("", 0));
+                let (argument, end) = self
+                    .argument()
+                    .or_else(|| self.rest().get(..1).map(|letter| (letter, 1)))
+                    .unwrap_or(("", 0));
                 let mut letters = argument.trim().chars();
                 let (Some(letter), None) = (letters.next(), letters.next()) else {
                     return Err(Unread::Command(name.into()));
@@ -652,9 +684,11 @@ impl<'a> Lexer<'a, '_> {
 
 /// The digits of an `\overline{…}` here: those that repeat for ever, in `0.1\overline{6}`.
 fn period_of(text: &str) -> Option<&str> {
-    let inside = ["\\overline{", "\\bar{", "\\dot{"].iter().find_map(|start| text.strip_prefix(start))?;
+    let inside =
+        ["\\overline{", "\\bar{", "\\dot{"].iter().find_map(|start| text.strip_prefix(start))?;
     let period = &inside[..inside.find('}')?];
-    let digits = !period.is_empty() && period.len() <= 40 && period.bytes().all(|b| b.is_ascii_digit());
+    let digits =
+        !period.is_empty() && period.len() <= 40 && period.bytes().all(|b| b.is_ascii_digit());
     digits.then_some(period)
 }
 

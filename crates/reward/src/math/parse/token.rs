@@ -7,9 +7,15 @@ use crate::math::expr::{Constant, Function};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     /// A number, and whether it was written with a decimal point or an exponent.
-    Number { value: BigRational, decimal: bool },
+    Number {
+        value: BigRational,
+        decimal: bool,
+    },
     /// A number whose power of ten is too large to write out: mantissa and exponent.
-    Scientific { mantissa: BigRational, exponent: i64 },
+    Scientific {
+        mantissa: BigRational,
+        exponent: i64,
+    },
     /// A fraction in one sign: `½`.
     Vulgar(BigRational),
     /// A variable by its name; `e` and `i` become constants in the parser, which knows what is bound.
@@ -39,8 +45,6 @@ pub(super) enum Token {
     And,
     Colon,
     Bar,
-    /// The sign in `{x | x > 0}` that is not an absolute value.
-    SuchThat,
     Open(Bracket),
     Close(Bracket),
     Relation(Relation),

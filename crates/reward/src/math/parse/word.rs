@@ -35,18 +35,18 @@ pub(super) fn command(name: &str) -> Command {
         | "medspace" | "thickspace" | "negthinspace" | "displaystyle" | "textstyle"
         | "scriptstyle" | "limits" | "nolimits" | "left" | "right" | "middle" | "big" | "Big"
         | "bigg" | "Bigg" | "bigl" | "bigr" | "Bigl" | "Bigr" | "biggl" | "biggr" | "Biggl"
-        | "Biggr" | "hfill" | "rm" | "bf" | "it" | "sf" | "tt" | "cal" | "strut"
-        | "allowbreak" | "nobreak" | "hfil" | "null" | "-" | "@" | "$" | "euro" | "pounds"
-        | "textdollar" | "noindent" | "par" | "centering" | "relax" | "ensuremath" => return Command::Nothing,
+        | "Biggr" | "hfill" | "rm" | "bf" | "it" | "sf" | "tt" | "cal" | "strut" | "allowbreak"
+        | "nobreak" | "hfil" | "null" | "-" | "@" | "$" | "euro" | "pounds" | "textdollar"
+        | "noindent" | "par" | "centering" | "relax" | "ensuremath" => return Command::Nothing,
         "hspace" | "vspace" | "phantom" | "hphantom" | "vphantom" | "label" | "tag" | "color" => {
             return Command::NothingWith;
         }
         "text" | "textbf" | "textit" | "textrm" | "textnormal" | "textsf" | "texttt" | "textsc"
         | "textup" | "emph" | "mbox" | "hbox" | "operatorname" | "mathop" => return Command::Text,
         "mathrm" | "mathsf" | "mathtt" => return Command::Upright,
-        "mathbf" | "mathit" | "boldsymbol" | "bm" | "pmb" | "mathnormal" | "mathbin" | "mathrel"
-        | "boxed" | "fbox" | "framebox" | "underline" | "vec" | "hat" | "widehat" | "tilde"
-        | "overrightarrow" | "overleftrightarrow" | "overarc" | "wideparen" | "smash" => {
+        "mathbf" | "mathit" | "boldsymbol" | "bm" | "pmb" | "mathnormal" | "mathbin"
+        | "mathrel" | "boxed" | "fbox" | "framebox" | "underline" | "vec" | "hat" | "widehat"
+        | "tilde" | "overrightarrow" | "overleftrightarrow" | "overarc" | "wideparen" | "smash" => {
             return Command::Transparent;
         }
         "textcolor" | "colorbox" => return Command::Coloured,
@@ -159,6 +159,8 @@ pub(super) fn function(name: &str) -> Option<Function> {
         "lcm" => Function::Lcm,
         "min" => Function::Min,
         "max" => Function::Max,
+        "perm" => Function::Permutations,
+        "conj" => Function::Conjugate,
         _ => return None,
     })
 }
@@ -183,14 +185,49 @@ pub(super) fn plain(word: &str) -> Option<Token> {
 /// The canonical name of a Greek letter.
 fn greek(name: &str) -> Option<&'static str> {
     const NAMES: [(&str, &str); 43] = [
-        ("alpha", "α"), ("beta", "β"), ("gamma", "γ"), ("delta", "δ"), ("epsilon", "ε"),
-        ("varepsilon", "ε"), ("zeta", "ζ"), ("eta", "η"), ("theta", "θ"), ("vartheta", "θ"),
-        ("iota", "ι"), ("kappa", "κ"), ("lambda", "λ"), ("mu", "μ"), ("nu", "ν"), ("xi", "ξ"),
-        ("omicron", "ο"), ("rho", "ρ"), ("varrho", "ρ"), ("sigma", "σ"), ("varsigma", "σ"),
-        ("tau", "τ"), ("upsilon", "υ"), ("phi", "φ"), ("varphi", "φ"), ("chi", "χ"), ("psi", "ψ"),
-        ("omega", "ω"), ("Gamma", "Γ"), ("Delta", "Δ"), ("Theta", "Θ"), ("Lambda", "Λ"), ("Xi", "Ξ"),
-        ("Pi", "Π"), ("Sigma", "Σ"), ("Upsilon", "Υ"), ("Phi", "Φ"), ("Psi", "Ψ"), ("Omega", "Ω"),
-        ("hbar", "ħ"), ("partial", "∂"), ("triangle", "△"), ("angle", "∠"),
+        ("alpha", "α"),
+        ("beta", "β"),
+        ("gamma", "γ"),
+        ("delta", "δ"),
+        ("epsilon", "ε"),
+        ("varepsilon", "ε"),
+        ("zeta", "ζ"),
+        ("eta", "η"),
+        ("theta", "θ"),
+        ("vartheta", "θ"),
+        ("iota", "ι"),
+        ("kappa", "κ"),
+        ("lambda", "λ"),
+        ("mu", "μ"),
+        ("nu", "ν"),
+        ("xi", "ξ"),
+        ("omicron", "ο"),
+        ("rho", "ρ"),
+        ("varrho", "ρ"),
+        ("sigma", "σ"),
+        ("varsigma", "σ"),
+        ("tau", "τ"),
+        ("upsilon", "υ"),
+        ("phi", "φ"),
+        ("varphi", "φ"),
+        ("chi", "χ"),
+        ("psi", "ψ"),
+        ("omega", "ω"),
+        ("Gamma", "Γ"),
+        ("Delta", "Δ"),
+        ("Theta", "Θ"),
+        ("Lambda", "Λ"),
+        ("Xi", "Ξ"),
+        ("Pi", "Π"),
+        ("Sigma", "Σ"),
+        ("Upsilon", "Υ"),
+        ("Phi", "Φ"),
+        ("Psi", "Ψ"),
+        ("Omega", "Ω"),
+        ("hbar", "ħ"),
+        ("partial", "∂"),
+        ("triangle", "△"),
+        ("angle", "∠"),
     ];
     NAMES.iter().find(|(latex, _)| *latex == name).map(|(_, letter)| *letter)
 }
@@ -249,7 +286,9 @@ pub(super) fn sign(c: char) -> Option<Token> {
         '⅜' => vulgar(3, 8),
         '⅝' => vulgar(5, 8),
         '⅞' => vulgar(7, 8),
-        'α'..='ω' | 'Α'..='Ω' | 'ħ' | '∂' | '△' | '∠' => Token::Symbol(c.to_string().into()),
+        'α'..='ω' | 'Α'..='Ω' | 'ħ' | '∂' | '△' | '∠' => {
+            Token::Symbol(c.to_string().into())
+        }
         _ => Token::NamedSet(named_set(c)?),
     })
 }
@@ -274,8 +313,10 @@ pub(super) fn folded(c: char) -> char {
     match c as u32 {
         code @ 0xFF01..=0xFF5E => char::from_u32(code - 0xFEE0).unwrap_or(c),
         code @ 0x1D7CE..=0x1D7FF => ascii(code - 0x1D7CE, b'0'),
-        code @ (0x660..=0x669 | 0x6F0..=0x6F9) => ascii((code & 0xF) as u32, b'0'),
-        code @ (0x966..=0x96F | 0x9E6..=0x9EF) => ascii(code - if code < 0x970 { 0x966 } else { 0x9E6 }, b'0'),
+        code @ (0x660..=0x669 | 0x6F0..=0x6F9) => ascii(code & 0xF, b'0'),
+        code @ (0x966..=0x96F | 0x9E6..=0x9EF) => {
+            ascii(code - if code < 0x970 { 0x966 } else { 0x9E6 }, b'0')
+        }
         _ => c,
     }
 }
@@ -283,8 +324,27 @@ pub(super) fn folded(c: char) -> char {
 /// Words that say more than what is counted: after them a number is not just a number with a noun.
 pub(super) fn changes_meaning(word: &str) -> bool {
     const WORDS: [&str; 22] = [
-        "is", "are", "was", "not", "if", "when", "where", "unless", "but", "wrong", "incorrect",
-        "false", "maybe", "than", "times", "plus", "minus", "over", "otherwise", "else", "then",
+        "is",
+        "are",
+        "was",
+        "not",
+        "if",
+        "when",
+        "where",
+        "unless",
+        "but",
+        "wrong",
+        "incorrect",
+        "false",
+        "maybe",
+        "than",
+        "times",
+        "plus",
+        "minus",
+        "over",
+        "otherwise",
+        "else",
+        "then",
         "should",
     ];
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
@@ -307,8 +367,25 @@ pub(super) fn multiplier(word: &str) -> Option<Expr> {
 pub(super) fn is_unit(word: &str) -> bool {
     matches!(
         word,
-        "oz" | "Hz" | "kW" | "kWh" | "mL" | "dL" | "kN" | "Pa" | "kPa" | "mol" | "rad" | "rpm" | "mph"
-            | "kph" | "gal" | "ton" | "USD" | "EUR" | "units" | "unit"
+        "oz" | "Hz"
+            | "kW"
+            | "kWh"
+            | "mL"
+            | "dL"
+            | "kN"
+            | "Pa"
+            | "kPa"
+            | "mol"
+            | "rad"
+            | "rpm"
+            | "mph"
+            | "kph"
+            | "gal"
+            | "ton"
+            | "USD"
+            | "EUR"
+            | "units"
+            | "unit"
     )
 }
 

@@ -20,7 +20,7 @@ impl Holds for Ball {
 impl Holds for Interval {
     fn holds(&self, value: &BigRational) -> bool {
         let value = Interval::ratio(value.numer(), value.denom(), 0);
-        !self.is_below(value) && !value.is_below(*self)
+        meet(self, &value, 0)
     }
 }
 
