@@ -45,6 +45,9 @@ pub(super) struct Evaluator<'e, 'b, R> {
     bound: Vec<(&'e str, i64)>,
     /// The binary logarithm of the largest value on the way.
     pub(super) largest: i64,
+    /// Whether a term was too small to show in its sum, at this precision: what agrees without it is no
+    /// evidence. `4 + e^{-10000}` is not 4.
+    pub(super) lost: bool,
 }
 
 impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
@@ -56,7 +59,16 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
     ) -> Self {
         let value = |&(numer, denom): &(i64, i64)| R::ratio(&numer.into(), &denom.into(), p);
         let values = coordinates.iter().map(value).collect();
-        Evaluator { p, budget, unknowns, coordinates, values, bound: vec![], largest: i64::MIN }
+        Evaluator {
+            p,
+            budget,
+            unknowns,
+            coordinates,
+            values,
+            bound: vec![],
+            largest: i64::MIN,
+            lost: false,
+        }
     }
 
     pub(super) fn eval(&mut self, expr: &'e Expr) -> Result<Value<R>> {
@@ -144,9 +156,20 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
     fn sum(&mut self, terms: &'e [Expr]) -> Result<Value<R>> {
         let mut sum = Value::real(R::integer(0));
         for term in terms {
-            sum = sum.add(&self.eval(term)?, self.p);
+            let term = self.eval(term)?;
+            sum = self.add(&sum, &term);
         }
         Ok(sum)
+    }
+
+    fn add(&mut self, sum: &Value<R>, term: &Value<R>) -> Value<R> {
+        let total = sum.add(term, self.p);
+        if self.p > 0 {
+            let shows = total.log2().saturating_sub(i64::from(self.p) - 8);
+            let hides = |part: &Value<R>| part.is_nonzero() && part.log2() < shows;
+            self.lost |= hides(term) || hides(sum);
+        }
+        total
     }
 
     pub(super) fn quotient(
@@ -375,7 +398,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
             self.bound.pop();
             let term = term?;
             total = match fold.kind {
-                FoldKind::Sum => total.add(&term, self.p),
+                FoldKind::Sum => self.add(&total, &term),
                 FoldKind::Product => total.mul(&term, self.p),
             };
         }

@@ -27,6 +27,8 @@ pub(super) struct Values<R> {
     pub(super) first: Value<R>,
     pub(super) second: Value<R>,
     largest: i64,
+    /// Whether a term of a sum was too small to show in it.
+    lost: bool,
 }
 
 impl<'e> Pair<'e> {
@@ -69,7 +71,7 @@ impl<'e> Pair<'e> {
             return first.map(|_| Err(Stop::Unknown))?;
         }
         let second = evaluator.eval(self.second)?;
-        Ok(Values { first: first?, second, largest: evaluator.largest })
+        Ok(Values { first: first?, second, largest: evaluator.largest, lost: evaluator.lost })
     }
 }
 
@@ -120,6 +122,9 @@ impl<R: Real> Values<R> {
         }
         if difference.is_zero() {
             return Some(p.into());
+        }
+        if self.lost {
+            return Some(0);
         }
         Some((self.largest - difference.log2()).clamp(0, p.into()))
     }
