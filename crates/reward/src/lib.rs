@@ -1,9 +1,10 @@
 //! Verifiers, which judge what a policy wrote, and shaping, which adds to their reward.
 //!
 //! Every completion is untrusted: a model in training finds each way to make a verifier hang,
-//! panic or eat memory. So a verifier here is a bounded, pure function of two texts, with a length
-//! cap before anything that costs more than linear time, and no recursion. The one exception is
-//! [`Command`], behind which there is another program, and therefore a clock.
+//! panic or eat memory. So a verifier here is a bounded, pure function of two texts: lengths are capped
+//! before anything that costs more than linear time, depth before anything that recurses, and the
+//! maths verifier asks a budget before each step. The one exception is [`Command`], behind which there
+//! is another program, and therefore a clock.
 //!
 //! | verifier | judges |
 //! |---|---|
