@@ -73,6 +73,8 @@ mod tests {
         for (a, b) in [
             // A bare infinity against one inside of a sum.
             ("\\infty", "\\sum_{k=1}^{3}(\\infty-\\sum_{k=1}^{4}(x+k)+k)"),
+            // A value of which nothing is known, for something astronomical on the way to it.
+            ("-2", "7077888^{\\sum_{k=1}^{4}(\\sin((\\sum_{k=1}^{4}(1728000^{x}+k))!)+k)}"),
             // A term too small to show at any precision.
             ("2\\cdot2", "\\sum_{k=1}^{2}(\\exp(-9801)+k)+1"),
         ] {

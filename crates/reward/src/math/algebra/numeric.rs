@@ -36,7 +36,7 @@ pub(crate) use rounded::agree_rounded;
 pub(crate) enum Agreement {
     /// They differ, for certain: at a point where both are defined.
     Distinct,
-    /// They agree to `bits` binary digits, compared with the largest number on the way to them, at
+    /// They agree to `bits` binary digits, compared with their size, or with 1 if they may be zero, at
     /// each of `points` points.
     Close { bits: u32, points: u32 },
     /// One has no value, for certain.

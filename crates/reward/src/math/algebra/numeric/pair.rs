@@ -113,8 +113,11 @@ fn same(first: &Expr, second: &Expr, budget: &mut Budget) -> Result<Option<bool>
 }
 
 impl<R: Real> Values<R> {
-    /// None if they are different for certain; else to how many bits they agree, compared with the
-    /// largest value on the way to them.
+    /// None if they are different for certain; else to how many bits they agree.
+    ///
+    /// That is compared with their own size where that is known, and where both may be zero with 1, or
+    /// with the largest value on the way if all were smaller. (The largest one alone says nothing: the
+    /// sine of an astronomical number is known to lie within ±1, and no more.)
     pub(super) fn agreement(&self, p: u32) -> Option<i64> {
         let difference = self.first.sub(&self.second, p);
         if difference.is_nonzero() {
@@ -126,7 +129,10 @@ impl<R: Real> Values<R> {
         if self.lost {
             return Some(0);
         }
-        Some((self.largest - difference.log2()).clamp(0, p.into()))
+        let known = self.first.is_nonzero() || self.second.is_nonzero();
+        let size = self.first.log2().max(self.second.log2());
+        let scale = if known { size } else { self.largest.min(0) };
+        Some(scale.saturating_sub(difference.log2()).clamp(0, p.into()))
     }
 
     /// Whether both are exactly known, and the same.
