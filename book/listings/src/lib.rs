@@ -20,6 +20,7 @@ chapters! {
     quickstart = "quickstart.md";
     how_dapo_works = "how-dapo-works.md";
     first_verifier = "first-verifier.md";
+    rewards = "rewards.md";
     recipes = "recipes.md";
     metrics = "metrics.md";
     glossary = "glossary.md";

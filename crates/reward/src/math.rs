@@ -22,6 +22,9 @@ use serde::{Deserialize, Serialize};
 use crate::decimal::Decimal;
 use algebra::{Decision, Why};
 use budget::Budget;
+use expr::Expr;
+use num_integer::Integer as _;
+use num_traits::One as _;
 use parse::Unread;
 use value::Value;
 
@@ -190,6 +193,9 @@ impl Verifier {
             (Ok(gold), Ok(value)) => (gold, value),
             (gold_value, value) => return unread(gold, response, gold_value.err(), value.err()),
         };
+        if self.reduced_fractions && value.any(&|expr| is_unreduced(expr)) {
+            return Finding::texts(false, gold, response, "a fraction is not in lowest terms");
+        }
         let decision = self.decide(&gold_value, &value, &mut budget);
         let same_words = matches!(gold_value, Value::Text(_)) != matches!(value, Value::Text(_))
             && words_of(gold).is_some_and(|words| Some(words) == words_of(response));
@@ -238,6 +244,13 @@ impl Verifier {
         let gold = bare_text(gold);
         self.choices.iter().any(|choice| choice.to_lowercase() == gold)
     }
+}
+
+/// Whether an expression is a fraction of whole numbers with a common factor.
+fn is_unreduced(expr: &Expr) -> bool {
+    let Expr::Quotient(parts) = expr else { return false };
+    let [Expr::Number(above), Expr::Number(below)] = parts.as_ref() else { return false };
+    above.is_integer() && below.is_integer() && !above.numer().gcd(below.numer()).is_one()
 }
 
 /// What a comparison of two texts found.
@@ -348,7 +361,7 @@ fn by_order(value: Value) -> Value {
     value.each(&mut |expr| expr.symbols(&mut names));
     let mut value = value;
     for (number, name) in names.iter().enumerate() {
-        let renamed = expr::Expr::Symbol(format!("#{number}").into());
+        let renamed = Expr::Symbol(format!("#{number}").into());
         value = value.map(&mut |expr| expr.with(name, &renamed));
     }
     value
@@ -528,6 +541,20 @@ mod tests {
         }
         assert_eq!(judge("", "\\boxed{42}").verdict, Verdict::Error);
         assert_eq!(judge("\\text{}", "\\boxed{\\text{}}").verdict, Verdict::Error);
+    }
+
+    #[test]
+    fn lowest_terms_count_where_they_are_asked_for() {
+        let strict = Verifier { reduced_fractions: true, ..Verifier::default() };
+        for (response, verdict) in [
+            ("\\boxed{\\frac12}", Verdict::Right),
+            ("\\boxed{0.5}", Verdict::Right),
+            ("\\boxed{\\frac24}", Verdict::Wrong),
+            ("\\boxed{2/4}", Verdict::Wrong),
+        ] {
+            assert_eq!(strict.score("\\frac12", response).verdict, verdict, "{response}");
+            assert_eq!(judge("\\frac12", response).verdict, Verdict::Right, "{response}");
+        }
     }
 
     #[test]

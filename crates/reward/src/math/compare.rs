@@ -70,6 +70,9 @@ enum Form<'a> {
 }
 
 const DIFFERENT: Decision = Decision::Different(Certainty::Proved);
+
+/// Not the same by form, and not shown to be different by value either: `x < 2` and `x^3 < 8`.
+const UNLIKE: Decision = Decision::Different(Certainty::Undecided);
 const EQUAL: Decision = Decision::Equal(Certainty::Proved);
 
 impl Comparison<'_> {
@@ -117,7 +120,7 @@ impl Comparison<'_> {
             (Form::Equation(a, b), Form::Equation(c, d)) => self.equations((a, b), (c, d)),
             (Form::Named(_, value), Form::Plain(response)) => self.values(value, response),
             (Form::Plain(gold), Form::Named(_, value)) => self.values(gold, value),
-            (Form::Equation(..), _) | (_, Form::Equation(..)) => DIFFERENT,
+            (Form::Equation(..), _) | (_, Form::Equation(..)) => UNLIKE,
             (Form::Plain(gold), Form::Plain(response)) => self.plain(gold, response),
         }
     }
@@ -197,7 +200,7 @@ impl Comparison<'_> {
     fn equations(&mut self, gold: (&Expr, &Expr), response: (&Expr, &Expr)) -> Decision {
         match algebra::proportional(&minus(gold), &minus(response), self.budget) {
             Some((_, certainty)) => Decision::Equal(certainty),
-            None => DIFFERENT,
+            None => UNLIKE,
         }
     }
 
@@ -353,7 +356,7 @@ impl Comparison<'_> {
                 }
                 (Value::List(a), Value::List(b)) => self.lists(a, b),
                 (Value::Set(a), Value::Set(b)) => self.as_sets(a, b),
-                _ => DIFFERENT,
+                _ => UNLIKE,
             },
         }
     }
@@ -381,7 +384,7 @@ impl Comparison<'_> {
                     let other = if positive { *other } else { other.flipped() };
                     if *relation == other { Decision::Equal(certainty) } else { DIFFERENT }
                 }
-                None => DIFFERENT,
+                None => UNLIKE,
             };
         }
         if gold.1 == response.1 {
@@ -398,7 +401,7 @@ impl Comparison<'_> {
             let reversed: Vec<Value> = response.0.iter().rev().cloned().collect();
             return self.in_order(gold.0, &reversed);
         }
-        DIFFERENT
+        UNLIKE
     }
 }
 

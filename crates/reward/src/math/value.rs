@@ -184,6 +184,13 @@ impl Value {
         }
     }
 
+    /// Whether `found` holds for a part of an expression in it.
+    pub(crate) fn any(&self, found: &dyn Fn(&Expr) -> bool) -> bool {
+        let mut any = false;
+        self.each(&mut |expr| any |= expr.any(found));
+        any
+    }
+
     /// Calls `see` with every expression in it.
     pub(crate) fn each(&self, see: &mut dyn FnMut(&Expr)) {
         match self {

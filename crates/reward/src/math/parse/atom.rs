@@ -139,6 +139,9 @@ impl Parser<'_> {
             Token::Fraction => {
                 let above = self.argument()?;
                 let below = self.argument()?;
+                if is_derivative(&above, &below) {
+                    return Err(Unread::Command("frac{d}{dx}".into()));
+                }
                 Expr::Quotient(Box::new([above, below]))
             }
             Token::Root => {
@@ -467,6 +470,19 @@ enum Exponent {
     Degree,
     /// A prime or an ordinal's ending.
     Nothing,
+}
+
+/// Whether a fraction is `d/dx` or `dy/dx`, which is none.
+fn is_derivative(above: &Expr, below: &Expr) -> bool {
+    let begins = |expr: &Expr| match expr {
+        Expr::Symbol(name) => matches!(&**name, "d" | "∂"),
+        _ => false,
+    };
+    let differential = |expr: &Expr| match expr {
+        Expr::Product(factors) => factors.len() == 2 && factors.first().is_some_and(begins),
+        _ => false,
+    };
+    differential(below) && (begins(above) || differential(above))
 }
 
 fn inverse_of(function: Function) -> Option<Function> {

@@ -328,13 +328,12 @@ impl<'a> Lexer<'a, '_> {
         self.budget.spend((digits.len() * digits.len() / 300) as u64 + 4)?;
         let whole = whole_number(&digits);
         let mut value = over_power_of_ten(whole, places);
-        if let Some(period) = period_of(self.rest()).filter(|_| decimal) {
+        if let Some((period, length)) = period_of(self.rest()).filter(|_| decimal) {
             value += BigRational::new(
                 whole_number(period),
                 (ten_to(period.len()) - BigInt::from(1)) * ten_to(places),
             );
-            self.at =
-                self.text[self.at..].find('}').map_or(self.text.len(), |end| self.at + end + 1);
+            self.at += length;
             self.push(Token::Number { value, decimal: false });
             return Ok(());
         }
@@ -683,13 +682,16 @@ impl<'a> Lexer<'a, '_> {
 }
 
 /// The digits of an `\overline{…}` here: those that repeat for ever, in `0.1\overline{6}`.
-fn period_of(text: &str) -> Option<&str> {
-    let inside =
-        ["\\overline{", "\\bar{", "\\dot{"].iter().find_map(|start| text.strip_prefix(start))?;
-    let period = &inside[..inside.find('}')?];
+fn period_of(text: &str) -> Option<(&str, usize)> {
+    let after =
+        ["\\overline", "\\bar", "\\dot"].iter().find_map(|start| text.strip_prefix(start))?;
+    let (period, rest) = match after.strip_prefix('{') {
+        Some(inside) => inside.split_once('}')?,
+        None => (after.get(..1)?, after.get(1..)?),
+    };
     let digits =
         !period.is_empty() && period.len() <= 40 && period.bytes().all(|b| b.is_ascii_digit());
-    digits.then_some(period)
+    digits.then_some((period, text.len() - rest.len()))
 }
 
 /// Marks that print nothing: joiners, directions, byte order.
