@@ -14,7 +14,7 @@ mod set;
 mod unit;
 mod value;
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use firebrick_core::{Completion, Prompt, Score, Verdict};
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,8 @@ pub enum Extraction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gold {
-    /// The gold text is the answer; a box or dollars around all of it are taken off.
+    /// The gold text is the answer; a box or dollars around all of it are taken off. If it holds a box
+    /// or `####`, it is taken for a solution that marks its answer so.
     #[default]
     Bare,
     /// The gold text is a solution, from which the answer is extracted as from a response.
@@ -145,6 +146,7 @@ impl Verifier {
             return Judgement::none(Verdict::Unparsable, "the response has no answer");
         };
         let gold_extraction = match self.gold {
+            Gold::Bare if marks_an_answer(gold) => Extraction::Auto,
             Gold::Bare => Extraction::Bare,
             Gold::Solution => self.extraction,
         };
@@ -295,26 +297,33 @@ fn unread(
     of_gold: Option<Unread>,
     of_response: Option<Unread>,
 ) -> Finding {
-    let (a, b) = (bare_text(gold), bare_text(response));
-    let same = !a.is_empty() && a == b && of_gold.is_some() && of_response.is_some();
+    let written = |text: &str| text.split_whitespace().collect::<String>().to_lowercase();
+    let (a, b) = (written(gold), written(response));
+    // `C)` and `C`: words that only differ in their dress.
+    let same_words = words_of(gold).is_some_and(|words| Some(words) == words_of(response));
+    let unread = of_gold.is_some() && of_response.is_some();
+    let same = !bare_text(gold).is_empty() && (unread && a == b || same_words);
     let over = [&of_gold, &of_response].iter().any(|unread| **unread == Some(Unread::OverBudget));
     let verdict = match (&of_gold, &of_response) {
         _ if same => Verdict::Right,
         (Some(Unread::Empty), _) => Verdict::Error,
         _ if over => Verdict::OverBudget,
         (_, Some(_)) => Verdict::Unparsable,
-        _ => Verdict::Wrong,
+        _ => Verdict::Error,
     };
     let why = match (same, of_gold, of_response) {
-        (true, ..) => {
-            "neither side could be read as maths, and they are written the same".to_owned()
-        }
+        (true, ..) => "not both could be read as maths, and they are written the same".to_owned(),
         (_, _, Some(why)) => format!("the answer could not be read: {why}"),
         (_, Some(why), _) => format!("the gold answer could not be read: {why}"),
         (_, None, None) => String::new(),
     };
     let certainty = if same { Certainty::Proved } else { Certainty::Undecided };
     Finding { verdict, certainty, canonical: None, gold: None, why }
+}
+
+/// Whether a gold text is a solution that says where its answer is.
+fn marks_an_answer(gold: &str) -> bool {
+    gold.contains("####") || gold.contains("\\boxed")
 }
 
 /// The letters of a text that has letters only, apart from layout: `\text{odd}` and `odd`.
@@ -325,8 +334,15 @@ fn words_of(text: &str) -> Option<String> {
 
 /// The text without layout, in lower case.
 fn bare_text(text: &str) -> String {
-    const LAYOUT: [&str; 11] = [
+    const LAYOUT: [&str; 18] = [
+        "\\textnormal",
         "\\textbf",
+        "\\textsf",
+        "\\textsc",
+        "\\texttt",
+        "\\emph",
+        "\\mathsf",
+        "\\mathit",
         "\\textit",
         "\\textrm",
         "\\text",
@@ -357,14 +373,8 @@ fn bare_text(text: &str) -> String {
 
 /// With variables renamed by the order in which they appear.
 fn by_order(value: Value) -> Value {
-    let mut names: Vec<Box<str>> = vec![];
-    value.each(&mut |expr| expr.symbols(&mut names));
-    let mut value = value;
-    for (number, name) in names.iter().enumerate() {
-        let renamed = Expr::Symbol(format!("#{number}").into());
-        value = value.map(&mut |expr| expr.with(name, &renamed));
-    }
-    value
+    let mut names = HashMap::new();
+    value.map(&mut |expr| expr.renamed(&mut names))
 }
 
 impl firebrick_core::Verifier for Verifier {
@@ -445,6 +455,12 @@ mod tests {
             ("(-\\infty,-1]\\cup[3,\\infty)", "\\boxed{-x^2+2x+3\\le0}"),
             ("-2<x<4", "\\boxed{|x-1|<3}"),
             ("|x|\\ge2", "\\boxed{x\\le-2\\text{ or }x\\ge2}"),
+            ("(1,3)", "\\boxed{x>1\\text{ and }x<3}"),
+            ("\\mathbb{R}\\setminus\\{1,2\\}", "\\boxed{x\\ne1,x\\ne2}"),
+            ("\\mathbb R", "\\boxed{\\Bbb{R}}"),
+            ("60", "\\boxed{5\\text{ dozen}}"),
+            ("72", "\\boxed{72}"),
+            ("She sold 48/2 = 24 clips.\n#### 72", "\\boxed{72}"),
             ("[1,3]", "\\boxed{[1,2]\\cup[2,3]}"),
             ("\\emptyset", "\\boxed{\\varnothing}"),
             ("3:4", "\\boxed{3 : 4}"),
@@ -525,6 +541,23 @@ mod tests {
             ),
             ("\\text{yes}", "\\boxed{\\text{no}}"),
             ("B", "\\boxed{C}"),
+            ("\\mathbb{R}", "\\boxed{x>1\\text{ and }x<3}"),
+            ("\\mathbb{R}", "\\boxed{x\\ge0, x\\le0}"),
+            ("x<1\\text{ or }x>3", "\\boxed{x<1\\text{ and }x>3}"),
+            ("(x,y)=(1,2)", "\\boxed{(y,x)=(1,2)}"),
+            ("a:b=2:3", "\\boxed{b:a=2:3}"),
+            ("|x|=5", "\\boxed{x=5}"),
+            ("f(x)=2x", "\\boxed{f'(x)=2x}"),
+            ("f(x)=3", "\\boxed{f(2)=3}"),
+            ("P(A)=\\frac12", "\\boxed{P(B)=\\frac12}"),
+            ("x=3,y=4", "\\boxed{a=4,b=3}"),
+            ("x\\equiv3\\pmod7", "\\boxed{x\\equiv3\\pmod5}"),
+            ("5\\text{ kg}", "\\boxed{5\\text{ m}}"),
+            ("2\\text{ years}", "\\boxed{2\\text{ months}}"),
+            ("90^\\circ\\text{C}", "\\boxed{90^\\circ\\text{F}}"),
+            ("5", "\\boxed{5\\text{ dozen}}"),
+            ("z", "\\boxed{\\bar z}"),
+            ("v", "\\boxed{\\hat{v}}"),
             ("\\mathbb{R}", "\\boxed{\\mathbb{Z}}"),
         ] {
             let judgement = judge(gold, response);
@@ -539,6 +572,9 @@ mod tests {
         {
             assert_eq!(judge("42", response).verdict, Verdict::Unparsable, "{response}");
         }
+        assert_eq!(judge("1.23.4", "\\boxed{12.3.4}").verdict, Verdict::Unparsable);
+        assert_eq!(judge("1.23.4", "\\boxed{1.23.4}").verdict, Verdict::Right);
+        assert_eq!(judge("\\int_0^1x\\,dx", "\\boxed{\\frac12}").verdict, Verdict::Error);
         assert_eq!(judge("", "\\boxed{42}").verdict, Verdict::Error);
         assert_eq!(judge("\\text{}", "\\boxed{\\text{}}").verdict, Verdict::Error);
     }

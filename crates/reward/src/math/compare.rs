@@ -77,11 +77,17 @@ const EQUAL: Decision = Decision::Equal(Certainty::Proved);
 
 impl Comparison<'_> {
     fn values(&mut self, gold: &Value, response: &Value) -> Decision {
+        match (without_range(gold), without_range(response)) {
+            (Some(gold), None) => return self.values(gold, response),
+            (None, Some(response)) => return self.values(gold, response),
+            _ => {}
+        }
         match (form(gold), form(response)) {
             (Form::Claim(claimed, value), _) => {
                 let Some(expr) = value.scalar() else { return Decision::Undefined };
                 match self.scalars(claimed, expr) {
                     Decision::Equal(_) => self.values(value, response),
+                    undecided @ Decision::Undecided(_) => undecided,
                     _ => Decision::Undefined,
                 }
             }
@@ -89,10 +95,14 @@ impl Comparison<'_> {
                 let Some(expr) = value.scalar() else { return Decision::Undefined };
                 match self.scalars(claimed, expr) {
                     Decision::Equal(_) => self.values(gold, value),
+                    undecided @ Decision::Undecided(_) => undecided,
                     _ => Decision::Undefined,
                 }
             }
             (Form::Named(gold_name, gold_value), Form::Named(name, value)) => {
+                if !are_interchangeable(gold_name, name) {
+                    return DIFFERENT;
+                }
                 let decision = self.values(gold_value, value);
                 let sides =
                     (gold_name.scalar(), gold_value.scalar(), name.scalar(), value.scalar());
@@ -128,16 +138,36 @@ impl Comparison<'_> {
     fn plain(&mut self, gold: &Value, response: &Value) -> Decision {
         use Value::*;
         match (gold, response) {
+            // A residue is one of its modulus: 1 modulo 3 is not 1 modulo 4.
+            (
+                Scalar(a @ Expr::Call(Function::Mod, of_a)),
+                Scalar(b @ Expr::Call(Function::Mod, of_b)),
+            ) => match (of_a.last(), of_b.last()) {
+                (Some(modulus), Some(other)) => {
+                    let same = self.scalars(modulus, other);
+                    and(same, || self.scalars(a, b))
+                }
+                _ => DIFFERENT,
+            },
             (Scalar(a), Scalar(b) | Quantity(b, ..)) | (Quantity(a, ..), Scalar(b)) => {
                 self.scalars(a, b)
             }
+            (Text(text), Scalar(Expr::Symbol(name))) | (Scalar(Expr::Symbol(name)), Text(text)) => {
+                if name.to_lowercase() == *text {
+                    EQUAL
+                } else {
+                    DIFFERENT
+                }
+            }
+            (Quantity(_, unit, _), Quantity(_, other, _)) if !unit.measures_as(*other) => DIFFERENT,
             (Quantity(a, unit, power), Quantity(b, other, other_power)) => {
                 match other.factor(*unit).filter(|_| power == other_power) {
                     None => self.scalars(a, b),
+                    Some(_) if *power > 12 => DIFFERENT,
                     Some(factor) => {
                         let factor =
                             BigRational::new((*factor.numer()).into(), (*factor.denom()).into());
-                        let scale = Expr::Number(num_traits::pow(factor, *power.min(&3) as usize));
+                        let scale = Expr::Number(num_traits::pow(factor, *power as usize));
                         self.scalars(a, &Expr::Product(vec![b.clone(), scale]))
                     }
                 }
@@ -168,10 +198,11 @@ impl Comparison<'_> {
             },
             (Tuple { .. }, Tuple { .. }) => self.tuples(gold, response),
             // A list says which values there are; brackets of its own give them an order.
-            (List(a), Tuple { items: b, .. }) | (Tuple { items: a, .. }, List(b))
-                if !a.iter().chain(b).any(|item| matches!(item, Chain { .. } | Tuple { .. })) =>
-            {
-                self.in_order(&unnamed(a), &unnamed(b))
+            (List(list), Tuple { items, .. }) if point(list, response).is_some() => {
+                self.in_order(&point(list, response).unwrap_or_default(), &unnamed(items))
+            }
+            (Tuple { items, .. }, List(list)) if point(list, gold).is_some() => {
+                self.in_order(&unnamed(items), &point(list, gold).unwrap_or_default())
             }
             (Chain { terms: a, relations: of_a }, Chain { terms: b, relations: of_b }) => {
                 match self.real_sets(gold, response) {
@@ -254,6 +285,10 @@ impl Comparison<'_> {
                     .zip(&response)
                     .fold(EQUAL, |decision, (a, b)| and(decision, || self.values(a.1, b.1)));
             }
+        }
+        // Values of different unknowns have an order; those of `x_1, x_2` are the values of one.
+        if have_an_order(gold) && gold.len() == response.len() {
+            return self.in_order(&unnamed(gold), &unnamed(response));
         }
         self.as_sets(gold, response)
     }
@@ -387,6 +422,18 @@ impl Comparison<'_> {
                 None => UNLIKE,
             };
         }
+        if let ([a, b], [Relation::Congruent], [c, d], [Relation::Congruent]) =
+            (gold.0, gold.1, response.0, response.1)
+        {
+            let residue =
+                |value: &Value| matches!(value, Value::Scalar(Expr::Call(Function::Mod, _)));
+            if residue(b) != residue(d) {
+                return DIFFERENT;
+            }
+            if is_name(a) && is_name(c) {
+                return self.values(b, d);
+            }
+        }
         if gold.1 == response.1 {
             return self.in_order(gold.0, response.0);
         }
@@ -441,10 +488,12 @@ fn form(value: &Value) -> Form<'_> {
     if exact == 0 {
         return Form::Plain(first);
     }
-    if is_name(first) {
+    // `x = x` names nothing.
+    let says_something = first != last;
+    if is_name(first) && says_something {
         return Form::Named(first, last);
     }
-    if is_name(last) && terms.len() == 2 {
+    if is_name(last) && terms.len() == 2 && says_something {
         return Form::Named(last, first);
     }
     match (first.scalar(), last.scalar()) {
@@ -488,6 +537,37 @@ fn is_name(value: &Value) -> bool {
     }
 }
 
+/// Whether two names may stand for the same: any two letters, functions up to the letter of their
+/// argument, a letter for a function, words for anything. Where a name is made of others, as in
+/// `(x, y) = (1, 2)` or `|x| = 5`, it is part of what is said.
+fn are_interchangeable(a: &Value, b: &Value) -> bool {
+    if a == b {
+        return true;
+    }
+    match (a, b) {
+        (Value::Text(_), _) | (_, Value::Text(_)) => true,
+        (Value::Scalar(a), Value::Scalar(b)) => match (a, b) {
+            (Expr::Symbol(_), Expr::Symbol(_)) => true,
+            (Expr::Symbol(_), Expr::Apply(..)) | (Expr::Apply(..), Expr::Symbol(_)) => true,
+            (Expr::Apply(f, of_f), Expr::Apply(g, of_g)) => {
+                let small = |expr: &Expr| match expr {
+                    Expr::Symbol(name) => name.chars().all(char::is_lowercase),
+                    _ => false,
+                };
+                let letters = of_f.len() == of_g.len()
+                    && of_f.iter().zip(of_g).all(|(a, b)| a == b || small(a) && small(b));
+                f == g && letters
+            }
+            (Expr::Product(a), Expr::Product(b)) => {
+                // A segment has no direction.
+                a.len() == b.len() && a.iter().all(|letter| b.contains(letter))
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
 /// Points, segments, angles: capital letters side by side.
 fn is_geometric(expr: &Expr) -> bool {
     let capital = |expr: &Expr| match expr {
@@ -497,23 +577,77 @@ fn is_geometric(expr: &Expr) -> bool {
         _ => false,
     };
     match expr {
-        Expr::Product(factors) => factors.iter().all(capital),
+        Expr::Product(factors) => match factors.as_slice() {
+            // `m∠A`
+            [Expr::Symbol(m), angle @ ..] if **m == *"m" && angle.len() > 1 => {
+                angle.iter().all(capital)
+            }
+            factors => factors.iter().all(capital),
+        },
         other => capital(other),
     }
 }
 
+/// Whether all items are assignments, to names that differ in more than their index.
+fn have_an_order(items: &[Value]) -> bool {
+    let base = |(name, _): &(String, &Value)| name.split('_').next().unwrap_or_default().to_owned();
+    let Some(names) = assignments(items) else { return false };
+    let bases: HashSet<String> = names.iter().map(base).collect();
+    names.len() > 1 && bases.len() == names.len()
+}
+
 /// `x = 3, y = 4` as names and values, if all are assignments to different names.
 fn assignments(items: &[Value]) -> Option<Vec<(String, &Value)>> {
-    let mut names = vec![];
+    let (mut names, mut seen) = (vec![], HashSet::new());
     for item in items {
         let Form::Named(name, value) = form(item) else { return None };
         let name = format!("{name:?}");
-        if names.iter().any(|(other, _)| *other == name) {
+        if !seen.insert(name.clone()) {
             return None;
         }
         names.push((name, value));
     }
     Some(names)
+}
+
+/// The items of a list in the order that `tuple` has them: as they are written, or by their names
+/// where these are neighbours in the alphabet: `y = 2, x = 1` is the point (1, 2). None if `tuple` is
+/// an interval by its brackets, or if the items are no coordinates.
+fn point(list: &[Value], tuple: &Value) -> Option<Vec<Value>> {
+    let Value::Tuple { open, close, items } = tuple else { return None };
+    if items.len() == 2 && (*open, *close) != (Side::Open, Side::Open) {
+        return None;
+    }
+    if let Some(mut named) = assignments(list) {
+        named.sort_by(|a, b| a.0.cmp(&b.0));
+        let letters = list.iter().map(|item| match form(item) {
+            Form::Named(Value::Scalar(Expr::Symbol(name)), _) => single(name),
+            _ => None,
+        });
+        let mut letters: Vec<char> = letters.collect::<Option<_>>()?;
+        letters.sort_unstable();
+        let neighbours = letters.windows(2).all(|two| u32::from(two[0]) + 1 == u32::from(two[1]));
+        let polar = letters == ['r', 'θ'];
+        return (neighbours || polar).then(|| named.into_iter().map(|(_, v)| v.clone()).collect());
+    }
+    let written = |item| !matches!(item, &Value::Chain { .. } | &Value::Tuple { .. });
+    list.iter().chain(items).all(written).then(|| list.to_vec())
+}
+
+/// The only character of a name.
+fn single(name: &str) -> Option<char> {
+    let mut chars = name.chars();
+    chars.next().filter(|_| chars.next().is_none())
+}
+
+/// What stands before `, k ∈ ℤ`, which says what k runs over, where the other side does not say it.
+fn without_range(value: &Value) -> Option<&Value> {
+    let Value::List(items) = value else { return None };
+    let [value, Value::Member(sides)] = items.as_slice() else { return None };
+    let [Value::Scalar(Expr::Symbol(index)), Value::NamedSet(_)] = &**sides else { return None };
+    let mut found = false;
+    value.each(&mut |expr| found |= expr.mentions(index));
+    found.then_some(value)
 }
 
 /// The items without their names.

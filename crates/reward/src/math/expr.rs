@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use num_rational::BigRational;
 
 /// A scalar expression, as the parser reads it: nothing is simplified, so that a value can still be
@@ -158,6 +160,24 @@ impl Expr {
         }
     }
 
+    /// Whether parts are nested deeper than `limit`: told without recursion.
+    pub(crate) fn is_deeper_than(&self, limit: usize) -> bool {
+        let mut waiting = vec![(self, 0)];
+        while let Some((expr, depth)) = waiting.pop() {
+            if depth > limit {
+                return true;
+            }
+            match expr {
+                Expr::Fold(fold) => {
+                    waiting
+                        .extend([&fold.from, &fold.to, &fold.body].map(|part| (part, depth + 1)));
+                }
+                other => waiting.extend(other.children().iter().map(|part| (part, depth + 1))),
+            }
+        }
+        false
+    }
+
     /// Whether `found` holds for it or for a part of it, bounds and bodies of sums included.
     pub(crate) fn any(&self, found: &dyn Fn(&Expr) -> bool) -> bool {
         let inside = match self {
@@ -174,14 +194,29 @@ impl Expr {
         self.any(&|part| matches!(part, Expr::Symbol(symbol) if **symbol == *name))
     }
 
-    /// Adds the names of its variables to `names`, in the order in which they appear.
-    pub(crate) fn symbols(&self, names: &mut Vec<Box<str>>) {
+    /// With its variables numbered: a new one gets the next number of `names`.
+    pub(crate) fn renamed(self, names: &mut HashMap<Box<str>, usize>) -> Expr {
+        let mut all =
+            |parts: Vec<Expr>| parts.into_iter().map(|part| part.renamed(names)).collect();
         match self {
-            Expr::Symbol(name) if !names.contains(name) => names.push(name.clone()),
-            Expr::Fold(fold) => {
-                [&fold.from, &fold.to, &fold.body].into_iter().for_each(|part| part.symbols(names));
+            Expr::Symbol(name) => {
+                let next = names.len();
+                Expr::Symbol(format!("#{}", names.entry(name).or_insert(next)).into())
             }
-            other => other.children().iter().for_each(|part| part.symbols(names)),
+            Expr::Sum(parts) => Expr::Sum(all(parts)),
+            Expr::Product(parts) => Expr::Product(all(parts)),
+            Expr::Call(function, parts) => Expr::Call(function, all(parts)),
+            Expr::Apply(function, parts) => Expr::Apply(function, all(parts)),
+            Expr::Quotient(parts) => {
+                Expr::Quotient(Box::new(parts.map(|part| part.renamed(names))))
+            }
+            Expr::Power(parts) => Expr::Power(Box::new(parts.map(|part| part.renamed(names)))),
+            Expr::Root(parts) => Expr::Root(Box::new(parts.map(|part| part.renamed(names)))),
+            Expr::Negate(inner) => Expr::Negate(Box::new(inner.renamed(names))),
+            Expr::Degrees(inner) => Expr::Degrees(Box::new(inner.renamed(names))),
+            // The index of a sum is no variable, and has a name of its own here.
+            fold @ Expr::Fold(_) => fold,
+            leaf @ (Expr::Number(_) | Expr::Decimal(_) | Expr::Constant(_)) => leaf,
         }
     }
 

@@ -75,15 +75,23 @@ pub(crate) fn parse(text: &str, reading: Reading, budget: &mut Budget) -> Result
     }
     budget.spend(4 * lexemes.len() as u64)?;
     if let Some(text) = words(&lexemes) {
-        return Ok(Value::Text(text));
+        return Ok(match word::set(&text) {
+            Some(set) => Value::NamedSet(set),
+            None => Value::Text(text),
+        });
     }
     let mut parser =
-        Parser { lexemes: &lexemes, at: 0, depth: 0, nodes: 0, bound: vec![], bars: 0 };
+        Parser { lexemes: &lexemes, at: 0, depth: 0, nodes: 0, joins: 0, bound: vec![], bars: 0 };
     let mut items = parser.list()?;
     if parser.at < lexemes.len() {
         return Err(parser.misplaced());
     }
     let value = if items.len() == 1 { items.remove(0) } else { Value::List(items) };
+    let mut deep = false;
+    value.each(&mut |expr| deep |= expr.is_deeper_than(MAX_DEPTH));
+    if deep {
+        return Err(Unread::TooDeep);
+    }
     Ok(both_signs(value))
 }
 
@@ -94,6 +102,7 @@ fn words(lexemes: &[Lexeme]) -> Option<String> {
         let word = match &lexeme.token {
             Token::Word(word) => word,
             Token::And if !text.is_empty() => "and",
+            Token::Or if !text.is_empty() => "or",
             _ => return None,
         };
         if !text.is_empty() {
@@ -111,6 +120,8 @@ struct Parser<'a> {
     at: usize,
     depth: usize,
     nodes: usize,
+    /// Sets within sets, of which each is one level more.
+    joins: usize,
     /// Names of indices of the sums and products around.
     bound: Vec<Box<str>>,
     /// Open `|` that wait for their partner.
@@ -166,18 +177,20 @@ impl<'a> Parser<'a> {
 
     /// Items up to the end or to a closing bracket.
     fn list(&mut self) -> Result<Vec<Value>, Unread> {
-        let mut items = vec![];
+        let (mut items, mut said) = (vec![], vec![]);
         loop {
             match self.item()? {
                 // `(0,0) and (1,1), or (2,2)` in braces is one list.
                 Value::List(more) => items.extend(more),
                 item => items.push(item),
             }
-            if !self.separator() {
-                return Ok(items);
+            let start = self.at;
+            if !(self.separator() || self.range_follows()) {
+                return Ok(conditions(items, &said));
             }
+            said.extend(self.lexemes[start..self.at].iter().map(|lexeme| &lexeme.token));
             if matches!(self.peek(), None | Some(Token::Close(_))) {
-                return Ok(items);
+                return Ok(conditions(items, &said));
             }
         }
     }
@@ -185,10 +198,18 @@ impl<'a> Parser<'a> {
     /// Commas, semicolons and conjunctions, as many as there are: `, and`.
     fn separator(&mut self) -> bool {
         let start = self.at;
-        while matches!(self.peek(), Some(Token::Comma | Token::Semicolon | Token::And)) {
+        while let Some(Token::Comma | Token::Semicolon | Token::And | Token::Or) = self.peek() {
             self.at += 1;
         }
         self.at > start
+    }
+
+    /// `(k ∈ ℤ)`, which says what k runs over in the item before, as well without brackets.
+    fn range_follows(&self) -> bool {
+        matches!(
+            (self.peek(), self.peek_at(1), self.peek_at(2)),
+            (Some(Token::Open(Bracket::Round)), Some(Token::Symbol(_)), Some(Token::In))
+        )
     }
 
     /// An expression, or expressions with relations between.
@@ -243,7 +264,12 @@ impl<'a> Parser<'a> {
         let closes = matches!(
             rest.get(end).map(|lexeme| &lexeme.token),
             None | Some(
-                Token::Comma | Token::Semicolon | Token::And | Token::Close(_) | Token::Relation(_)
+                Token::Comma
+                    | Token::Semicolon
+                    | Token::And
+                    | Token::Or
+                    | Token::Close(_)
+                    | Token::Relation(_)
             )
         );
         if end == 0 || !closes {
@@ -349,7 +375,13 @@ impl<'a> Parser<'a> {
                     parts.push(right);
                     Value::Join(join, parts)
                 }
-                left => Value::Join(join, vec![left, right]),
+                left => {
+                    self.joins += 1;
+                    if self.joins > MAX_DEPTH {
+                        return Err(Unread::TooDeep);
+                    }
+                    Value::Join(join, vec![left, right])
+                }
             };
         }
     }
@@ -403,9 +435,10 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         self.at += skip + 1;
-        let condition = self.item()?;
+        let mut conditions = self.list()?;
         self.expect(&Token::Close(Bracket::Curly))?;
-        Ok(Some(condition))
+        let one = conditions.len() == 1;
+        Ok(Some(if one { conditions.remove(0) } else { Value::List(conditions) }))
     }
 
     /// Items between braces that only group.
@@ -434,6 +467,21 @@ impl<'a> Parser<'a> {
             _ => Err(Unread::Misplaced(self.at)),
         }
     }
+}
+
+/// Conditions that are joined by `and` hold together, and of those joined by `or` one is enough; other
+/// items are a list, whatever is said between them.
+fn conditions(items: Vec<Value>, said: &[&Token]) -> Vec<Value> {
+    let (and, or) = (said.contains(&&Token::And), said.contains(&&Token::Or));
+    let condition = |item: &Value| match item {
+        Value::Chain { relations, .. } => relations.iter().any(|r| r.is_order()),
+        Value::Member(_) => true,
+        _ => false,
+    };
+    if items.len() < 2 || and == or || !items.iter().all(condition) {
+        return items;
+    }
+    vec![Value::Join(if and { Join::Intersection } else { Join::Union }, items)]
 }
 
 /// Takes `±` apart into the two values it stands for.
@@ -531,7 +579,7 @@ mod tests {
             ("5 x 10^3", "5\\times 10^{3}"),
             ("1'234'567", "1234567"),
             ("x\\equiv 3\\pmod{7}", "x ≡ 3 (mod 7)"),
-            ("96 years old", "96"),
+            ("96 jars old", "96"),
             ("5 cups a day", "5"),
             ("5 million", "5\\cdot 1000000"),
             ("325_6", "325_{6}"),
@@ -612,6 +660,32 @@ mod tests {
 
     #[test]
     fn depth_and_length_are_bounded() {
+        // What nests without brackets, on a thread with a small stack.
+        let small = std::thread::Builder::new().stack_size(1 << 20);
+        let nested = small.spawn(|| {
+            for (start, piece) in [
+                ("1", "/2"),
+                ("1", "\\%"),
+                ("1", "°"),
+                ("1", "\\bmod 7"),
+                ("1", "\\pmod 7"),
+                ("x", "\\cdot y/z"),
+                ("\\mathbb{R}", "\\setminus\\{1\\}"),
+                ("[0,1]", "\\cup[0,1]\\cap[0,1]"),
+                ("1", "!"),
+                ("1", "^2"),
+                ("x", "²"),
+            ] {
+                let text = format!("{start}{}", piece.repeat(9_000));
+                crate::math::Verifier::default().score(&text, &format!("\\boxed{{{text}}}"));
+                let mut twice = start.to_owned();
+                for _ in 0..90 {
+                    twice = format!("({twice}{})", piece.repeat(90));
+                }
+                crate::math::Verifier::default().score(&twice, &format!("\\boxed{{{twice}}}"));
+            }
+        });
+        nested.unwrap().join().unwrap();
         for piece in [
             "{",
             "(",

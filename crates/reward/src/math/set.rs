@@ -69,19 +69,25 @@ impl RealSet {
             }
             Value::Member(sides) => RealSet::of(&sides[1], budget),
             Value::Chain { terms, relations } => RealSet::of_inequality(terms, relations, budget),
-            Value::List(items) => {
-                // `x < 1 or x > 3`. Read as a union: a conjunction is written as a chain.
-                let mut set = RealSet { parts: vec![] };
-                for item in items {
-                    if !matches!(item, Value::Chain { .. } | Value::Member(_)) {
-                        return None;
-                    }
-                    set = set.union(RealSet::of(item, budget)?, budget)?;
-                }
-                Some(set)
-            }
+            Value::List(items) => RealSet::of_list(items, budget),
             _ => None,
         }
+    }
+
+    /// `x < 1 or x > 3`, `(1, 2), (5, 6)`: a union. Conditions that leave nothing out when one of
+    /// them is enough all have to hold: `x ≥ -2 and x ≤ 7`, `x ≠ 1, x ≠ 2`.
+    fn of_list(items: &[Value], budget: &mut Budget) -> Option<RealSet> {
+        let (mut any, mut all) = (RealSet { parts: vec![] }, RealSet::all());
+        for item in items {
+            if !matches!(item, Value::Chain { .. } | Value::Member(_) | Value::Tuple { .. }) {
+                return None;
+            }
+            let set = RealSet::of(item, budget)?;
+            all = all.intersection(&set, budget)?;
+            any = any.union(set, budget)?;
+        }
+        let conditions = items.iter().all(|item| matches!(item, Value::Chain { .. }));
+        Some(if conditions && any == RealSet::all() { all } else { any })
     }
 
     /// The solutions of `x < 5`, `-2 < x ≤ 7`, `2x ≥ 14`, `x ≠ 1`, `x^2 < 4`, `|x - 1| ≤ 3`.
@@ -91,13 +97,22 @@ impl RealSet {
         budget: &mut Budget,
     ) -> Option<RealSet> {
         let ordered = relations.iter().all(|relation| relation.is_order());
-        if !ordered && relations != [Relation::NotEqual] {
+        if !ordered && !matches!(relations, [Relation::NotEqual | Relation::Equal]) {
             return None;
         }
         let unknown = unknown_of(terms)?;
         let mut set = RealSet::all();
         for (pair, relation) in terms.windows(2).zip(relations) {
             let [left, right] = pair else { return None };
+            // `3 < x < ∞`
+            match (infinite(left.scalar()?), infinite(right.scalar()?), relation) {
+                (None, None, _) => {}
+                (Some(false), None, Relation::Less | Relation::LessEqual)
+                | (None, Some(true), Relation::Less | Relation::LessEqual)
+                | (Some(true), None, Relation::Greater | Relation::GreaterEqual)
+                | (None, Some(false), Relation::Greater | Relation::GreaterEqual) => continue,
+                _ => return None,
+            }
             let difference = Expr::Sum(vec![
                 left.scalar()?.clone(),
                 Expr::Negate(Box::new(right.scalar()?.clone())),
@@ -228,10 +243,15 @@ fn earlier_end(a: &End, b: &End, budget: &mut Budget) -> Option<bool> {
 }
 
 pub(crate) fn is_infinite(expr: &Expr) -> bool {
+    infinite(expr).is_some()
+}
+
+/// Whether an infinity is the positive one.
+fn infinite(expr: &Expr) -> Option<bool> {
     match expr {
-        Expr::Constant(Constant::Infinity) => true,
-        Expr::Negate(inner) => is_infinite(inner),
-        _ => false,
+        Expr::Constant(Constant::Infinity) => Some(true),
+        Expr::Negate(inner) => infinite(inner).map(|positive| !positive),
+        _ => None,
     }
 }
 
@@ -360,7 +380,10 @@ fn solve_polynomial(f: &Expr, relation: Relation, budget: &mut Budget) -> Option
         Relation::LessEqual => between(true, budget)?,
         Relation::Greater => between(true, budget)?.complement(),
         Relation::GreaterEqual => between(false, budget)?.complement(),
-        _ => RealSet::point(low).union(RealSet::point(high), budget)?.complement(),
+        _ => {
+            let roots = RealSet::point(low).union(RealSet::point(high), budget)?;
+            if relation == Relation::Equal { roots } else { roots.complement() }
+        }
     })
 }
 
@@ -373,6 +396,7 @@ fn half_line(root: Expr, relation: Relation, rising: bool) -> RealSet {
         Relation::LessEqual => RealSet::one(End::minus_infinity(), here(true)),
         Relation::Greater => RealSet::one(here(false), End::infinity()),
         Relation::GreaterEqual => RealSet::one(here(true), End::infinity()),
+        Relation::Equal => RealSet::point(root),
         _ => RealSet::point(root).complement(),
     }
 }

@@ -2,9 +2,8 @@ use num_rational::Ratio;
 
 /// A unit of measure that can contradict another one: 15 cm are not 15 m, and 150 cm are 1.5 m.
 ///
-/// Units do not count where only one side has one, or where they measure different things (a length
-/// for an area is a slip of the pen, judged as the number it stands with). Nouns (`6 apples`) are no
-/// units.
+/// Units do not count where only one side has one, and a length for an area is a slip of the pen, judged
+/// as the number it stands with. Nouns (`6 apples`) are no units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     quantity: Quantity,
@@ -20,19 +19,21 @@ enum Quantity {
     Time,
     Volume,
     Money,
+    Celsius,
+    Fahrenheit,
 }
 
 impl Unit {
     /// The unit that a word names, in the singular or plural.
     pub(crate) fn named(word: &str) -> Option<Unit> {
         use Quantity::*;
-        const UNITS: [(Quantity, &[&str], i64, i64); 24] = [
+        const UNITS: [(Quantity, &[&str], i64, i64); 31] = [
             (Length, &["m", "meter", "meters", "metre", "metres"], 1, 1),
             (Length, &["mm", "millimeter", "millimeters", "millimetre", "millimetres"], 1, 1000),
             (Length, &["cm", "centimeter", "centimeters", "centimetre", "centimetres"], 1, 100),
             (Length, &["dm", "decimeter", "decimeters", "decimetre", "decimetres"], 1, 10),
             (Length, &["km", "kilometer", "kilometers", "kilometre", "kilometres"], 1000, 1),
-            (Length, &["inch", "inches"], 254, 10_000),
+            (Length, &["inch", "inches", "in"], 254, 10_000),
             (Length, &["ft", "foot", "feet"], 3048, 10_000),
             (Length, &["yd", "yard", "yards"], 9144, 10_000),
             (Length, &["mi", "mile", "miles"], 1_609_344, 1000),
@@ -50,6 +51,13 @@ impl Unit {
             (Volume, &["ml", "milliliter", "milliliters", "millilitre", "millilitres"], 1, 1000),
             (Money, &["dollar", "dollars"], 1, 1),
             (Money, &["cent", "cents"], 1, 100),
+            (Time, &["month", "months"], 2_629_800, 1),
+            (Time, &["year", "years", "yr", "yrs"], 31_557_600, 1),
+            (Mass, &["ounce", "ounces", "oz"], 45_359_237, 1_600_000),
+            (Mass, &["pound", "pounds"], 45_359_237, 100_000),
+            (Volume, &["gallon", "gallons"], 3_785_411_784, 1_000_000_000),
+            (Celsius, &["c", "celsius"], 1, 1),
+            (Fahrenheit, &["f", "fahrenheit"], 1, 1),
             (Length, &["nm", "nanometer", "nanometers"], 1, 1_000_000_000),
         ];
         UNITS.iter().find(|(_, names, ..)| names.contains(&word)).map(|(quantity, names, n, d)| {
@@ -61,6 +69,11 @@ impl Unit {
     /// measure the same thing.
     pub(crate) fn factor(self, other: Unit) -> Option<Ratio<i64>> {
         (self.quantity == other.quantity).then(|| self.scale / other.scale)
+    }
+
+    /// Whether both measure the same thing, in whatever scale.
+    pub(crate) fn measures_as(self, other: Unit) -> bool {
+        self.quantity == other.quantity
     }
 
     /// How it is written in canonical forms.

@@ -9,7 +9,7 @@ use super::{
     token::{Bracket, Token},
 };
 use crate::math::{
-    expr::{Expr, Function},
+    expr::{Expr, Function, MAX_DEPTH},
     value::{Join, Matrix, Side, Value},
 };
 
@@ -115,12 +115,19 @@ impl Parser<'_> {
         // Scalar factors gather in `factors`, so that a long product is one node.
         let mut factors: Vec<Expr> = vec![];
         let mut done = None;
+        let mut nested = 0;
         match first {
             Value::Scalar(expr) => factors.push(expr),
             other => done = Some(other),
         }
         loop {
             let operator = self.peek().filter(|_| operators);
+            if matches!(operator, Some(Token::Slash | Token::Modulo | Token::Open(_))) {
+                nested += 1;
+                if nested > MAX_DEPTH {
+                    return Err(Unread::TooDeep);
+                }
+            }
             match operator {
                 Some(Token::Times) => {
                     self.at += 1;
@@ -203,11 +210,17 @@ impl Parser<'_> {
     }
 
     /// `2\frac13`, `2 1/3` and `2½` are sums: a whole number in digits and right after it a proper
-    /// fraction of digits.
+    /// fraction of digits. What follows belongs to the sum: `33\frac13\%` is a third of all.
     fn mixed_number(&mut self, whole: Value) -> Result<Value, Unread> {
         let is_digits = |token: Option<&Token>| matches!(token, Some(Token::Number { value, decimal: false }) if value.is_integer());
-        let directly =
-            self.at > 0 && is_digits(self.lexemes.get(self.at - 1).map(|lexeme| &lexeme.token));
+        let before = |back: usize| {
+            let at = self.at.checked_sub(back)?;
+            self.lexemes.get(at).map(|lexeme| &lexeme.token)
+        };
+        // `{2}\frac13`
+        let grouped = before(1) == Some(&Token::Close(Bracket::Group))
+            && before(3) == Some(&Token::Open(Bracket::Group));
+        let directly = is_digits(before(1)) || grouped && is_digits(before(2));
         let Value::Scalar(Expr::Number(number)) = &whole else { return Ok(whole) };
         if !directly {
             return Ok(whole);
@@ -219,7 +232,13 @@ impl Parser<'_> {
             }
             Some(Token::Fraction) => {
                 let start = self.at;
-                let value = self.power()?;
+                let value = self.deeper(Self::atom)?;
+                // Of `2\frac13^2` nobody knows what is raised.
+                let raised = match self.peek() {
+                    Some(Token::Caret) => !self.degree_follows(),
+                    Some(Token::Superscript(_) | Token::Bang) => true,
+                    _ => false,
+                };
                 let Value::Scalar(Expr::Quotient(two)) = &value else {
                     self.at = start;
                     return Ok(whole);
@@ -228,7 +247,7 @@ impl Parser<'_> {
                     self.at = start;
                     return Ok(whole);
                 };
-                if !(above.is_integer() && below.is_integer() && above < below) {
+                if !(above.is_integer() && below.is_integer() && above < below) || raised {
                     self.at = start;
                     return Ok(whole);
                 }
@@ -251,7 +270,7 @@ impl Parser<'_> {
             }
             _ => return Ok(whole),
         };
-        Ok(Value::Scalar(Expr::Number(number + fraction)))
+        self.postfix(Value::Scalar(Expr::Number(number + fraction)))
     }
 
     /// Whether the next token begins a factor that needs no sign before it.
@@ -275,7 +294,7 @@ impl Parser<'_> {
             | Token::BeginMatrix => true,
             Token::Function(_) | Token::Sum | Token::Product => functions,
             Token::Open(Bracket::Curly) => false,
-            Token::Open(_) => true,
+            Token::Open(_) => !self.range_follows(),
             Token::Bar => self.bars == 0,
             _ => false,
         }
@@ -290,6 +309,12 @@ impl Parser<'_> {
                 let scaled = |entry| Expr::Product(vec![scale.clone(), entry]);
                 let entries = matrix.entries.into_iter().map(scaled).collect();
                 Ok(Value::Matrix(Matrix { entries, ..b_shape(matrix.rows, matrix.columns) }))
+            }
+            // `P(2, -1)` is the point, by its name.
+            (Value::Scalar(Expr::Symbol(name)), point @ Value::Tuple { .. })
+                if name.chars().all(char::is_uppercase) =>
+            {
+                Ok(point)
             }
             (Value::Scalar(scale), Value::Tuple { open: Side::Open, close: Side::Open, items }) => {
                 let scaled = |item| self.multiply(Value::Scalar(scale.clone()), item);

@@ -6,12 +6,13 @@ use num_rational::BigRational;
 use super::{
     Parser, Unread,
     arithmetic::{binomial, integer, small},
-    token::{Bracket, Relation, Token},
+    token::{Bracket, NamedSet, Relation, Token},
+    word,
 };
 use crate::math::{
     budget::OverBudget,
-    expr::{Constant, Expr, Fold, FoldKind, Function},
-    value::{Matrix, Value},
+    expr::{Constant, Expr, Fold, FoldKind, Function, MAX_DEPTH},
+    value::{Matrix, Side, Value},
 };
 
 impl Parser<'_> {
@@ -21,12 +22,17 @@ impl Parser<'_> {
         self.postfix(base)
     }
 
-    fn postfix(&mut self, mut base: Value) -> Result<Value, Unread> {
-        loop {
+    pub(super) fn postfix(&mut self, mut base: Value) -> Result<Value, Unread> {
+        // Each round is a level more for whoever walks the tree.
+        for _ in 0..MAX_DEPTH {
             base = match self.peek() {
                 Some(Token::Superscript(exponent)) => {
                     self.at += 1;
                     self.raised(base, Value::Scalar(integer(i64::from(*exponent))))?
+                }
+                Some(Token::Caret) if base == Value::NamedSet(NamedSet::Reals) => {
+                    self.at += 1;
+                    self.positive_reals()?
                 }
                 Some(Token::Caret) => {
                     self.at += 1;
@@ -43,11 +49,6 @@ impl Parser<'_> {
                     self.at += 1 + usize::from(double);
                     let function =
                         if double { Function::DoubleFactorial } else { Function::Factorial };
-                    // Each is a level more for whoever walks the tree.
-                    self.depth += 1;
-                    if self.depth > super::MAX_DEPTH {
-                        return Err(Unread::TooDeep);
-                    }
                     let number = self.scalar(base)?;
                     Value::Scalar(Expr::Call(function, vec![number]))
                 }
@@ -60,9 +61,38 @@ impl Parser<'_> {
                     self.at += 1;
                     Value::Scalar(Expr::Degrees(Box::new(self.scalar(base)?)))
                 }
+                // `(1002)_3`, `{1002}_3`
+                Some(Token::Underscore) => match base {
+                    Value::Scalar(Expr::Number(digits)) => {
+                        Value::Scalar(self.number(&digits, false)?)
+                    }
+                    // `ℝ_{+}` and `ℝ_{>0}`
+                    Value::NamedSet(NamedSet::Reals) => {
+                        self.at += 1;
+                        self.positive_reals()?
+                    }
+                    _ => return Err(self.misplaced()),
+                },
                 _ => return Ok(base),
             };
         }
+        Err(Unread::TooDeep)
+    }
+
+    /// What stands at `ℝ` to leave its positive numbers: `ℝ^+`, `ℝ_{>0}`.
+    fn positive_reals(&mut self) -> Result<Value, Unread> {
+        let grouped = self.take(&Token::Open(Bracket::Group));
+        if self.take(&Token::Relation(Relation::Greater)) {
+            self.expect(&Token::Number { value: BigRational::default(), decimal: false })?;
+        } else {
+            self.expect(&Token::Plus)?;
+        }
+        if grouped {
+            self.expect(&Token::Close(Bracket::Group))?;
+        }
+        let ends = [integer(0), Expr::Constant(Constant::Infinity)];
+        let items = ends.into_iter().map(Value::Scalar).collect();
+        Ok(Value::Tuple { open: Side::Open, close: Side::Open, items })
     }
 
     fn raised(&mut self, base: Value, exponent: Value) -> Result<Value, Unread> {
@@ -76,6 +106,19 @@ impl Parser<'_> {
         match (self.peek(), self.peek_at(1), self.peek_at(2)) {
             (Some(Token::Degree), ..) => {
                 self.at += 1;
+                return Ok(Exponent::Degree);
+            }
+            // `70^o`, `70^{\text{o}}`: a letter in place of the sign.
+            (Some(Token::Symbol(o) | Token::Word(o)), ..) if **o == *"o" => {
+                self.at += 1;
+                return Ok(Exponent::Degree);
+            }
+            (
+                Some(Token::Open(Bracket::Group)),
+                Some(Token::Symbol(o) | Token::Word(o)),
+                Some(Token::Close(_)),
+            ) if **o == *"o" => {
+                self.at += 3;
                 return Ok(Exponent::Degree);
             }
             (Some(Token::Prime), ..) => {
@@ -99,7 +142,16 @@ impl Parser<'_> {
         Ok(Exponent::Value(value))
     }
 
-    fn atom(&mut self) -> Result<Value, Unread> {
+    /// Whether the caret here only sets a degree sign: `90^\circ`.
+    pub(super) fn degree_follows(&self) -> bool {
+        match (self.peek_at(1), self.peek_at(2)) {
+            (Some(Token::Degree), _) => true,
+            (Some(Token::Open(Bracket::Group)), Some(Token::Degree)) => true,
+            _ => false,
+        }
+    }
+
+    pub(super) fn atom(&mut self) -> Result<Value, Unread> {
         let Some(token) = self.peek() else { return Err(self.misplaced()) };
         self.at += 1;
         let expr = match token {
@@ -172,14 +224,15 @@ impl Parser<'_> {
         let plain = |value: &BigRational| {
             if decimal { Expr::Decimal(value.clone()) } else { Expr::Number(value.clone()) }
         };
+        // `0.3333333…` goes on, and is compared by the places that are there.
+        if decimal && self.peek() == Some(&Token::Symbol("…".into())) {
+            self.at += 1;
+        }
         if self.peek() != Some(&Token::Underscore) {
             return Ok(plain(value));
         }
         self.at += 1;
-        let base = match self.argument()? {
-            Expr::Number(base) => small(&base).filter(|base| (2..=36).contains(base)),
-            _ => None,
-        };
+        let base = self.base()?;
         let (Some(base), true) = (base, value.is_integer()) else { return Err(self.misplaced()) };
         let digits = value.to_integer().to_string();
         if digits.len() > 400 {
@@ -188,6 +241,22 @@ impl Parser<'_> {
         BigInt::parse_bytes(digits.as_bytes(), base)
             .map(|value| Expr::Number(value.into()))
             .ok_or_else(|| self.misplaced())
+    }
+
+    /// The base that a subscript names, in digits or as a word: `_7`, `_{(7)}`, `_{\text{seven}}`.
+    fn base(&mut self) -> Result<Option<u32>, Unread> {
+        let grouped = self.peek() == Some(&Token::Open(Bracket::Group));
+        if let Some(Token::Word(word)) = self.peek_at(usize::from(grouped)) {
+            self.at += 1 + usize::from(grouped);
+            if grouped {
+                self.expect(&Token::Close(Bracket::Group))?;
+            }
+            return Ok(word::number(word));
+        }
+        Ok(match self.argument()? {
+            Expr::Number(base) => small(&base).filter(|base| (2..=36).contains(base)),
+            _ => None,
+        })
     }
 
     /// A variable with its index and primes; `e` and `i` where they are not bound; an unknown function
@@ -270,6 +339,8 @@ impl Parser<'_> {
                 Token::Symbol(name) => literal.push_str(name),
                 Token::Word(word) => literal.push_str(word),
                 Token::Number { value, decimal: false } => literal.push_str(&value.to_string()),
+                // `x_{1,2}`
+                Token::Comma if parts > 0 => literal.push(','),
                 Token::Close(Bracket::Group) if parts > 0 => {
                     self.at = at + 1;
                     return Some(literal);

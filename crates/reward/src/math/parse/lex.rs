@@ -114,6 +114,9 @@ impl<'a> Lexer<'a, '_> {
             }
             Token::Close(Bracket::Group) => {
                 self.groups = self.groups.saturating_sub(1);
+                if self.lone_sign() {
+                    return;
+                }
                 let numerator = self.numerators.last() == Some(&self.groups);
                 if numerator {
                     self.numerators.pop();
@@ -123,6 +126,20 @@ impl<'a> Lexer<'a, '_> {
             _ => self.single_signs = self.single_signs.saturating_sub(1),
         }
         self.lexemes.push(Lexeme { token, spaced: std::mem::take(&mut self.spaced) });
+    }
+
+    /// Takes the braces off a sign that stands alone in them for the sake of its spacing, as in
+    /// `2{:}3` and `28{\%}`; not after a caret, where `{+}` is an exponent.
+    fn lone_sign(&mut self) -> bool {
+        let [.., before, open, sign] = self.lexemes.as_slice() else { return false };
+        let lone = matches!(sign.token, Token::Percent | Token::Colon | Token::Relation(_));
+        let raised = matches!(before.token, Token::Caret | Token::Underscore);
+        if !lone || raised || open.token != Token::Open(Bracket::Group) {
+            return false;
+        }
+        self.lexemes.remove(self.lexemes.len() - 2);
+        self.single_signs = 0;
+        true
     }
 
     fn last(&self) -> Option<&Token> {
@@ -179,6 +196,11 @@ impl<'a> Lexer<'a, '_> {
             ',' => Token::Comma,
             ';' => Token::Semicolon,
             '|' => Token::Bar,
+            // `x &= 1`, where lines are set below each other
+            '&' if self.matrices == 0 && self.rest().trim_start().starts_with('=') => {
+                self.spaced = true;
+                return Ok(());
+            }
             '&' => Token::Ampersand,
             '(' => Token::Open(Bracket::Round),
             ')' => Token::Close(Bracket::Round),
@@ -241,6 +263,11 @@ impl<'a> Lexer<'a, '_> {
     /// A point that no digit follows: the end of a sentence or of a number such as `5.`, or the empty
     /// bracket of `\right.`.
     fn full_stop(&mut self) -> Result<(), Unread> {
+        if self.rest().starts_with("..") && !matches!(self.last(), Some(Token::Number { .. })) {
+            self.at += 2;
+            self.push(Token::Symbol("…".into()));
+            return Ok(());
+        }
         let ends = self.rest().trim_start().is_empty()
             || matches!(self.peek(), Some('}' | '$' | ')' | '*' | ',' | '\\' | ' ' | '\n'));
         if ends {
@@ -412,16 +439,24 @@ impl<'a> Lexer<'a, '_> {
     /// A run of letters: a word, the name of a function, or variables side by side.
     fn letters(&mut self) -> Result<(), Unread> {
         let start = self.at;
-        while let Some(c) = self.peek()
-            && word::folded(c).is_ascii_alphabetic()
-        {
+        let letter = |c: char| word::folded(c).is_ascii_alphabetic();
+        while let Some(c) = self.peek() {
+            // `a.m.` in a text
+            let point =
+                c == '.' && self.words_until.is_some() && self.rest()[1..].starts_with(letter);
+            if !letter(c) && !point {
+                break;
+            }
             self.at += c.len_utf8();
         }
-        let run: String = self.text[start..self.at].chars().map(word::folded).collect();
+        let run = self.text[start..self.at].chars().filter(|c| *c != '.');
+        let run: String = run.map(word::folded).collect();
         if let Some((_, lone_letters)) = self.words_until {
+            let lone_unit = run.len() == 1 && self.is_after_number() && Unit::named(&run).is_some();
             let token = match word::plain(&run) {
+                _ if self.is_time(&run) => Token::Word(run.into()),
                 Some(token) => token,
-                None if run.len() == 1 && !lone_letters => Token::Symbol(run.into()),
+                None if run.len() == 1 && !(lone_letters || lone_unit) => Token::Symbol(run.into()),
                 None => Token::Word(run.into()),
             };
             self.push(token);
@@ -455,9 +490,37 @@ impl<'a> Lexer<'a, '_> {
             })
     }
 
+    /// Whether the `U` just read stands for a union: between two brackets.
+    fn is_union(&self, run: &str) -> bool {
+        let after = self.rest().trim_start();
+        let after = after.strip_prefix("\\left").unwrap_or(after);
+        run == "U"
+            && matches!(self.last(), Some(Token::Close(Bracket::Round | Bracket::Square)))
+            && after.starts_with(['(', '['])
+    }
+
+    /// Whether the run just read is a unit of time, although a function has that name too: after a
+    /// number and with nothing to apply the function to.
+    fn is_time(&self, run: &str) -> bool {
+        let after = self.rest().trim_start_matches(['}', ' ', '.', '$', ')']);
+        matches!(run, "min" | "sec")
+            && self.is_after_number()
+            && !after.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '(' | '{' | '\\'))
+    }
+
+    fn is_after_number(&self) -> bool {
+        matches!(self.last(), Some(Token::Number { .. } | Token::Close(_) | Token::Vulgar(_)))
+    }
+
     fn run(&mut self, run: &str, adjacent: bool) {
         if self.is_times(run) {
             return self.push(Token::Times);
+        }
+        if self.is_union(run) {
+            return self.push(Token::Union);
+        }
+        if self.is_time(run) || run == "in" && self.spaced && self.is_after_number() {
+            return self.push(Token::Word(run.into()));
         }
         // What follows a word is a word too: `96 years old`, `5 miles a day`.
         if self.spaced && matches!(self.last(), Some(Token::Word(_))) && word::plain(run).is_none()
@@ -473,10 +536,10 @@ impl<'a> Lexer<'a, '_> {
         // `x=1orW`: a conjunction that swallowed its spaces.
         if adjacent
             && matches!(self.last(), Some(Token::Number { .. } | Token::Close(_)))
-            && let Some(rest) = run.strip_prefix("or").or_else(|| run.strip_prefix("and"))
+            && let Some((token, rest)) = conjunction(run)
             && rest.len() <= 2
         {
-            self.push(Token::And);
+            self.push(token);
             return self.run(rest, false);
         }
         // `sinx`, `lnx`, `sinxcosx`.
@@ -527,9 +590,13 @@ impl<'a> Lexer<'a, '_> {
             }
             self.at += 2;
             match (self.matrices, self.cases) {
+                (0, 0) if self.equation_follows() => self.push(Token::Comma),
                 (0, 0) => self.spaced = true,
                 (0, _) => self.push(Token::Comma),
-                _ => self.push(Token::Row),
+                _ => {
+                    self.push(Token::Row);
+                    self.at += skip_of(self.rest());
+                }
             }
             return Ok(());
         }
@@ -548,7 +615,8 @@ impl<'a> Lexer<'a, '_> {
         if matches!(command, Command::Unknown) {
             // `\quadx`, `\cdotx`: a command that swallowed what follows it.
             const PREFIXES: [&str; 7] = ["qquad", "quad", "cdot", "times", "left", "right", "pi"];
-            let Some(prefix) = PREFIXES.iter().find(|prefix| name.starts_with(**prefix)) else {
+            let found = PREFIXES.iter().find(|prefix| name.starts_with(**prefix));
+            let Some(prefix) = found.filter(|_| !name.ends_with("arrow")) else {
                 return self.named_command(name);
             };
             name = prefix;
@@ -578,32 +646,44 @@ impl<'a> Lexer<'a, '_> {
             }
             Command::Text | Command::Upright => self.words(matches!(command, Command::Text)),
             Command::Coloured => self.at += self.argument().map_or(0, |(_, end)| end),
-            Command::Transparent | Command::Overline => {}
+            Command::Transparent => {}
+            Command::Accent => return self.accent(name),
             Command::Begin | Command::End => return self.environment(name == "begin"),
             Command::Unknown => return Err(Unread::Command(name.into())),
         }
         Ok(())
     }
 
+    /// Whether what stands on the next line is an equation of its own: `x=1\\y=2`.
+    fn equation_follows(&self) -> bool {
+        let line = self.rest().split("\\\\").next().unwrap_or_default().trim_start();
+        let start: String = line.chars().take(40).collect();
+        start.find('=').is_some_and(|at| start[..at].contains(char::is_alphanumeric))
+    }
+
     /// Commands that need more than their name: `\mathbb{R}`, `\pmod{7}`, `\not=`.
     fn named_command(&mut self, name: &str) -> Result<(), Unread> {
         self.at += 1 + name.len();
         match name {
-            "mathbb" | "mathcal" | "mathscr" | "mathfrak" => {
-                let (argument, end) = self
-                    .argument()
-                    .or_else(|| self.rest().get(..1).map(|letter| (letter, 1)))
-                    .unwrap_or(("", 0));
+            "mathbb" | "Bbb" | "mathcal" | "mathscr" | "mathfrak" => {
+                let space = self.rest().len() - self.rest().trim_start().len();
+                let letter = self.rest().get(space..space + 1).map(|letter| (letter, space + 1));
+                let (argument, end) = self.argument().or(letter).unwrap_or(("", 0));
                 let mut letters = argument.trim().chars();
                 let (Some(letter), None) = (letters.next(), letters.next()) else {
                     return Err(Unread::Command(name.into()));
                 };
                 self.at += end;
                 let token = match word::named_set(letter) {
-                    Some(set) if name == "mathbb" => Token::NamedSet(set),
+                    Some(set) if matches!(name, "mathbb" | "Bbb") => Token::NamedSet(set),
                     _ => Token::Symbol(letter.to_string().into()),
                 };
                 self.push(token);
+                Ok(())
+            }
+            "not" if self.rest().trim_start().starts_with('=') => {
+                self.at += self.rest().find('=').map_or(0, |at| at + 1);
+                self.push(Token::Relation(super::token::Relation::NotEqual));
                 Ok(())
             }
             "pmod" => {
@@ -612,6 +692,24 @@ impl<'a> Lexer<'a, '_> {
             }
             _ => Err(Unread::Command(name.into())),
         }
+    }
+
+    /// A letter with an accent is a name of its own; capital letters under a line are a segment.
+    fn accent(&mut self, name: &str) -> Result<(), Unread> {
+        let rest = self.rest().trim_start();
+        let skipped = self.rest().len() - rest.len();
+        let (under, length) = match self.argument() {
+            Some(argument) => argument,
+            None => (rest.get(..1).unwrap_or(""), skipped + 1),
+        };
+        let under = under.trim();
+        if under.len() == 1 && under.bytes().all(|b| b.is_ascii_alphabetic()) {
+            self.at += length;
+            self.push(Token::Symbol(format!("{under} {name}").into()));
+            return Ok(());
+        }
+        let segment = !under.is_empty() && under.bytes().all(|b| b.is_ascii_uppercase());
+        if segment { Ok(()) } else { Err(Unread::Command(name.into())) }
     }
 
     /// Enters `\text{…}`: up to its closing brace, letters are words.
@@ -652,7 +750,24 @@ impl<'a> Lexer<'a, '_> {
             return Err(Unread::Command("begin".into()));
         };
         self.at += length;
+        let braced = self.last() == Some(&Token::Open(Bracket::Curly));
         match name.trim_end_matches('*') {
+            "array" | "aligned" | "matrix" if begins && braced => {
+                // `\left\{\begin{array}…\end{array}\right.` is a system, and its brace has no partner.
+                if name == "array" {
+                    self.at += self.argument().map_or(0, |(_, end)| end);
+                }
+                self.lexemes.pop();
+                self.brackets = self.brackets.saturating_sub(1);
+                self.cases += 1;
+                self.spaced = true;
+                Ok(())
+            }
+            "array" | "aligned" | "matrix" if !begins && self.cases > 0 && self.matrices == 0 => {
+                self.cases -= 1;
+                self.spaced = true;
+                Ok(())
+            }
             "cases" => {
                 self.cases = if begins { self.cases + 1 } else { self.cases.saturating_sub(1) };
                 self.spaced = true;
@@ -681,6 +796,20 @@ impl<'a> Lexer<'a, '_> {
     }
 }
 
+/// The length of the distance to the next row that may stand after `\\`: `[4pt]`.
+fn skip_of(text: &str) -> usize {
+    const UNITS: [&str; 8] = ["pt", "em", "ex", "mm", "cm", "in", "mu", "px"];
+    let length = text.strip_prefix('[').and_then(|rest| Some(rest.split_once(']')?.0));
+    let number = length.and_then(|length| {
+        UNITS.iter().find_map(|unit| length.trim().strip_suffix(unit)).map(str::trim)
+    });
+    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b"+-.".contains(&b));
+    match (length, number) {
+        (Some(length), Some(number)) if is_number(number) => length.len() + 2,
+        _ => 0,
+    }
+}
+
 /// The digits of an `\overline{…}` here: those that repeat for ever, in `0.1\overline{6}`.
 fn period_of(text: &str) -> Option<(&str, usize)> {
     let after =
@@ -697,6 +826,12 @@ fn period_of(text: &str) -> Option<(&str, usize)> {
 /// Marks that print nothing: joiners, directions, byte order.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fe0f}' | '\u{ad}')
+}
+
+/// A conjunction at the beginning of a run of letters, and what follows it.
+fn conjunction(run: &str) -> Option<(Token, &str)> {
+    let or = run.strip_prefix("or").map(|rest| (Token::Or, rest));
+    or.or_else(|| run.strip_prefix("and").map(|rest| (Token::And, rest)))
 }
 
 fn letters_of(text: &str) -> &str {

@@ -41,8 +41,10 @@ pub(super) enum Token {
     Prime,
     Comma,
     Semicolon,
-    /// The word `and` or `or`, or a logical sign.
+    /// The word `and`, or its sign.
     And,
+    /// The word `or`, or its sign.
+    Or,
     Colon,
     Bar,
     Open(Bracket),

@@ -21,8 +21,8 @@ pub(super) enum Command {
     Transparent,
     /// Takes two arguments, of which the second stands for itself: `\textcolor{red}{5}`.
     Coloured,
-    /// `\overline`: a repeating decimal after digits, else transparent.
-    Overline,
+    /// `\bar`, `\hat`: with it a letter is another name; over capital letters it is a segment.
+    Accent,
     Begin,
     End,
     Unknown,
@@ -35,7 +35,7 @@ pub(super) fn command(name: &str) -> Command {
         | "medspace" | "thickspace" | "negthinspace" | "displaystyle" | "textstyle"
         | "scriptstyle" | "limits" | "nolimits" | "left" | "right" | "middle" | "big" | "Big"
         | "bigg" | "Bigg" | "bigl" | "bigr" | "Bigl" | "Bigr" | "biggl" | "biggr" | "Biggl"
-        | "Biggr" | "hfill" | "rm" | "bf" | "it" | "sf" | "tt" | "cal" | "strut" | "allowbreak"
+        | "Biggr" | "hfill" | "bf" | "it" | "sf" | "tt" | "cal" | "strut" | "allowbreak"
         | "nobreak" | "hfil" | "null" | "-" | "@" | "$" | "euro" | "pounds" | "textdollar"
         | "noindent" | "par" | "centering" | "relax" | "ensuremath" => return Command::Nothing,
         "hspace" | "vspace" | "phantom" | "hphantom" | "vphantom" | "label" | "tag" | "color" => {
@@ -43,14 +43,14 @@ pub(super) fn command(name: &str) -> Command {
         }
         "text" | "textbf" | "textit" | "textrm" | "textnormal" | "textsf" | "texttt" | "textsc"
         | "textup" | "emph" | "mbox" | "hbox" | "operatorname" | "mathop" => return Command::Text,
-        "mathrm" | "mathsf" | "mathtt" => return Command::Upright,
+        "mathrm" | "mathsf" | "mathtt" | "rm" => return Command::Upright,
         "mathbf" | "mathit" | "boldsymbol" | "bm" | "pmb" | "mathnormal" | "mathbin"
-        | "mathrel" | "boxed" | "fbox" | "framebox" | "underline" | "vec" | "hat" | "widehat"
-        | "tilde" | "overrightarrow" | "overleftrightarrow" | "overarc" | "wideparen" | "smash" => {
+        | "mathrel" | "boxed" | "fbox" | "framebox" | "underline" | "vec" | "overrightarrow"
+        | "overleftrightarrow" | "overarc" | "wideparen" | "smash" => {
             return Command::Transparent;
         }
         "textcolor" | "colorbox" => return Command::Coloured,
-        "overline" | "bar" | "dot" => return Command::Overline,
+        "overline" | "bar" | "dot" | "hat" | "widehat" | "tilde" => return Command::Accent,
         "begin" => return Command::Begin,
         "end" => return Command::End,
         "frac" | "dfrac" | "tfrac" | "cfrac" | "sfrac" | "nicefrac" => Token::Fraction,
@@ -81,7 +81,8 @@ pub(super) fn command(name: &str) -> Command {
         "cup" | "bigcup" => Token::Union,
         "cap" | "bigcap" => Token::Intersection,
         "setminus" | "backslash" | "smallsetminus" => Token::Without,
-        "land" | "wedge" | "lor" | "vee" | "And" => Token::And,
+        "land" | "wedge" | "And" => Token::And,
+        "lor" | "vee" | "Or" => Token::Or,
         "mid" | "vert" => Token::Bar,
         "lvert" => Token::Open(Bracket::Bar),
         "rvert" => Token::Close(Bracket::Bar),
@@ -133,6 +134,22 @@ pub(super) fn named_set(letter: char) -> Option<NamedSet> {
     })
 }
 
+/// The set that a phrase names. Where there is no solution, the set of solutions is empty.
+pub(super) fn set(text: &str) -> Option<NamedSet> {
+    Some(match text {
+        "no solution" | "no solutions" | "no real solution" | "no real solutions" | "empty set"
+        | "the empty set" => NamedSet::Empty,
+        "all real numbers"
+        | "all reals"
+        | "real numbers"
+        | "the real numbers"
+        | "all real"
+        | "the set of all real numbers"
+        | "the set of real numbers" => NamedSet::Reals,
+        _ => return None,
+    })
+}
+
 /// A function by its name in plain text.
 pub(super) fn function(name: &str) -> Option<Function> {
     Some(match name {
@@ -168,7 +185,8 @@ pub(super) fn function(name: &str) -> Option<Function> {
 /// What a run of letters means in plain text, when it is more than letters.
 pub(super) fn plain(word: &str) -> Option<Token> {
     Some(match word {
-        "and" | "or" | "And" | "Or" | "AND" | "OR" => Token::And,
+        "and" | "And" | "AND" => Token::And,
+        "or" | "Or" | "OR" => Token::Or,
         "sqrt" => Token::Root,
         "cbrt" => Token::CubeRoot,
         "pi" | "Pi" => Token::Constant(Constant::Pi),
@@ -256,7 +274,8 @@ pub(super) fn sign(c: char) -> Option<Token> {
         '∪' => Token::Union,
         '∩' => Token::Intersection,
         '∖' => Token::Without,
-        '∧' | '∨' => Token::And,
+        '∧' => Token::And,
+        '∨' => Token::Or,
         '∑' => Token::Sum,
         '∏' => Token::Product,
         '∣' => Token::Bar,
@@ -270,6 +289,7 @@ pub(super) fn sign(c: char) -> Option<Token> {
         '；' => Token::Semicolon,
         '：' | '∶' => Token::Colon,
         '％' => Token::Percent,
+        '¢' => Token::Word("cents".into()),
         '…' => Token::Symbol("…".into()),
         '½' => vulgar(1, 2),
         '⅓' => vulgar(1, 3),
@@ -323,7 +343,19 @@ pub(super) fn folded(c: char) -> char {
 
 /// Words that say more than what is counted: after them a number is not just a number with a noun.
 pub(super) fn changes_meaning(word: &str) -> bool {
-    const WORDS: [&str; 22] = [
+    const WORDS: [&str; 48] = [
+        "no",
+        "nope",
+        "never",
+        "cannot",
+        "impossible",
+        "least",
+        "most",
+        "squared",
+        "cubed",
+        "factorial",
+        "doubled",
+        "halved",
         "is",
         "are",
         "was",
@@ -346,18 +378,54 @@ pub(super) fn changes_meaning(word: &str) -> bool {
         "else",
         "then",
         "should",
+        "halves",
+        "half",
+        "thirds",
+        "quarters",
+        "fourths",
+        "fifths",
+        "sixths",
+        "eighths",
+        "tenths",
+        "hundredths",
+        "pairs",
+        "score",
+        "below",
+        "loss",
     ];
-    WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
+    // `NO` and `IS` are segments.
+    let segment = word.len() == 2 && word.bytes().all(|b| b.is_ascii_uppercase());
+    !segment && WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// The power of ten that a word names: `5 million`.
+/// The base that a word names: `1002_{\text{three}}`.
+pub(super) fn number(word: &str) -> Option<u32> {
+    const WORDS: [&str; 11] = [
+        "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    ];
+    let at = WORDS.iter().position(|known| word.eq_ignore_ascii_case(known))?;
+    u32::try_from(at).ok().map(|at| at + 2)
+}
+
+/// What a word multiplies a number by: `5 million`, `3 dozen`.
 pub(super) fn multiplier(word: &str) -> Option<Expr> {
+    if word.eq_ignore_ascii_case("dozen") {
+        return Some(Expr::Number(BigInt::from(12).into()));
+    }
+    // Not `K`, which is Kelvin.
+    if word == "k" {
+        return Some(Expr::Number(BigInt::from(1000).into()));
+    }
     let power = match word.to_ascii_lowercase().as_str() {
         "hundred" => 2,
         "thousand" => 3,
         "million" => 6,
         "billion" => 9,
         "trillion" => 12,
+        "quadrillion" => 15,
+        "lakh" => 5,
+        "crore" => 7,
+        "dozen" | "dozens" => return Some(Expr::Number(BigInt::from(12).into())),
         _ => return None,
     };
     Some(Expr::Number(BigInt::from(10).pow(power).into()))
