@@ -22,9 +22,12 @@
 //!    “42 apples” gives `42`, “$x=3$ and $y=4$” gives `x=3, y=4`. Without mathematics it is all of
 //!    the sentence: `no solution`. After a marker with nothing behind it there is no answer, and
 //!    none is looked for before it: the text broke off.
+//!    A word before the mathematics that makes it say something else (`not 5`, `half of 5`, `at least
+//!    5`) makes all of the sentence the answer.
 //! 4. **The whole text**, if it is one line of nothing but mathematics: `4\sqrt{2}`, `f(x) = 0`.
 //! 5. **The last formula or number**, whichever ends last. A number is taken with what it is part
-//!    of (`x = 3/4`), and never out of a word or a formula.
+//!    of (`x = 3/4`), and never out of a word or a formula. If it is denied (“it is not 5”), all of the
+//!    sentence is the answer.
 //! 6. **A text of up to three words** without any mathematics.
 //!
 //! A percent sign or word after a box, a formula or a number belongs to it: `$\boxed{28}$ percent`
@@ -43,6 +46,7 @@ mod number;
 mod prose;
 mod sentence;
 mod tidy;
+mod twist;
 
 use std::ops::Range;
 
@@ -137,8 +141,9 @@ fn unboxed(text: &str, part: Range<usize>, extraction: Extraction) -> Option<Ans
             Found::Formula => "the last answer marker, its formula",
             Found::Plain => "the last answer marker, its mathematics",
             Found::Words => "the last answer marker, its words",
+            Found::Changed => "the last answer marker, its sentence, as a word changes the value",
         };
-        if extraction != Extraction::Latex || found == Found::Formula {
+        if extraction != Extraction::Latex || matches!(found, Found::Formula | Found::Changed) {
             return answer(range, read, Place::Marker, why);
         }
     }
@@ -147,7 +152,9 @@ fn unboxed(text: &str, part: Range<usize>, extraction: Extraction) -> Option<Ans
     }
     let formulas = last::formulas(text, part.clone());
     if extraction == Extraction::Latex {
-        return spell(formula::last_group(text, &formulas), Place::Formula, "the last formula");
+        let (range, read) = formula::last_group(text, &formulas)?;
+        let found = last::affirmed(text, part.start, (range, read, Found::Formula));
+        return answer(found.0, found.1, Place::Formula, "the last formula");
     }
     if formulas.is_empty()
         && let Some(range) = last::whole(text, part.clone())
@@ -158,6 +165,9 @@ fn unboxed(text: &str, part: Range<usize>, extraction: Extraction) -> Option<Ans
     match last::mathematics(text, part.clone(), &formulas) {
         Some((range, read, Found::Formula)) => {
             answer(range, read, Place::Formula, "the last formula")
+        }
+        Some((range, read, Found::Changed)) => {
+            answer(range, read, Place::Whole, "the last sentence, as it denies its value")
         }
         Some((range, read, _)) => {
             answer(range, read, Place::Number, "the last number, with what it is part of")

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{
     formula::{self, Formula, Formulas},
     sentence::{self, Found},
-    tidy,
+    tidy, twist,
 };
 
 /// Formulas and numbers are looked for in as many bytes at the end of a text.
@@ -80,9 +80,27 @@ pub(super) fn mathematics(
             from = inside.outer.start;
         }
         if let Some(found) = sentence::last(text, from..end, formulas, cut) {
-            return Some(found);
+            return Some(affirmed(text, within.start, found));
         }
         end = from;
     }
     None
+}
+
+/// What was found, or its sentence if that denies it. Other words than denials are no sign here, as
+/// nothing says that the sentence is meant to give an answer.
+pub(super) fn affirmed(
+    text: &str,
+    from: usize,
+    found: (Range<usize>, String, Found),
+) -> (Range<usize>, String, Found) {
+    let range = &found.0;
+    let before = &text[from..range.start];
+    if !twist::denied(before) {
+        return found;
+    }
+    let sentence = [". ", "! ", "? ", "\n\n"].iter().filter_map(|end| Some(before.rfind(end)? + 2));
+    let range = tidy::trim(text, from + sentence.max().unwrap_or(0)..range.end);
+    let read = tidy::read(text, range.clone(), true);
+    (range, read, Found::Changed)
 }

@@ -141,6 +141,10 @@ fn verb(bytes: &[u8], end: usize) -> Option<usize> {
             if first && !BRIDGES.iter().any(|bridge| word.eq_ignore_ascii_case(bridge)) {
                 return None;
             }
+            // “The answer would not be 5”.
+            if DENIALS.iter().any(|denial| word.eq_ignore_ascii_case(denial)) {
+                return None;
+            }
             first = false;
         }
         at = until + 1;
@@ -149,6 +153,9 @@ fn verb(bytes: &[u8], end: usize) -> Option<usize> {
 }
 
 const VERBS: [&[u8]; 6] = [b"is", b"are", b"be", b"was", b"equals", b"becomes"];
+
+/// Words with which a verb denies; the last one is the end of “can't”.
+const DENIALS: [&[u8]; 4] = [b"not", b"never", b"cannot", b"t"];
 
 /// Words that may lead from “answer” to its verb.
 const BRIDGES: [&[u8]; 18] = [

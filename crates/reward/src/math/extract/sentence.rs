@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{
     formula::{self, Formula},
     prose::{Kind, Token, Tokens, operator},
-    tidy,
+    tidy, twist,
 };
 
 /// What of a sentence the answer is.
@@ -17,10 +17,13 @@ pub(super) enum Found {
     Plain,
     /// Words.
     Words,
+    /// A sentence in which words change what its mathematics says.
+    Changed,
 }
 
 /// The answer in a sentence: what follows its verb, and if there is none, the last mathematics; if
-/// there is none either, all of it.
+/// there is none either, all of it. All of it is the answer, too, if a word before the mathematics
+/// makes it say something else.
 pub(super) fn answer(
     text: &str,
     within: Range<usize>,
@@ -51,7 +54,7 @@ pub(super) fn answer(
             if compound(text, &tokens[from..], run - from) {
                 break;
             }
-            return finish(text, &tokens[from..run], formulas);
+            return unchanged(text, within, &tokens[from..run], formulas);
         } else {
             // “Yes, as $n$ is odd” is answered by its first word.
             let next = tokens.get(from + 1).map_or("", |token| &text[token.range.clone()]);
@@ -69,12 +72,28 @@ pub(super) fn answer(
     let first = tokens.get(from)?;
     let words = affirmed || first.kind == Kind::Maths;
     if let Some(run) = last_run(text, &tokens[from..]).filter(|_| !words) {
-        return finish(text, run, formulas);
+        return unchanged(text, within, run, formulas);
     }
     let end = if affirmed { first.range.end } else { within.end };
     let range = tidy::trim(text, first.range.start..end);
     let read = tidy::read(text, range.clone(), true);
     (!read.is_empty()).then_some((range, read, Found::Words))
+}
+
+/// The mathematics in `run`, unless the sentence changes it.
+fn unchanged(
+    text: &str,
+    sentence: Range<usize>,
+    run: &[Token],
+    formulas: &[Formula],
+) -> Option<(Range<usize>, String, Found)> {
+    let found = finish(text, run, formulas)?;
+    if !twist::changed(&text[sentence.start..found.0.start]) {
+        return Some(found);
+    }
+    let range = tidy::trim(text, sentence);
+    let read = tidy::read(text, range.clone(), true);
+    Some((range, read, Found::Changed))
 }
 
 /// The last mathematics in a text: a formula, or plain mathematics with a number in it. If the text

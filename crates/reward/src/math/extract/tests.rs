@@ -188,6 +188,61 @@ fn a_marker_gives_one_answer() {
 }
 
 #[test]
+fn a_value_that_words_change_is_not_read_alone() {
+    check(
+        Extraction::Auto,
+        &[],
+        &[
+            ("The answer is not 5.", Some("The answer is not 5")),
+            ("We try it. The answer cannot be 5.", Some("The answer cannot be 5")),
+            ("So x is not equal to $5$.", Some("So x is not equal to 5")),
+            ("It isn’t\n5", Some("It isn’t\n5")),
+            ("The answer would not be 5", Some("The answer would not be 5")),
+            ("The answer can't be 5", Some("The answer can't be 5")),
+            ("The answer is incorrect: 5", Some("The answer is incorrect: 5")),
+            ("The answer is definitely not 5. Why?", Some("definitely not 5")),
+            ("Answer: not 5", Some("not 5")),
+            ("**Answer:** not $5$", Some("not 5")),
+            ("Answer: anything but 5", Some("anything but 5")),
+            ("Answer: minus **5**", Some("minus 5")),
+            ("Answer: negative $5$", Some("negative 5")),
+            ("Answer: half of 5", Some("half of 5")),
+            ("Answer: one third of the 5 apples", Some("one third of the 5 apples")),
+            ("Answer: at least 5", Some("at least 5")),
+            ("Answer: The value is less than $5$.", Some("The value is less than 5")),
+            ("Answer: the square root of 5", Some("the square root of 5")),
+            ("Answer: five plus 5", Some("five plus 5")),
+            ("Answer: neither 4 nor 5", Some("neither 4 nor 5")),
+            // The value is as said.
+            ("The answer is not 5. The answer is 6.", Some("6")),
+            ("The answer is not 5. It is 6.", Some("6")),
+            ("The answer is not 5 but 6", Some("6")),
+            ("Answer: not 5 but 6", Some("6")),
+            ("Answer: She needs 5 more apples", Some("5")),
+            ("Answer: 5, not 6", Some("5")),
+            ("Answer: twice as many, 5", Some("5")),
+            ("Answer: The square root is 5", Some("5")),
+            ("Answer: twice $x$ is $10$", Some("10")),
+            ("Answer: a total of exactly 5", Some("5")),
+            ("Answer: It scored in the third quarter 5 goals", Some("5")),
+            ("Answer: This is less: 5", Some("5")),
+            ("That was wrong. 5", Some("5")),
+            ("That was wrong\n\n5", Some("5")),
+            ("In the end it takes at least 5", Some("5")),
+        ],
+    );
+    check(
+        Extraction::Latex,
+        &[],
+        &[
+            ("It is not $5$", Some("It is not 5")),
+            ("Answer: minus $5$", Some("minus 5")),
+            ("It is minus $5$", Some("5")),
+        ],
+    );
+}
+
+#[test]
 fn without_box_and_marker_the_last_mathematics_counts() {
     check(
         Extraction::Auto,
@@ -414,6 +469,7 @@ fn time_is_linear_in_the_text() {
         "word ",
         "1 ",
         "(1) ",
+        "not the 5 ",
     ];
     for piece in PIECES.iter().chain(&repeats) {
         let mut text = piece.repeat((1 << 20) / piece.len());
