@@ -83,6 +83,9 @@ const EXACT_SHARE: f64 = 0.5;
 /// The share of what is then left that residues may take.
 const MODULAR_SHARE: f64 = 0.5;
 
+/// The share of what is then left that a look at the size of huge constants may take.
+const SIZE_SHARE: f64 = 0.25;
+
 /// Whether two expressions are equal wherever both are defined. Undefined ones equal nothing, not
 /// even themselves.
 pub(crate) fn equal(a: &Expr, b: &Expr, budget: &mut Budget) -> Decision {
@@ -104,6 +107,10 @@ pub(crate) fn equal(a: &Expr, b: &Expr, budget: &mut Budget) -> Decision {
             match residues {
                 Ok(Residues::Different) => return proved(false),
                 Ok(Residues::Agree { bits }) => {
+                    // Residues can be forged for constants, but their sizes not as well.
+                    if numeric::are_apart(a, b, &mut budget.portion(SIZE_SHARE)) {
+                        return proved(false);
+                    }
                     return Decision::Equal(Certainty::Probable { bits });
                 }
                 Err(stop) => over |= stop == Stop::OverBudget,

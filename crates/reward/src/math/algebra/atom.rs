@@ -99,21 +99,30 @@ impl<'b> Algebra<'b> {
     /// Whether an atom is the same function of equal arguments. Quotients have no unique form, so
     /// they are compared crosswise.
     fn is_same_call(&mut self, id: usize, atom: &Atom) -> Result<bool, Stop> {
-        let pairs: Vec<_> = match (&self.atoms[id].atom, atom) {
-            (Atom::Call(f, left), Atom::Call(g, right)) if f == g && left.len() == right.len() => {
-                left.iter().cloned().zip(right).collect()
-            }
-            (Atom::Apply(f, left), Atom::Apply(g, right))
-                if f == g && left.len() == right.len() =>
-            {
-                left.iter().cloned().zip(right).collect()
-            }
+        let known = &self.atoms[id].atom;
+        let (left, right) = match (known, atom) {
+            (Atom::Call(f, left), Atom::Call(g, right)) if f == g => (left, right),
+            (Atom::Apply(f, left), Atom::Apply(g, right)) if f == g => (left, right),
             _ => return Ok(false),
         };
-        for (left, right) in pairs {
-            if left.denom == right.denom && left.numer != right.numer {
-                return Ok(false);
+        if left.len() != right.len() {
+            return Ok(false);
+        }
+        // Only quotients with different denominators take more than a look, and a copy.
+        let mut open = vec![];
+        for (left, right) in left.iter().zip(right) {
+            match left.denom == right.denom {
+                true if left.numer == right.numer => {}
+                true => return Ok(false),
+                false => open.push((left, right)),
             }
+        }
+        if open.is_empty() {
+            return Ok(true);
+        }
+        self.budget.spend(weight(known))?;
+        let open: Vec<_> = open.into_iter().map(|(left, right)| (left.clone(), right)).collect();
+        for (left, right) in open {
             let (first, second) = self.crossed(&left, right)?;
             if first != second {
                 return Ok(false);

@@ -219,7 +219,8 @@ fn falling(n: u64, count: u64, step: u64, size: u64, budget: &mut Budget) -> Res
 }
 
 /// Whether two numbers are the same to `places` digits after the point. Rounding may not wipe a
-/// number out: those below `10^(3 - places)` are compared by as many significant digits instead.
+/// number out: those below 1 and below `10^(3 - places)` are compared by as many significant digits
+/// instead, and by one at least.
 pub(super) fn same_to(
     a: &BigRational,
     b: &BigRational,
@@ -231,11 +232,25 @@ pub(super) fn same_to(
     let mut places = places;
     let small = BigRational::new(1.into(), BigInt::from(10).pow(places.clamp(3, 1_000) - 3));
     if !greater.is_zero() && greater < small {
-        // As many zeros as stand after the point, less one at most.
-        let zeros = greater.denom().bits().saturating_sub(greater.numer().bits() + 1);
-        places = places.saturating_add((zeros as f64 * std::f64::consts::LOG10_2) as u32);
+        places = places.max(1).saturating_add(zeros(&greater, budget)?);
     }
     Ok(rounded(a, places, budget)? == rounded(b, places, budget)?)
+}
+
+/// How many zeros follow the point of a positive number below 1 before the first digit does.
+fn zeros(number: &BigRational, budget: &mut Budget) -> Result<u32, OverBudget> {
+    // The number is below 2^-lead, and log10 2 is a little more than 0.3010.
+    let lead = number.denom().bits().saturating_sub(number.numer().bits() + 1);
+    let mut zeros = u32::try_from(lead.saturating_mul(3010) / 10_000).map_err(|_| OverBudget)?;
+    let limbs = bits(number) / 64 + u64::from(zeros) / 16 + 1;
+    budget.spend(16 + limbs * limbs)?;
+    let mut shifted = number.numer() * BigInt::from(10).pow(zeros + 1);
+    while shifted < *number.denom() {
+        budget.spend(limbs)?;
+        shifted *= 10;
+        zeros += 1;
+    }
+    Ok(zeros)
 }
 
 /// `number` with `places` digits after the point, halves away from zero.
@@ -283,6 +298,34 @@ mod tests {
         assert_eq!(factorial(1_000_000, 1, &mut budget), Err(Stop::TooLarge));
         assert_eq!(factorial(9, 2, &mut budget), Ok(945.into()));
         assert_eq!(permutations(5, 2, &mut budget), Ok(20.into()));
+    }
+
+    #[test]
+    fn rounding_leaves_a_digit() {
+        let mut budget = Budget::new(100_000);
+        for (a, b, places, expected) in [
+            ((4, 10), (3, 10), 0, false),
+            ((44, 100), (4, 10), 0, true),
+            ((11, 10), (13, 10), 0, true),
+            ((4, 10), (-4, 10), 0, false),
+            ((4, 100), (3, 100), 1, false),
+            ((44, 1000), (4, 100), 1, true),
+            ((333, 1000), (33, 100), 2, true),
+            ((512, 10_000), (5, 100), 2, false),
+            ((512, 10_000), (51, 1000), 2, true),
+            ((12_344, 10_000_000), (12_341, 10_000_000), 3, true),
+            ((1234, 1_000_000), (1239, 1_000_000), 3, false),
+            ((1, 1), (0, 1), 0, false),
+        ] {
+            let (left, right) = (number(a.0, a.1), number(b.0, b.1));
+            assert_eq!(same_to(&left, &right, places, &mut budget), Ok(expected), "{a:?} {b:?}");
+            assert_eq!(same_to(&right, &left, places, &mut budget), Ok(expected), "{b:?} {a:?}");
+        }
+        for (numer, denom, expected) in
+            [(1, 10, 0), (99, 1000, 1), (1, 100, 1), (999, 1000, 0), (1, 1 << 40, 12)]
+        {
+            assert_eq!(zeros(&number(numer, denom), &mut budget), Ok(expected), "{numer}/{denom}");
+        }
     }
 
     #[test]

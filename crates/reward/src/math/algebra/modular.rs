@@ -5,7 +5,9 @@
 //! equal (Schwartz 1980, Zippel 1979): a rational function that is not zero, of degree d, is zero at
 //! a random point modulo p with a probability of at most d/p. The points are not random but hashes
 //! of the variables' names, and where there is no variable, the residues of a number that was not
-//! made for these primes are taken to be as good as random.
+//! made for these primes are taken to be as good as random. Which three of the primes are taken depends on
+//! the expressions, so that a number made for three of them is rarely met by these: that is a hindrance
+//! and no proof, since the choice can be foreseen.
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -16,12 +18,36 @@ use super::super::{
     budget::Budget,
     expr::{Expr, Fold, FoldKind, Function},
 };
-use super::{Stop, atom::Algebra, exact::Value};
+use super::{Stop, atom::Algebra, exact::Value, tree::fingerprint};
 
 /// Primes p between 2^60 and 2^61 with (p−1)/2, (p−3)/4 and (p−7)/8 prime as well, so that a power
 /// has a large period in its exponent, and so has a power in that exponent, twice more.
-const PRIMES: [u64; 3] =
-    [2_161_100_818_108_548_959, 1_695_018_105_716_554_799, 1_682_410_920_919_819_439];
+pub(super) const PRIMES: [u64; 24] = [
+    1_689_947_721_403_419_119,
+    1_335_162_335_793_911_279,
+    1_276_455_702_454_238_399,
+    1_170_595_399_475_916_719,
+    1_675_602_189_790_456_079,
+    1_790_852_444_147_127_839,
+    2_178_451_678_106_711_999,
+    1_919_742_233_596_114_559,
+    1_700_667_675_768_918_719,
+    2_171_608_238_533_547_279,
+    1_345_584_475_298_799_839,
+    2_040_389_562_004_452_719,
+    2_227_492_302_313_927_679,
+    1_190_117_917_482_054_479,
+    1_400_322_735_050_984_639,
+    1_166_752_744_680_389_039,
+    2_097_538_803_096_148_319,
+    1_232_459_515_483_564_799,
+    2_005_065_792_818_877_359,
+    1_980_722_696_797_266_959,
+    1_193_243_906_152_317_359,
+    2_238_110_430_230_858_159,
+    1_243_426_952_773_740_719,
+    1_303_123_770_462_035_279,
+];
 
 /// Factors of moduli are sought up to this bound.
 const TRIAL_BOUND: u64 = 1 << 16;
@@ -41,10 +67,11 @@ pub(super) enum Residues {
 
 /// Compares two expressions by their residues.
 pub(super) fn compare(left: &Expr, right: &Expr, budget: &mut Budget) -> Result<Residues, Stop> {
-    let degree = degree(left) + degree(right) + 1.0;
-    let each = (60.0 - degree.log2()).floor().max(0.0) as u32;
+    let degree = degree(left).saturating_add(degree(right)).saturating_add(1);
+    // The binary logarithm of the degree, rounded up.
+    let each = 60u32.saturating_sub(64 - (degree - 1).leading_zeros());
     let mut bits = 0;
-    for prime in PRIMES {
+    for prime in chosen(fingerprint(left).wrapping_add(fingerprint(right))) {
         let mut ring = Ring { prime: true, scope: vec![], budget };
         let residue = ring.value(left, prime).and_then(|a| Ok((a, ring.value(right, prime)?)));
         match residue {
@@ -60,10 +87,17 @@ pub(super) fn compare(left: &Expr, right: &Expr, budget: &mut Budget) -> Result<
 
 /// Whether a residue shows that an expression is not zero.
 pub(super) fn is_nonzero(expr: &Expr, budget: &mut Budget) -> bool {
-    PRIMES.iter().any(|prime| {
+    chosen(fingerprint(expr)).into_iter().any(|prime| {
         let mut ring = Ring { prime: true, scope: vec![], budget: &mut *budget };
-        ring.value(expr, *prime).is_ok_and(|residue| residue != 0)
+        ring.value(expr, prime).is_ok_and(|residue| residue != 0)
     })
+}
+
+/// Three different primes, by a hash of what they are for.
+fn chosen(hash: u64) -> [u64; 3] {
+    let count = PRIMES.len() as u64;
+    let (start, step) = ((hash >> 8) % count, 1 + (hash >> 32) % (count / 2 - 1));
+    [0, 1, 2].map(|i| PRIMES[((start + i * step) % count) as usize])
 }
 
 /// The remainder of a whole number, which is given by whole numbers alone; none if it is not.
@@ -156,7 +190,7 @@ impl Ring<'_> {
     /// A power whose exponent is too large to be computed: powers repeat with a period that divides
     /// Carmichael's function of the modulus, from the exponent 64 on at the latest.
     fn huge_power(&mut self, base: u64, exponent: &Expr, modulus: u64) -> Result<u64, Stop> {
-        if log2_at_least(exponent).is_none_or(|log2| log2 < 6.0) {
+        if log2_at_least(exponent).is_none_or(|log2| log2 < 6) {
             return Err(Stop::Opaque);
         }
         let period = if self.prime { modulus - 1 } else { carmichael(modulus, self.budget)? };
@@ -341,62 +375,95 @@ fn carmichael(number: u64, budget: &mut Budget) -> Result<u64, Stop> {
 
 /// A lower bound for the binary logarithm of an expression, if it is sure to be a whole number of at
 /// least one.
-fn log2_at_least(expr: &Expr) -> Option<f64> {
-    let bound = match expr {
+fn log2_at_least(expr: &Expr) -> Option<u64> {
+    let two_to = |log2: u64| if log2 < 64 { 1u64 << log2 } else { u64::MAX };
+    match expr {
         Expr::Number(number) => {
             let natural = whole(number).filter(|number| number.is_positive())?;
-            natural.bits() as f64 - 1.0
+            Some(natural.bits() - 1)
         }
         Expr::Sum(terms) => {
-            let bounds: Option<Vec<f64>> = terms.iter().map(log2_at_least).collect();
-            bounds?.into_iter().fold(0.0, f64::max)
+            terms.iter().try_fold(0, |most: u64, term| Some(most.max(log2_at_least(term)?)))
         }
-        Expr::Product(factors) => {
-            let bounds: Option<Vec<f64>> = factors.iter().map(log2_at_least).collect();
-            bounds?.into_iter().sum()
-        }
+        Expr::Product(factors) => factors
+            .iter()
+            .try_fold(0, |sum: u64, factor| Some(sum.saturating_add(log2_at_least(factor)?))),
         Expr::Power(parts) => {
             let (base, exponent) = (log2_at_least(&parts[0])?, log2_at_least(&parts[1])?);
-            // 0 · ∞ is not a number, and a bound of 0 is what a base of one has.
-            if base == 0.0 { 0.0 } else { base * exponent.exp2() }
+            Some(base.saturating_mul(two_to(exponent)))
         }
         Expr::Call(Function::Factorial, arguments) => match arguments.as_slice() {
             // n! is at least 2^(n−1).
-            [n] => log2_at_least(n)?.exp2() - 1.0,
-            _ => return None,
+            [n] => Some(two_to(log2_at_least(n)?) - 1),
+            _ => None,
         },
-        _ => return None,
-    };
-    (!bound.is_nan()).then_some(bound)
+        _ => None,
+    }
 }
 
 /// A bound for the degree of numerator and denominator together, if the expression is a rational
-/// function; infinite if none is known.
-fn degree(expr: &Expr) -> f64 {
+/// function; the greatest word if none is known.
+fn degree(expr: &Expr) -> u64 {
+    let size = |number: &BigRational| number.abs().ceil().to_integer().to_u64().unwrap_or(u64::MAX);
     match expr {
-        Expr::Number(_) | Expr::Decimal(_) | Expr::Constant(_) => 0.0,
-        Expr::Symbol(_) => 1.0,
-        Expr::Sum(terms) | Expr::Product(terms) => terms.iter().map(degree).sum(),
+        Expr::Number(_) | Expr::Decimal(_) | Expr::Constant(_) => 0,
+        Expr::Symbol(_) => 1,
+        Expr::Sum(terms) | Expr::Product(terms) => {
+            terms.iter().fold(0, |sum: u64, term| sum.saturating_add(degree(term)))
+        }
         Expr::Negate(inner) => degree(inner),
-        Expr::Quotient(parts) => degree(&parts[0]) + degree(&parts[1]),
+        Expr::Quotient(parts) => degree(&parts[0]).saturating_add(degree(&parts[1])),
         Expr::Power(parts) => match (degree(&parts[0]), &parts[1]) {
-            (0.0, _) => 0.0,
-            (base, Expr::Number(exponent)) => {
-                base * exponent.to_f64().map_or(f64::INFINITY, f64::abs)
-            }
+            (0, _) => 0,
+            (base, Expr::Number(exponent)) => base.saturating_mul(size(exponent)),
             (base, Expr::Negate(exponent)) => match exponent.as_ref() {
-                Expr::Number(exponent) => base * exponent.to_f64().map_or(f64::INFINITY, f64::abs),
-                _ => f64::INFINITY,
+                Expr::Number(exponent) => base.saturating_mul(size(exponent)),
+                _ => u64::MAX,
             },
-            _ => f64::INFINITY,
+            _ => u64::MAX,
         },
         Expr::Fold(fold) => match (&fold.from, &fold.to) {
             (Expr::Number(from), Expr::Number(to)) => {
-                let count = (to - from).to_f64().map_or(f64::INFINITY, |count| count.abs() + 1.0);
-                count * degree(&fold.body)
+                size(&(to - from)).saturating_add(1).saturating_mul(degree(&fold.body))
             }
-            _ => f64::INFINITY,
+            _ => u64::MAX,
         },
-        _ => 0.0,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn primes_have_long_periods() {
+        for (place, prime) in PRIMES.into_iter().enumerate() {
+            assert!((1 << 60..1 << 61).contains(&prime));
+            let chain = [prime, prime / 2, prime / 4, prime / 8];
+            assert!(chain.into_iter().all(is_prime), "{prime}");
+            assert!(!PRIMES[..place].contains(&prime));
+        }
+        for hash in (0..1_000u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
+            let [a, b, c] = chosen(hash);
+            assert!(a != b && b != c && c != a, "{hash}");
+        }
+    }
+
+    #[test]
+    fn large_exponents_are_bounded_in_whole_numbers() {
+        let number = |n: u64| Expr::Number(BigRational::from_integer(n.into()));
+        let power = |a, b| Expr::Power(Box::new([a, b]));
+        for (expr, expected) in [
+            (number(64), Some(6)),
+            (number(63), Some(5)),
+            (number(0), None),
+            (power(number(1), number(u64::MAX)), Some(0)),
+            (power(number(2), power(number(2), number(900))), Some(u64::MAX)),
+            (Expr::Call(Function::Factorial, vec![number(9)]), Some(7)),
+            (Expr::Product(vec![number(4), number(9)]), Some(5)),
+        ] {
+            assert_eq!(log2_at_least(&expr), expected, "{expr:?}");
+        }
     }
 }

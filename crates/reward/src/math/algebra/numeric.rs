@@ -12,13 +12,14 @@ mod call;
 mod evaluate;
 mod exact;
 mod pair;
+mod piecewise;
 mod points;
 pub(crate) mod real;
 mod rounded;
 mod unknowns;
 mod value;
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::Range};
 
 use super::{ball::Ball, interval::Interval};
 use crate::math::{
@@ -74,6 +75,16 @@ pub(crate) fn agree(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement
     if pair.is_constant() { constants(&pair, budget) } else { functions(&pair, budget) }
 }
 
+/// Whether two constants differ for certain, as far as can be told at little cost.
+pub(crate) fn are_apart(a: &Expr, b: &Expr, budget: &mut Budget) -> bool {
+    let Ok(Some(pair)) = Pair::new(a, b, budget) else { return false };
+    let p = LEVELS[0];
+    let floats = |values: Values<Interval>| values.agreement(0).is_none();
+    let balls = |values: Values<Ball>| values.agreement(p).is_none();
+    pair.is_constant()
+        && (pair.at(0, 0, budget).is_ok_and(floats) || pair.at(0, p, budget).is_ok_and(balls))
+}
+
 /// Which of two real constants is greater. None if it is not known, and also if they are equal.
 pub(crate) fn order(
     a: &Expr,
@@ -119,12 +130,14 @@ pub(crate) fn ratio(
     budget: &mut Budget,
 ) -> Result<Option<(bool, Agreement)>, OverBudget> {
     let Some(pair) = Pair::new(a, b, budget)? else { return Ok(None) };
-    if let Some(distinct) = proportion::<Interval>(&pair, &[0], FIRST, budget)?
-        && distinct.1 == Agreement::Distinct
-    {
-        return Ok(Some(distinct));
+    for points in [0..FIRST, pair.probes()] {
+        if let Some(distinct) = proportion::<Interval>(&pair, &[0], points, budget)?
+            && distinct.1 == Agreement::Distinct
+        {
+            return Ok(Some(distinct));
+        }
     }
-    proportion::<Ball>(&pair, &POINT_LEVELS, POINTS, budget)
+    proportion::<Ball>(&pair, &POINT_LEVELS, 0..POINTS, budget)
 }
 
 /// The sign of an infinity that is all of an expression: whether it is positive.
@@ -264,6 +277,9 @@ fn at_points(
             _ => (),
         }
     }
+    if differs_at_probes(pair, budget, &distinct, &compare)? {
+        return Ok(Agreement::Distinct);
+    }
     let (mut points, mut least) = (0, i64::MAX);
     for point in (0..POINTS).filter(|point| outside >> point & 1 == 0) {
         if point >= FIRST && points >= ENOUGH {
@@ -287,19 +303,46 @@ fn at_points(
     Ok(if points < FEWEST { Agreement::Unknown } else { close(least, points) })
 }
 
+/// Whether functions made of pieces are distinct at one of their probes: with floats, and with balls
+/// where floats do not tell on which piece the point is.
+fn differs_at_probes(
+    pair: &Pair,
+    budget: &mut Budget,
+    distinct: impl Fn(&Values<Interval>, u32) -> bool,
+    compare: impl Fn(&Values<Ball>, u32) -> Finding,
+) -> Result<bool, OverBudget> {
+    for point in pair.probes() {
+        match pair.at(point, 0, budget) {
+            Ok(values) if distinct(&values, 0) => return Ok(true),
+            Err(Stop::OverBudget) => return Err(OverBudget),
+            Ok(_) | Err(Stop::Undefined) => continue,
+            Err(Stop::Unknown) => (),
+        }
+        let p = POINT_LEVELS[0];
+        match pair.at(point, p, budget).map(|values| compare(&values, p)) {
+            Ok(Finding::Distinct) => return Ok(true),
+            Err(Stop::OverBudget) => return Err(OverBudget),
+            _ => (),
+        }
+    }
+    Ok(false)
+}
+
 /// The factor between two expressions, if it is the same at all points.
 fn proportion<R: Real>(
     pair: &Pair,
     levels: &[u32],
-    last: u32,
+    range: Range<u32>,
     budget: &mut Budget,
 ) -> Result<Option<(bool, Agreement)>, OverBudget> {
     let mut factor = None;
     let mut positive = false;
     let (mut points, mut least) = (0, i64::MAX);
     let wanted = if pair.is_constant() { 1 } else { FEWEST };
-    for point in 0..last {
-        if (point >= FIRST && points >= ENOUGH) || points >= wanted && pair.is_constant() {
+    for point in range {
+        if ((FIRST..POINTS).contains(&point) && points >= ENOUGH)
+            || points >= wanted && pair.is_constant()
+        {
             break;
         }
         for &p in levels {

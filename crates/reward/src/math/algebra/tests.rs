@@ -116,6 +116,8 @@ fn call(name: &str, mut parts: Vec<Expr>) -> Expr {
         "log" => Log,
         "abs" => Abs,
         "floor" => Floor,
+        "ceil" => Ceil,
+        "min" => Min,
         "binom" => Binomial,
         "mod" => Mod,
         "gcd" => Gcd,
@@ -672,4 +674,78 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn pieces_are_looked_at_where_they_differ() {
+    for (a, b) in [
+        ("abs(x+100)", "x+100"),
+        ("abs(x-y+3000)", "x-y+3000"),
+        ("n", "min(n, 1000)"),
+        ("0", "max(0, x-1000)"),
+        ("0", "max(0, x-10000000000)"),
+        ("floor(n/100)", "floor(n/200)"),
+        ("gcd(n, 100)", "gcd(n, 200)"),
+        ("ceil(n/2)", "floor(n/2)+1"),
+        ("floor(sqrt(n))", "ceil(sqrt(n))-1"),
+        ("floor(log(2, n))+1", "ceil(log(2, n))"),
+        ("(-1)^t", "1"),
+        ("(-1)^a", "-1"),
+        ("(-1)^a*(-1)^b", "(-1)^a"),
+        ("sqrt((x-500)^2)", "500-x"),
+        ("mod(n, 12)", "mod(n, 24)"),
+    ] {
+        assert_eq!(decide(a, b), Decision::Different(Certainty::Proved), "{a} and {b}");
+    }
+    for (a, b) in [
+        ("ceil(n/2)", "-floor(-n/2)"),
+        ("abs(x+100)", "sqrt(x^2+200*x+10000)"),
+        ("abs(x+100)", "max(x+100, -x-100)"),
+        ("(-1)^n", "cos(n*pi)"),
+        ("(-1)^(n+2)", "(-1)^n"),
+        ("min(x, y)+max(x, y)", "x+y"),
+        ("gcd(m, n)*lcm(m, n)", "abs(m*n)"),
+        ("floor(x+3)", "floor(x)+3"),
+        ("n!", "n*(n-1)!"),
+        ("sum(k, 1, n, abs(k))", "n*(n+1)/2"),
+    ] {
+        assert!(matches!(decide(a, b), Decision::Equal(_)), "{a} and {b}: {:?}", decide(a, b));
+    }
+    let proportion = |a, b| proportional(&read(a), &read(b), &mut budget());
+    assert_eq!(proportion("abs(x+100)", "x+100"), None);
+    assert!(proportion("abs(2*x+200)", "abs(x+100)").is_some_and(|(positive, _)| positive));
+}
+
+#[test]
+fn pieces_far_out_are_seen_beside_decimals() {
+    let rounded = |a, b| equal_rounded(&read(a), &read(b), 6, &mut budget());
+    assert_eq!(rounded("abs(x+100.0)", "x+100"), Decision::Different(Certainty::Proved));
+    assert!(matches!(rounded("abs(x-0.5)", "max(x-1/2, 1/2-x)"), Decision::Equal(_)));
+}
+
+#[test]
+fn numbers_made_for_the_primes_are_not_equal() {
+    let [p, q, r] = modular::PRIMES[..3] else { panic!("there are three") };
+    let forged = format!("5+{p}*{q}*{r}*20000!");
+    assert_eq!(decide(&forged, "5"), Decision::Different(Certainty::Proved));
+    // Whatever the choice: a product over all of them, added to a number of moderate size.
+    let all: Vec<_> = modular::PRIMES.iter().map(u64::to_string).collect();
+    let forged = format!("5+{}*20000!", all.join("*"));
+    assert_eq!(decide(&forged, "5"), Decision::Different(Certainty::Proved));
+    let forged = format!("2^(({p}-1)*({q}-1)*({r}-1))");
+    assert_eq!(decide(&forged, "1"), Decision::Different(Certainty::Proved));
+}
+
+#[test]
+fn equal_calls_are_sought_within_the_budget() {
+    let letters = |c: char| (0..40).map(|i| format!("{c}{i}")).collect::<Vec<_>>().join("+");
+    let long = format!("f(({})*({}))", letters('a'), letters('b'));
+    let short = vec!["f(x)"; 9_000].join("+");
+    let expr = read(&format!("{long}+{short}"));
+    let start = Budget::new(50_000_000);
+    let mut budget = start.clone();
+    assert!(matches!(
+        equal(&expr, &read(&format!("{short}+{long}")), &mut budget),
+        Decision::Equal(_)
+    ));
 }

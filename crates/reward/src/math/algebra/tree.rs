@@ -1,7 +1,5 @@
 //! What can be told from an expression as it was written: that it has a value, what occurs in it.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use num_rational::BigRational;
 use num_traits::{Signed, Zero};
 
@@ -93,31 +91,73 @@ fn is_nonzero(e: &Expr, budget: &mut Budget) -> bool {
 /// Two expressions in an order that does not depend on how they were given, so that neither does
 /// what becomes of them: where the budget ends, and which of several normal forms is met first.
 pub(super) fn arranged<'e>(a: &'e Expr, b: &'e Expr) -> (&'e Expr, &'e Expr) {
-    let fingerprint = |e: &Expr| {
-        let mut hasher = DefaultHasher::new();
-        hash(e, &mut hasher);
-        hasher.finish()
-    };
     if fingerprint(a) <= fingerprint(b) { (a, b) } else { (b, a) }
 }
 
-fn hash(e: &Expr, hasher: &mut DefaultHasher) {
-    std::mem::discriminant(e).hash(hasher);
-    match e {
-        Expr::Number(number) | Expr::Decimal(number) => {
-            number.is_negative().hash(hasher);
-            number.numer().iter_u64_digits().for_each(|digit| digit.hash(hasher));
-            number.denom().iter_u64_digits().for_each(|digit| digit.hash(hasher));
+/// A word that tells most expressions apart, the same on every platform and with every compiler.
+pub(super) fn fingerprint(e: &Expr) -> u64 {
+    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    hash.expression(e);
+    hash.0
+}
+
+/// The hash FNV-1a.
+struct Fnv(u64);
+
+impl Fnv {
+    fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        Expr::Symbol(name) | Expr::Apply(name, _) => name.hash(hasher),
-        Expr::Constant(constant) => constant.hash(hasher),
-        Expr::Call(function, _) => function.hash(hasher),
-        Expr::Fold(fold) => (fold.kind, &fold.index).hash(hasher),
-        _ => {}
     }
-    let parts = children(e);
-    parts.len().hash(hasher);
-    parts.into_iter().for_each(|part| hash(part, hasher));
+
+    /// Bytes of any number, whose end can be told.
+    fn text(&mut self, bytes: &[u8]) {
+        self.bytes(&(bytes.len() as u64).to_le_bytes());
+        self.bytes(bytes);
+    }
+
+    fn number(&mut self, number: &BigRational) {
+        self.text(&number.numer().to_signed_bytes_le());
+        self.text(&number.denom().to_signed_bytes_le());
+    }
+
+    fn expression(&mut self, e: &Expr) {
+        match e {
+            Expr::Number(number) => {
+                self.bytes(&[0]);
+                self.number(number);
+            }
+            Expr::Decimal(number) => {
+                self.bytes(&[1]);
+                self.number(number);
+            }
+            Expr::Symbol(name) => {
+                self.bytes(&[2]);
+                self.text(name.as_bytes());
+            }
+            Expr::Constant(constant) => self.bytes(&[3, *constant as u8]),
+            Expr::Sum(_) => self.bytes(&[4]),
+            Expr::Product(_) => self.bytes(&[5]),
+            Expr::Negate(_) => self.bytes(&[6]),
+            Expr::Quotient(_) => self.bytes(&[7]),
+            Expr::Power(_) => self.bytes(&[8]),
+            Expr::Root(_) => self.bytes(&[9]),
+            Expr::Call(function, _) => self.bytes(&[10, *function as u8]),
+            Expr::Fold(fold) => {
+                self.bytes(&[11, fold.kind as u8]);
+                self.text(fold.index.as_bytes());
+            }
+            Expr::Apply(name, _) => {
+                self.bytes(&[12]);
+                self.text(name.as_bytes());
+            }
+            Expr::Degrees(_) => self.bytes(&[13]),
+        }
+        let parts = children(e);
+        self.bytes(&(parts.len() as u64).to_le_bytes());
+        parts.into_iter().for_each(|part| self.expression(part));
+    }
 }
 
 pub(super) fn holds_infinity(e: &Expr) -> bool {

@@ -17,15 +17,19 @@ pub(super) fn exp(x: &Ball, p: u32) -> Ball {
     if x.mid.is_zero() && x.rad == 0 {
         return Ball::integer(1);
     }
+    if x.is_everything() {
+        return Ball::everything();
+    }
+    // Of a wide ball only the upper end counts: all below it is enclosed by zero.
+    let wide = x.radius().top() > 0;
+    let top = Ball::exact(&x.mid + x.rad, x.exp);
+    let x = if wide { &top } else { x };
     if x.top() > ARGUMENT {
         return match x.sign() {
             Some(Ordering::Less) => Ball { mid: BigInt::zero(), rad: 1, exp: -1 << (ARGUMENT - 1) },
             _ => Ball::everything(),
         };
     }
-    let wide = x.radius().top() > 0;
-    let top = Ball::exact(&x.mid + x.rad, x.exp);
-    let x = if wide { &top } else { x };
     // e^x = 2^k·e^r.
     let fraction = p + fixed::GUARD;
     let ln_2 = fixed::ln_2(fraction + ARGUMENT as u32);

@@ -206,6 +206,13 @@ fn extremes_are_followed_or_given_up() {
     let tiny = int(-1 << 37).exp(p);
     assert_eq!(tiny.sign(), Some(Ordering::Greater));
     assert_eq!(int(-1 << 41).exp(p).sign(), None);
+    // Between -2^42 + 1 and -1, and beyond on either side.
+    let wide = |mid: i64, rad| Ball { mid: BigInt::from(mid), rad, exp: 0 }.exp(p);
+    let power = int(-1).exp(p);
+    assert!(meet(&wide(-1 << 41, (1 << 41) - 1), &power, p));
+    assert!(meet(&wide(-1 << 41, 1 << 41), &int(1), p));
+    assert!(!meet(&wide(-1 << 42, 1 << 41), &power, p));
+    assert!(wide(0, 1 << 41).is_everything());
     let mut tower = huge.clone();
     for _ in 0..70 {
         tower = tower.mul(&tower.clone(), p);

@@ -5,7 +5,7 @@ use num_traits::{One, Signed, ToPrimitive, Zero};
 
 use crate::math::{
     budget::{Budget, OverBudget},
-    expr::Expr,
+    expr::{Expr, Function},
 };
 
 /// Numbers with more bits than this are not followed exactly.
@@ -47,6 +47,11 @@ pub(super) fn exact(
             }
             power(radicand, &degree.recip(), budget)?
         }
+        Expr::Call(Function::Log, parts) if parts.len() == 2 => {
+            let Some(base) = exact(&parts[0], symbol, budget)? else { return Ok(None) };
+            let Some(value) = exact(&parts[1], symbol, budget)? else { return Ok(None) };
+            logarithm(&base, value, budget)?
+        }
         _ => None,
     };
     Ok(value.filter(fits))
@@ -81,6 +86,29 @@ fn fold(
         }
     }
     Ok(Some(total))
+}
+
+/// The logarithm of a whole power of a base above one.
+fn logarithm(
+    base: &BigRational,
+    value: BigRational,
+    budget: &mut Budget,
+) -> Result<Option<BigRational>, OverBudget> {
+    let one = BigRational::one();
+    if *base <= one || !value.is_positive() {
+        return Ok(None);
+    }
+    let below = value < one;
+    let value = if below { value.recip() } else { value };
+    let (mut power, mut exponent) = (one, 0i64);
+    // Powers of a base that is near one grow slowly, but they get longer by a bit at least.
+    while power < value && fits(&power) {
+        charge(&power, budget)?;
+        charge(base, budget)?;
+        power *= base;
+        exponent += if below { -1 } else { 1 };
+    }
+    Ok((power == value).then(|| BigRational::from(BigInt::from(exponent))))
 }
 
 /// A power with a small exponent, whose denominator takes a perfect root.

@@ -1,9 +1,10 @@
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::Range};
 
 use super::{
     Agreement, agree,
     evaluate::{Evaluator, Stop},
-    points::coordinate,
+    piecewise::probes,
+    points::{POINTS, coordinate, shift},
     real::Real,
     unknowns::Unknowns,
     value::Value,
@@ -20,6 +21,8 @@ pub(super) struct Pair<'e> {
     unknowns: Unknowns<'e>,
     /// A name for every unknown.
     names: Vec<String>,
+    /// What the unknowns stand for at further points, if the functions are made of pieces.
+    probes: Vec<(i64, i64)>,
 }
 
 /// The values of both at a point, and the binary logarithm of the largest value on the way.
@@ -49,12 +52,28 @@ impl<'e> Pair<'e> {
         let symbols = unknowns.symbols.iter().map(|name| String::from(*name));
         // No symbol has a name like these.
         let classes = (0..unknowns.classes).map(|class| format!("({class})"));
-        let names = symbols.chain(classes).collect();
-        Ok(Some(Pair { first, second, unknowns, names }))
+        let names: Vec<_> = symbols.chain(classes).collect();
+        let probes = if names.is_empty() { vec![] } else { probes(first, second, budget)? };
+        Ok(Some(Pair { first, second, unknowns, names, probes }))
     }
 
     pub(super) fn is_constant(&self) -> bool {
         self.names.is_empty()
+    }
+
+    /// The points at which functions made of pieces are looked at besides: at every probe, and twice
+    /// where there are several unknowns, whose probes are shifted against each other.
+    pub(super) fn probes(&self) -> Range<u32> {
+        let rounds = if self.names.len() > 1 { 2 } else { 1 };
+        POINTS..POINTS + rounds * self.probes.len() as u32
+    }
+
+    fn coordinate(&self, name: &str, point: u32) -> (i64, i64) {
+        let (Some(probe), count) = (point.checked_sub(POINTS), self.probes.len() as u64) else {
+            return coordinate(name, point);
+        };
+        let (round, place) = (u64::from(probe) / count, u64::from(probe) % count);
+        self.probes[((place + shift(name, round) % count) % count) as usize]
     }
 
     /// Evaluates both at a point, where constants are the same at any point.
@@ -64,7 +83,8 @@ impl<'e> Pair<'e> {
         p: u32,
         budget: &mut Budget,
     ) -> Result<Values<R>, Stop> {
-        let coordinates: Vec<_> = self.names.iter().map(|name| coordinate(name, point)).collect();
+        let coordinates: Vec<_> =
+            self.names.iter().map(|name| self.coordinate(name, point)).collect();
         let mut evaluator = Evaluator::new(p, &self.unknowns, &coordinates, budget);
         let first = evaluator.eval(self.first);
         if first.as_ref().is_err_and(|stop| *stop != Stop::Unknown) {

@@ -11,9 +11,7 @@ pub(super) const FIRST: u32 = 8;
 /// everywhere; those after them are for expressions that are defined on less: near zero, for positive
 /// numbers only, and at last for integers only.
 pub(super) fn coordinate(name: &str, point: u32) -> (i64, i64) {
-    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let seed = seed(name);
     let random = mix(seed.wrapping_add(u64::from(point).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     // Every second point has the opposite sign, but not for all variables at once.
     let negative = (u64::from(point) + (mix(seed ^ u64::from(point / 2)) & 1)) % 2 == 1;
@@ -34,6 +32,17 @@ pub(super) fn coordinate(name: &str, point: u32) -> (i64, i64) {
         _ => (part(1, 9), 1, true),
     };
     (if signed && negative { -numer } else { numer }, denom)
+}
+
+/// How far a variable's probes are shifted against those of the others, in a round.
+pub(super) fn shift(name: &str, round: u64) -> u64 {
+    mix(seed(name).wrapping_add(round))
+}
+
+fn seed(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// A word in which every bit depends on every bit of the given one.

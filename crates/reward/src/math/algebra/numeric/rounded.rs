@@ -23,7 +23,7 @@ const PLACES: u32 = 250;
 ///
 /// Real constants are the same if they round to the same number, halves away from zero; so are the
 /// parts of complex ones. Rounding may not wipe out a number: those below `10^(3 - places)` in size (and below 1) are
-/// compared by as many significant digits instead. Functions are the same if they are within
+/// compared by as many significant digits instead, and by one at least. Functions are the same if they are within
 /// `10^-places` of each other at the points, compared with the larger of both.
 pub(crate) fn agree_rounded(
     a: &Expr,
@@ -102,7 +102,7 @@ fn rounded(
     let sizes = [first.abs(p), second.abs(p)].map(|size| size.decade());
     let mut digits = i64::from(places);
     match sizes[0].max(sizes[1]) {
-        Some(decade) if decade < (3 - digits).min(0) => digits -= 1 + decade,
+        Some(decade) if decade < (3 - digits).min(0) => digits = digits.max(1) - 1 - decade,
         Some(_) => (),
         // Zero, or astronomical: by the difference.
         None if first.sub(second, p).is_nonzero() => return Rounded::Apart,
