@@ -16,10 +16,10 @@
 //! | `15 cm` | `15 m` | not |
 //! | `28 %` | `0.28` | the same: per cent is a value |
 //! | `3:4` | `6:8` | not: a ratio is given by its terms |
-//! | `90°` | `90` | the same: degree signs do not count |
+//! | `90°` | `90`, `π/2` | the same: degree signs do not count, and an angle is an angle |
 //! | `1 ± √2` | `1 + √2, 1 - √2` | the same: both signs are two values |
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use num_rational::BigRational;
 
@@ -219,12 +219,25 @@ impl Comparison<'_> {
     }
 
     fn scalars(&mut self, gold: &Expr, response: &Expr) -> Decision {
-        let (gold, response) = (without_degrees(gold), without_degrees(response));
-        let decimal = |expr: &Expr| expr.any(&|part| matches!(part, Expr::Decimal(_)));
-        if decimal(&gold) || decimal(&response) {
-            return algebra::equal_rounded(&gold, &response, self.rules.precision, self.budget);
+        let (bare_gold, bare_response) = (without_degrees(gold), without_degrees(response));
+        let decision = self.expressions(&bare_gold, &bare_response);
+        // 90° is 90 where degrees only say what is counted, and π/2 where the other side is an angle.
+        let (of_gold, of_response) = (*bare_gold != *gold, *bare_response != *response);
+        if matches!(decision, Decision::Equal(_)) || of_gold == of_response {
+            return decision;
         }
-        algebra::equal(&gold, &response, self.budget)
+        match self.expressions(gold, response) {
+            equal @ Decision::Equal(_) => equal,
+            _ => decision,
+        }
+    }
+
+    fn expressions(&mut self, gold: &Expr, response: &Expr) -> Decision {
+        let decimal = |expr: &Expr| expr.any(&|part| matches!(part, Expr::Decimal(_)));
+        if decimal(gold) || decimal(response) {
+            return algebra::equal_rounded(gold, response, self.rules.precision, self.budget);
+        }
+        algebra::equal(gold, response, self.budget)
     }
 
     /// Two equations are the same if one is a multiple of the other.
@@ -687,8 +700,7 @@ fn minus((left, right): (&Expr, &Expr)) -> Expr {
 }
 
 /// Takes degree signs off, where they only say what is counted.
-fn without_degrees(expr: &Expr) -> std::borrow::Cow<'_, Expr> {
-    use std::borrow::Cow;
+fn without_degrees(expr: &Expr) -> Cow<'_, Expr> {
     match expr {
         Expr::Degrees(inner) => without_degrees(inner),
         Expr::Negate(inner) if matches!(**inner, Expr::Degrees(_)) => {

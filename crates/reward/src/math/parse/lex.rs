@@ -349,6 +349,14 @@ impl<'a> Lexer<'a, '_> {
             places = digits.len() - whole;
             decimal = true;
         }
+        // `3{,}5`: braces around a comma that separates no thousands make it a decimal comma.
+        if !decimal && self.rest().starts_with("{,}") && self.digit_after(3) {
+            self.at += 3;
+            let whole = digits.len();
+            self.digits(&mut digits);
+            places = digits.len() - whole;
+            decimal = true;
+        }
         if digits.len() > MAX_DIGITS {
             return Err(Unread::TooLong);
         }

@@ -343,7 +343,7 @@ pub(super) fn folded(c: char) -> char {
 
 /// Words that say more than what is counted: after them a number is not just a number with a noun.
 pub(super) fn changes_meaning(word: &str) -> bool {
-    const WORDS: [&str; 48] = [
+    const WORDS: [&str; 47] = [
         "no",
         "nope",
         "never",
@@ -388,7 +388,6 @@ pub(super) fn changes_meaning(word: &str) -> bool {
         "eighths",
         "tenths",
         "hundredths",
-        "pairs",
         "score",
         "below",
         "loss",
