@@ -485,6 +485,13 @@ mod tests {
             ("40", "So 41.\n#### $\\text{40}$"),
             ("\\sqrt{1/n}", "\\boxed{\\frac{1}{\\sqrt n}}"),
             ("7:30\\text{ PM}", "\\boxed{7:30\\text{ pm}}"),
+            ("n\\equiv1\\pmod3", "\\boxed{n\\equiv-2\\pmod{3}}"),
+            ("352", "\\boxed{352\\text{ ordered pairs}}"),
+            ("5in+n", "\\boxed{n+5ni}"),
+            ("2\\pm\\sqrt5", "\\boxed{2\\pmsqrt{5}}"),
+            ("\\text{Alice and Bob}", "\\boxed{\\text{Bob and Alice}}"),
+            ("0.12345648", "\\boxed{0.1234565}"),
+            ("8\\sqrt2", "\\boxed{11.3137085}"),
         ] {
             let judgement = judge(gold, response);
             assert_eq!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
@@ -563,6 +570,14 @@ mod tests {
             ("z", "\\boxed{\\bar z}"),
             ("v", "\\boxed{\\hat{v}}"),
             ("\\mathbb{R}", "\\boxed{\\mathbb{Z}}"),
+            ("n\\equiv1\\pmod3", "\\boxed{n\\equiv-1\\pmod{3}}"),
+            ("x>3", "\\boxed{x>3, x>4}"),
+            ("x>3", "\\boxed{x>3, y>3}"),
+            ("\\text{Alice and Bob}", "\\boxed{\\text{Alice or Bob}}"),
+            ("1,2,\\ldots,n", "\\boxed{n,2,\\ldots,1}"),
+            ("1", "\\boxed{\\cos e^{-1000}}"),
+            ("1", "\\boxed{2^{10^{-5000}}}"),
+            ("\\frac13", "\\boxed{0.3333335}"),
         ] {
             let judgement = judge(gold, response);
             assert_eq!(judgement.verdict, Verdict::Wrong, "{gold} and {response}: {judgement:?}");

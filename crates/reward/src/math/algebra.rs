@@ -143,7 +143,19 @@ pub(crate) fn both_ways(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool
 
 /// Whether two expressions, one of which holds a decimal, are equal when both are rounded to so many
 /// places after the point.
+///
+/// A decimal that is given to more places may be rounded right to these and still be rounded
+/// differently once more: 11.3137085 is 8√2, which is 11.313708 to six places.
 pub(crate) fn equal_rounded(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
+    let decision = equal_to(a, b, places, budget);
+    let given = [a, b].into_iter().filter_map(integer::places_given).min();
+    match given.filter(|given| *given > places) {
+        Some(given) if matches!(decision, Decision::Different(_)) => equal_to(a, b, given, budget),
+        _ => decision,
+    }
+}
+
+fn equal_to(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
     let (a, b) = arranged(a, b);
     let mut over = false;
     let exact = exactly(a, b, budget, &mut over);

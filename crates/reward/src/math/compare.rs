@@ -289,6 +289,10 @@ impl Comparison<'_> {
 
     /// Lists without brackets: assignments by their names, anything else as sets.
     fn lists(&mut self, gold: &[Value], response: &[Value]) -> Decision {
+        // Where some are left out, the order says which.
+        if gold.iter().any(|item| item.any(&|part| *part == Expr::Symbol("…".into()))) {
+            return self.in_order(gold, response);
+        }
         if let (Some(mut gold), Some(mut response)) = (assignments(gold), assignments(response)) {
             gold.sort_by(|a, b| a.0.cmp(&b.0));
             response.sort_by(|a, b| a.0.cmp(&b.0));
@@ -438,14 +442,16 @@ impl Comparison<'_> {
         if let ([a, b], [Relation::Congruent], [c, d], [Relation::Congruent]) =
             (gold.0, gold.1, response.0, response.1)
         {
-            let residue =
-                |value: &Value| matches!(value, Value::Scalar(Expr::Call(Function::Mod, _)));
-            if residue(b) != residue(d) {
-                return DIFFERENT;
-            }
-            if is_name(a) && is_name(c) {
-                return self.values(b, d);
-            }
+            let same = if is_name(a) && is_name(c) { EQUAL } else { self.values(a, c) };
+            return match (b.scalar().and_then(residue), d.scalar().and_then(residue)) {
+                (Some((gold, modulus)), Some((response, other))) => {
+                    let modulo = |number| Expr::Call(Function::Mod, vec![number, modulus.clone()]);
+                    let same = and(same, || self.scalars(modulus, other));
+                    and(same, || self.scalars(&modulo(gold), &modulo(response)))
+                }
+                (None, None) => and(same, || self.values(b, d)),
+                _ => DIFFERENT,
+            };
         }
         if gold.1 == response.1 {
             return self.in_order(gold.0, response.0);
@@ -621,6 +627,27 @@ fn assignments(items: &[Value]) -> Option<Vec<(String, &Value)>> {
         names.push((name, value));
     }
     Some(names)
+}
+
+/// `2 mod 3`, `-1 mod 3` or `k + 1 mod 3` as the number and the modulus, which is the whole number's
+/// although it was read as its last term's.
+fn residue(expr: &Expr) -> Option<(Expr, &Expr)> {
+    match expr {
+        Expr::Call(Function::Mod, parts) => {
+            let [number, modulus] = parts.as_slice() else { return None };
+            Some((number.clone(), modulus))
+        }
+        Expr::Negate(inner) => {
+            let (number, modulus) = residue(inner)?;
+            Some((Expr::Negate(Box::new(number)), modulus))
+        }
+        Expr::Sum(terms) => {
+            let (last, terms) = terms.split_last()?;
+            let (number, modulus) = residue(last)?;
+            Some((Expr::Sum(terms.iter().cloned().chain([number]).collect()), modulus))
+        }
+        _ => None,
+    }
 }
 
 /// The items of a list in the order that `tuple` has them: as they are written, or by their names

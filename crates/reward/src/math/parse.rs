@@ -77,6 +77,10 @@ pub(crate) fn parse(text: &str, reading: Reading, budget: &mut Budget) -> Result
     if let Some(text) = words(&lexemes) {
         return Ok(match word::set(&text) {
             Some(set) => Value::NamedSet(set),
+            // `Alice and Bob` are two in any order.
+            None if text.contains(" and ") => {
+                Value::List(text.split(" and ").map(|name| Value::Text(name.to_owned())).collect())
+            }
             None => Value::Text(text),
         });
     }

@@ -78,13 +78,23 @@ impl RealSet {
     /// them is enough all have to hold: `x ≥ -2 and x ≤ 7`, `x ≠ 1, x ≠ 2`.
     fn of_list(items: &[Value], budget: &mut Budget) -> Option<RealSet> {
         let (mut any, mut all) = (RealSet { parts: vec![] }, RealSet::all());
-        for item in items {
+        let mut names = vec![];
+        items.iter().for_each(|item| item.each(&mut |expr| collect_symbols(expr, &mut names)));
+        if names.len() > 1 {
+            return None;
+        }
+        for (number, item) in items.iter().enumerate() {
             if !matches!(item, Value::Chain { .. } | Value::Member(_) | Value::Tuple { .. }) {
                 return None;
             }
             let set = RealSet::of(item, budget)?;
             all = all.intersection(&set, budget)?;
-            any = any.union(set, budget)?;
+            let both = any.clone().union(set.clone(), budget)?;
+            // Of `x > 3, x > 4` one is enough: whoever gives both has not decided.
+            if number > 0 && (both == any || both == set) && both != RealSet::all() {
+                return None;
+            }
+            any = both;
         }
         let conditions = items.iter().all(|item| matches!(item, Value::Chain { .. }));
         Some(if conditions && any == RealSet::all() { all } else { any })

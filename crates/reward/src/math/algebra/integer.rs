@@ -5,7 +5,10 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
-use super::super::budget::{Budget, OverBudget};
+use super::super::{
+    budget::{Budget, OverBudget},
+    expr::Expr,
+};
 use super::Stop;
 
 /// Numbers longer than this are not computed: what they would say is left to residues and
@@ -251,6 +254,20 @@ fn zeros(number: &BigRational, budget: &mut Budget) -> Result<u32, OverBudget> {
         zeros += 1;
     }
     Ok(zeros)
+}
+
+/// The places after the point of a number that is written as a decimal, if they are at most 40.
+pub(super) fn places_given(e: &Expr) -> Option<u32> {
+    const MOST: u32 = 40;
+    let Expr::Decimal(value) = e else { return None };
+    let scale = BigInt::from(10).pow(MOST);
+    let mut scaled = (&scale % value.denom()).is_zero().then(|| scale / value.denom())?;
+    let mut places = MOST;
+    while places > 0 && (&scaled % 10_u32).is_zero() {
+        scaled /= 10_u32;
+        places -= 1;
+    }
+    Some(places)
 }
 
 /// `number` with `places` digits after the point, halves away from zero.

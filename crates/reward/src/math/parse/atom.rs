@@ -144,11 +144,10 @@ impl Parser<'_> {
 
     /// Whether the caret here only sets a degree sign: `90^\circ`.
     pub(super) fn degree_follows(&self) -> bool {
-        match (self.peek_at(1), self.peek_at(2)) {
-            (Some(Token::Degree), _) => true,
-            (Some(Token::Open(Bracket::Group)), Some(Token::Degree)) => true,
-            _ => false,
-        }
+        matches!(
+            (self.peek_at(1), self.peek_at(2)),
+            (Some(Token::Degree), _) | (Some(Token::Open(Bracket::Group)), Some(Token::Degree))
+        )
     }
 
     pub(super) fn atom(&mut self) -> Result<Value, Unread> {

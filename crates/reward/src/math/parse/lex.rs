@@ -571,8 +571,11 @@ impl<'a> Lexer<'a, '_> {
             self.last(),
             Some(Token::Number { .. } | Token::Close(_) | Token::Degree | Token::Vulgar(_))
         );
-        let unit =
-            after_number && run.len() > 1 && (Unit::named(run).is_some() || word::is_unit(run));
+        // `in` is one only after a space, which was seen above: `5in` is a product.
+        let unit = after_number
+            && run.len() > 1
+            && run != "in"
+            && (Unit::named(run).is_some() || word::is_unit(run));
         if unit
             || word::is_short_word(run)
             || word::changes_meaning(run)
@@ -622,9 +625,10 @@ impl<'a> Lexer<'a, '_> {
         let mut command = word::command(name);
         if matches!(command, Command::Unknown) {
             // `\quadx`, `\cdotx`: a command that swallowed what follows it.
-            const PREFIXES: [&str; 7] = ["qquad", "quad", "cdot", "times", "left", "right", "pi"];
+            const PREFIXES: [&str; 9] =
+                ["qquad", "quad", "cdot", "times", "left", "right", "pi", "pm", "mp"];
             let found = PREFIXES.iter().find(|prefix| name.starts_with(**prefix));
-            let Some(prefix) = found.filter(|_| !name.ends_with("arrow")) else {
+            let Some(prefix) = found.filter(|_| !name.ends_with("arrow") && name != "pmod") else {
                 return self.named_command(name);
             };
             name = prefix;

@@ -28,6 +28,9 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
             return Err(Stop::Unknown);
         }
         let argument = self.eval(&arguments[0])?;
+        if !matches!(function, Function::Abs | Function::Re | Function::Im | Function::Conjugate) {
+            self.faint(argument.is_nonzero(), argument.log2());
+        }
         let written = &arguments[0];
         let p = self.p;
         match function {

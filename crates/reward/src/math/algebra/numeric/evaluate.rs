@@ -172,6 +172,12 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
         total
     }
 
+    /// Takes note of an argument too close to zero to show in a function's value: cos e^{-1000} is not
+    /// 1. What an argument adds to the value may be of the order of its square.
+    pub(super) fn faint(&mut self, nonzero: bool, log2: i64) {
+        self.lost |= self.p > 0 && nonzero && log2 < 8 - i64::from(self.p) / 2;
+    }
+
     pub(super) fn quotient(
         &mut self,
         numer: &Value<R>,
@@ -221,12 +227,15 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
                 return self.integer_power(value, exponent.numer(), base);
             }
             Some(value) if self.is_constant(exponent)? => {
+                let size = value.numer().bits() as i64 - value.denom().bits() as i64;
+                self.faint(!value.is_zero(), size);
                 let base_value = self.eval(base)?;
                 return self.rational_power(base_value, &value, base);
             }
             _ => (),
         }
         let power = self.eval(exponent)?;
+        self.faint(power.is_nonzero(), power.log2());
         self.elementary()?;
         if matches!(base, Expr::Constant(Constant::E)) {
             return Ok(power.exp(self.p));
