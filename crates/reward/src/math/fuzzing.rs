@@ -70,6 +70,9 @@ mod tests {
 
     #[test]
     fn what_once_broke_something() {
+        // A formula that begins before the window in which the last one is looked for.
+        let long = "a\\\\".repeat(22_000);
+        extract(&format!("Answer: $\\begin{{pmatrix}}{long}\\end{{pmatrix}}$"));
         for (a, b) in [
             // A bare infinity against one inside of a sum.
             ("\\infty", "\\sum_{k=1}^{3}(\\infty-\\sum_{k=1}^{4}(x+k)+k)"),

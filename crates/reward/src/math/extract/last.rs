@@ -68,7 +68,8 @@ pub(super) fn mathematics(
         let formula = formulas.iter().rev().find(|formula| formula.outer.end <= end);
         let after = formula.map_or(window.start, |formula| formula.outer.end.max(window.start));
         let digit = text[after..end].rfind(char::is_numeric).map(|at| after + at);
-        let last = digit.or(formula.map(|formula| formula.outer.start))?;
+        // A formula may begin before the window.
+        let last = digit.or(formula.map(|formula| formula.outer.start))?.max(window.start);
         let line = memchr::memrchr(b'\n', &text.as_bytes()[window.start..last]);
         let mut from = line.map_or(window.start, |line| window.start + line + 1);
         let cut = last - from > LINE || from == window.start && from > within.start;
