@@ -206,15 +206,13 @@ impl Data {
         seed: Seed,
         now: DateTime,
     ) -> Result<Self, ProgramError> {
-        let folder = match (&recipe.model, resume) {
-            (_, Some(checkpoint)) => Some(checkpoint),
-            (recipe::Model::Path(path), None) => Some(path.as_path()),
-            (recipe::Model::New(_), None) => None,
-        };
+        let folder = resume.or(recipe.model.path.as_deref());
         if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
             return Err(ProgramError::NoModel { folder: folder.to_owned() });
         }
         let limit = prompt_limit(recipe, folder)?;
+        let of_new = recipe.model.new.as_ref().and_then(|new| new.tokenizer.as_deref());
+        let folder = folder.or(of_new);
         let tokenizer = match (folder, &recipe.data.task) {
             (Some(folder), _) => Tokenizer::from_folder(folder)?,
             (None, Some(task)) => Tokenizer::characters(generator(task).alphabet())?,
@@ -250,11 +248,11 @@ impl Data {
 /// The longest prompt that is kept: what the recipe allows, as far as the model's context has room
 /// for it beside a completion. A longer one would end the run at the step that draws it.
 fn prompt_limit(recipe: &Recipe, folder: Option<&Path>) -> Result<usize, ProgramError> {
-    let context = match (&recipe.model, folder) {
-        (_, Some(folder)) => firebrick_models::load_config(folder)?.0.max_position_embeddings,
-        (recipe::Model::New(new), None) => new.max_position_embeddings,
-        // Its folder was given.
-        (recipe::Model::Path(_), None) => usize::MAX,
+    let context = match (folder, &recipe.model.new) {
+        (Some(folder), _) => firebrick_models::load_config(folder)?.0.max_position_embeddings,
+        (None, Some(new)) => new.max_position_embeddings,
+        // The recipe's check wants one of the two.
+        (None, None) => usize::MAX,
     };
     let completion = recipe.rollout.max_completion_tokens;
     if completion >= context {
@@ -371,14 +369,14 @@ fn weights(
     seed: Seed,
     device: &Device,
 ) -> Result<(Decoder, serde_json::Value), ProgramError> {
-    let folder = match (&recipe.model, resume) {
-        (_, Some(checkpoint)) => checkpoint,
-        (recipe::Model::Path(path), None) => path,
-        (recipe::Model::New(new), None) => {
-            let config = new_model(new, tokenizer.len());
+    let folder = match (resume.or(recipe.model.path.as_deref()), &recipe.model.new) {
+        (Some(folder), _) => folder,
+        (None, Some(new)) => {
+            let config = new_model(new, tokenizer)?;
             let policy = firebrick_models::random(&config, seed.derive("weights", &[]), device)?;
             return Ok((policy, config.to_json(Some(tokenizer.pad()), tokenizer.eos())));
         }
+        (None, None) => return Err(ProgramError::NoModel { folder: PathBuf::new() }),
     };
     let (config, json) = firebrick_models::load_config(folder)?;
     // More rows than tokens is usual (padding for speed); fewer would index past the embedding.
@@ -392,10 +390,23 @@ fn weights(
     Ok((firebrick_models::load(folder, device)?, json))
 }
 
-fn new_model(new: &recipe::NewModel, vocab_size: usize) -> DecoderConfig {
-    DecoderConfig {
+fn new_model(
+    new: &recipe::NewModel,
+    tokenizer: &Tokenizer,
+) -> Result<DecoderConfig, ProgramError> {
+    let vocab_size = new.vocab_size.unwrap_or(tokenizer.rows());
+    if vocab_size < tokenizer.rows() {
+        let folder = new.tokenizer.clone().unwrap_or_default();
+        return Err(ProgramError::Vocabulary {
+            folder,
+            tokenizer: tokenizer.rows(),
+            model: vocab_size,
+        });
+    }
+    Ok(DecoderConfig {
         family: match new.family {
             recipe::ModelFamily::Qwen2 => Family::Qwen2,
+            _ => unreachable!("soon"),
         },
         vocab_size,
         hidden_size: new.hidden_size,
@@ -409,7 +420,7 @@ fn new_model(new: &recipe::NewModel, vocab_size: usize) -> DecoderConfig {
         norm_epsilon: 1e-6,
         tied: new.tied,
         qkv_bias: true,
-    }
+    })
 }
 
 fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {

@@ -8,7 +8,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Aggregation, Length, Model, NewModel, Recipe, RewardKind, Task, error::Problem};
+use super::{Aggregation, Length, NewModel, Recipe, RewardKind, Task, error::Problem};
 
 /// The fault that comes first in the text; `name` is what the run would be called.
 pub(super) fn first_problem(
@@ -18,9 +18,7 @@ pub(super) fn first_problem(
 ) -> Option<Problem> {
     let mut checks = Checks { recipe, document, problems: Vec::new() };
     checks.name(name);
-    if let Model::New(model) = &recipe.model {
-        checks.new_model(model);
-    }
+    checks.model();
     checks.data();
     checks.reward();
     checks.overlong();
@@ -43,6 +41,34 @@ impl Checks<'_> {
                 error.to_string(),
                 "no name for a folder",
                 "set `name` to letters, digits, `-`, `_` and `.`",
+            );
+        }
+    }
+
+    fn model(&mut self) {
+        let model = &self.recipe.model;
+        match (&model.path, &model.new) {
+            (Some(_), Some(_)) => self.fail(
+                &["model.new", "model.path"],
+                "[model] has both `path` and `new`, expected one of them".into(),
+                "one too many",
+                "`path` starts from a checkpoint, `new` from random weights",
+            ),
+            (None, None) => self.fail(
+                &["model"],
+                "[model] has neither `path` nor `new`, expected one of them".into(),
+                "no model",
+                "add `path = \"Qwen/Qwen2.5-0.5B-Instruct\"`, or a table [model.new]",
+            ),
+            (None, Some(new)) => self.new_model(new),
+            (Some(_), None) => {}
+        }
+        if model.revision.is_some() && model.path.is_none() {
+            self.fail(
+                &["model.revision"],
+                "model.revision is set, expected only beside a `path` on the Hub".into(),
+                "would change nothing",
+                "remove it",
             );
         }
     }

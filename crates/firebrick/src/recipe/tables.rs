@@ -27,13 +27,77 @@ impl Device {
 }
 
 /// The policy to start from: a checkpoint (`path`) or random weights (`new`), one of the two.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Model {
-    /// Hugging Face model folder, with `config.json`, `*.safetensors` and `tokenizer.json`.
-    Path(PathBuf),
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// Hugging Face model folder with `config.json`, `*.safetensors` and `tokenizer.json`, or a name
+    /// on the Hub such as `Qwen/Qwen2.5-0.5B-Instruct`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Branch, tag or commit of a model on the Hub; `main` if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
     /// The shape of a new model with random weights, for tasks learnt from nothing.
-    New(NewModel),
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new: Option<NewModel>,
+    /// The format that matrices are multiplied in. Weights, moments and sums are 32 bits wide anyhow.
+    pub dtype: ComputeType,
+    /// Trains low-rank adapters beside the weights, which stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<Lora>,
+}
+
+/// The format that matrices are multiplied in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ComputeType {
+    /// `bfloat16` on a GPU that has it, else `float32`.
+    #[default]
+    Auto,
+    /// 32 bits.
+    Float32,
+    /// 16 bits with the range of 32.
+    Bfloat16,
+}
+
+/// Low-rank adapters (LoRA).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Lora {
+    /// Width of the adapters.
+    #[schemars(range(min = 1))]
+    pub rank: usize,
+    /// The adapters' output is multiplied by `alpha / rank`; twice the rank if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub alpha: Option<f64>,
+    /// The projections that get one; all seven if there are none.
+    #[serde(default = "every_projection")]
+    #[schemars(length(min = 1))]
+    pub targets: Vec<LoraTarget>,
+    /// Multiplies by `alpha / √rank` instead, so that a larger rank does not learn more slowly.
+    #[serde(default)]
+    pub rslora: bool,
+}
+
+/// A projection of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LoraTarget {
+    /// Queries.
+    QProj,
+    /// Keys.
+    KProj,
+    /// Values.
+    VProj,
+    /// The attention's output.
+    OProj,
+    /// The feed-forward layer's gate.
+    GateProj,
+    /// The feed-forward layer's way up.
+    UpProj,
+    /// The feed-forward layer's way down.
+    DownProj,
 }
 
 /// The shape of a model that starts from random weights.
@@ -69,6 +133,13 @@ pub struct NewModel {
     /// Whether the output head shares the input embedding's weights.
     #[serde(default = "yes")]
     pub tied: bool,
+    /// Folder of a tokenizer; without one, every character of the task is a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<PathBuf>,
+    /// Rows of the embedding, at least as many as the tokenizer has tokens; as many if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub vocab_size: Option<usize>,
 }
 
 /// A model architecture that can be made new.
@@ -78,6 +149,14 @@ pub enum ModelFamily {
     /// Qwen2 and Qwen2.5.
     #[default]
     Qwen2,
+    /// Qwen3.
+    Qwen3,
+    /// Llama 2 and 3.
+    Llama,
+    /// Mistral.
+    Mistral,
+    /// Gemma.
+    Gemma,
 }
 
 /// The prompts: a JSONL file (`train`) or generated problems (`task`), one of the two.
@@ -559,6 +638,11 @@ impl Default for Checkpoint {
 
 fn yes() -> bool {
     true
+}
+
+fn every_projection() -> Vec<LoraTarget> {
+    use LoraTarget::{DownProj, GateProj, KProj, OProj, QProj, UpProj, VProj};
+    vec![QProj, KProj, VProj, OProj, GateProj, UpProj, DownProj]
 }
 
 fn default_max_number() -> u64 {
