@@ -14,7 +14,7 @@ use burn::{
 use firebrick_core::{Completion, FinishReason, Prompt, Seed, TokenId, WorkedExample};
 use firebrick_data::{ChatTemplate, DataError, Tokenizer};
 use firebrick_models::{
-    Decoder, DecoderConfig, Family, Padding, PolicyModel, TokenBatch, head_logprobs, load,
+    Decoder, DecoderConfig, Family, Padding, PolicyModel, Sizes, TokenBatch, head_logprobs, load,
     load_config, named_tensors, parameters, random, save,
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine, SampleOn, Sampling};
@@ -307,21 +307,21 @@ fn fixtures_saved_checkpoint_opens_in_transformers() {
 
     let tokenizer = Tokenizer::characters("0123456789+-= \n").unwrap();
     for tied in [false, true] {
-        let config = DecoderConfig {
-            family: Family::Qwen2,
-            vocab_size: tokenizer.len(),
-            hidden_size: 48,
-            layers: 2,
-            heads: 6,
-            kv_heads: 3,
-            head_dim: 8,
-            intermediate_size: 80,
-            max_position_embeddings: 256,
-            rope_theta: 10000.0,
-            norm_epsilon: 1e-6,
-            tied,
-            qkv_bias: true,
-        };
+        let config = DecoderConfig::new(
+            Family::Qwen2,
+            Sizes {
+                vocab_size: tokenizer.len(),
+                hidden_size: 48,
+                layers: 2,
+                heads: 6,
+                kv_heads: 3,
+                head_dim: 8,
+                intermediate_size: 80,
+                max_position_embeddings: 256,
+                rope_theta: 10000.0,
+                tied,
+            },
+        );
         let decoder = random(&config, Seed::run(11), &Device::flex()).unwrap();
         let json = config.to_json(Some(tokenizer.pad()), tokenizer.eos());
         let texts = ["12+34=46", "7 - 10\n= -3", "", "1"].map(String::from);

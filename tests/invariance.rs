@@ -11,7 +11,7 @@ use burn::{
     tensor::{Device, Tensor, activation::log_softmax},
 };
 use firebrick_core::Seed;
-use firebrick_models::{Decoder, DecoderConfig, Family, PolicyModel, parameters, random};
+use firebrick_models::{Decoder, DecoderConfig, Family, PolicyModel, Sizes, parameters, random};
 use firebrick_train::{
     Aggregation, Cispo, ClipRange, Cut, Dapo, Divisors, Gspo, Kl, KlEstimator, LossInput,
     MicroBatch, Objective, PolicyLoss, Sample, UpdateReport, Updater, micro_batches,
@@ -242,21 +242,21 @@ fn fixed_samples(policy: &Decoder) -> Vec<Sample> {
 }
 
 fn decoder(tied: bool) -> Decoder {
-    let config = DecoderConfig {
-        family: Family::Qwen2,
-        vocab_size: VOCAB as usize,
-        hidden_size: 16,
-        layers: 2,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 4,
-        intermediate_size: 24,
-        max_position_embeddings: 64,
-        rope_theta: 10_000.0,
-        norm_epsilon: 1e-6,
-        tied,
-        qkv_bias: true,
-    };
+    let config = DecoderConfig::new(
+        Family::Qwen2,
+        Sizes {
+            vocab_size: VOCAB as usize,
+            hidden_size: 16,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 4,
+            intermediate_size: 24,
+            max_position_embeddings: 64,
+            rope_theta: 10_000.0,
+            tied,
+        },
+    );
     random(&config, Seed::run(3), &Device::flex().autodiff()).unwrap()
 }
 

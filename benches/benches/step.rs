@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Instant};
 use burn::{module::Module as _, tensor::Device};
 use firebrick_core::{Detokenizer, Group, Prompt, Seed, TokenId};
 use firebrick_device::{Kind, Name, Precision, describe, open};
-use firebrick_models::{Decoder, DecoderConfig, Family, random};
+use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, random};
 use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine as _, SampleOn, Sampling};
 use firebrick_train::{
     AdamW, Aggregation, ClipRange, Cut, Dapo, Objective, OptimConfig, Sample, Updater,
@@ -72,20 +72,22 @@ impl Place {
 
 /// Name, sizes, and rows per micro-batch.
 fn shapes() -> Vec<(&'static str, DecoderConfig, usize)> {
-    let shape = |vocab_size, hidden_size, layers, heads, intermediate_size| DecoderConfig {
-        family: Family::Qwen2,
-        vocab_size,
-        hidden_size,
-        layers,
-        heads,
-        kv_heads: 2,
-        head_dim: hidden_size / heads,
-        intermediate_size,
-        max_position_embeddings: 2048,
-        rope_theta: 1e6,
-        norm_epsilon: 1e-6,
-        tied: true,
-        qkv_bias: true,
+    let shape = |vocab_size, hidden_size, layers, heads, intermediate_size| {
+        DecoderConfig::new(
+            Family::Qwen2,
+            Sizes {
+                vocab_size,
+                hidden_size,
+                layers,
+                heads,
+                kv_heads: 2,
+                head_dim: hidden_size / heads,
+                intermediate_size,
+                max_position_embeddings: 2048,
+                rope_theta: 1e6,
+                tied: true,
+            },
+        )
     };
     vec![
         ("1m", shape(1024, 128, 4, 4, 448), 16),

@@ -6,17 +6,20 @@ use burn::{
 use crate::{
     CheckpointError, DecoderConfig,
     cache::LayerCache,
-    init::{ParameterSource, matrix, vector},
-    ops::{self, Rotary},
+    decoder::Context,
+    init::{ParameterSource, vector},
+    ops,
+    projection::Projection,
 };
 
-/// Grouped-query self-attention; q, k and v are one projection, because on every device one large
-/// product is faster than three small ones.
+/// Grouped-query self-attention.
 #[derive(Module, Debug)]
 pub(crate) struct Attention {
-    qkv: Param<Tensor<2>>, // [hidden, query + key + value]
-    qkv_bias: Option<Param<Tensor<1>>>,
-    output: Param<Tensor<2>>, // [query, hidden]
+    pub(crate) qkv: Projection,
+    /// Of each query head and of each key head, `[head_dim]`.
+    query_norm: Option<Param<Tensor<1>>>,
+    key_norm: Option<Param<Tensor<1>>>,
+    pub(crate) output: Projection,
     #[module(skip)]
     heads: usize,
     #[module(skip)]
@@ -26,24 +29,36 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
+    /// The attention of the layer at `layer`.
     pub(crate) fn from_source(
         config: &DecoderConfig,
-        path: &str,
+        layer: &str,
         source: &mut dyn ParameterSource,
         device: &Device,
     ) -> Result<Self, CheckpointError> {
-        let width = config.query_width() + 2 * config.key_width();
+        let path = |part: &str| format!("{layer}.attention.{part}");
+        let mut norm = |part: &str| {
+            let norm = config.qk_norm;
+            norm.then(|| vector(source, &path(part), config.head_dim, device)).transpose()
+        };
+        let (query_norm, key_norm) = (norm("query_norm")?, norm("key_norm")?);
         Ok(Attention {
-            qkv: matrix(source, &format!("{path}.qkv"), [config.hidden_size, width], device)?,
-            qkv_bias: if config.qkv_bias {
-                Some(vector(source, &format!("{path}.qkv_bias"), width, device)?)
-            } else {
-                None
-            },
-            output: matrix(
+            qkv: Projection::from_source(
+                config,
+                &path("qkv"),
+                config.hidden_size,
+                config.biases.qkv,
                 source,
-                &format!("{path}.output"),
-                [config.query_width(), config.hidden_size],
+                device,
+            )?,
+            query_norm,
+            key_norm,
+            output: Projection::from_source(
+                config,
+                &path("output"),
+                config.query_width(),
+                config.biases.output,
+                source,
                 device,
             )?,
             heads: config.heads,
@@ -57,25 +72,30 @@ impl Attention {
     pub(crate) fn forward(
         &self,
         x: Tensor<3>,
-        rotary: &Rotary,
         bias: Tensor<4>,
         cache: Option<(&mut LayerCache, usize)>,
+        context: &Context,
     ) -> Tensor<3> {
         let [rows, tokens, _] = x.dims();
         let (heads, kv_heads) = (self.heads, self.kv_heads);
-        let mut qkv = x.matmul(self.qkv.val().unsqueeze());
-        if let Some(bias) = &self.qkv_bias {
-            qkv = qkv + bias.val().unsqueeze();
-        }
+        let format = context.compute.dtype();
+        let qkv = self.qkv.forward(x, context.compute);
         let qkv = qkv.reshape([rows, tokens, heads + 2 * kv_heads, self.head_dim]);
-        let rotated = rotary.apply(qkv.clone().narrow(2, 0, heads + kv_heads));
-        let query = rotated.clone().narrow(2, 0, heads);
-        let key = rotated.narrow(2, heads, kv_heads).swap_dims(1, 2);
-        let value = qkv.narrow(2, heads + kv_heads, kv_heads).swap_dims(1, 2);
+        let value = qkv.clone().narrow(2, heads + kv_heads, kv_heads).swap_dims(1, 2).cast(format);
+        let mut turned = qkv.narrow(2, 0, heads + kv_heads);
+        if let (Some(query_norm), Some(key_norm)) = (&self.query_norm, &self.key_norm) {
+            let query = turned.clone().narrow(2, 0, heads);
+            let key = turned.narrow(2, heads, kv_heads);
+            let query = context.norm.apply(query, query_norm.val());
+            turned = Tensor::cat(vec![query, context.norm.apply(key, key_norm.val())], 2);
+        }
+        let turned = context.rotary.apply(turned);
+        let query = turned.clone().narrow(2, 0, heads);
+        let key = turned.narrow(2, heads, kv_heads).swap_dims(1, 2).cast(format);
         let (key, value) = match cache {
             Some((cache, cursor)) => cache.write(cursor, key, value),
             None => (key, value),
         };
-        ops::attention(query, key, value, bias).matmul(self.output.val().unsqueeze())
+        self.output.forward(ops::attention(query, key, value, bias), context.compute)
     }
 }

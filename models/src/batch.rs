@@ -58,20 +58,22 @@ impl TokenBatch {
         &self.starts
     }
 
-    /// Added to the attention scores, `[rows or 1, 1, tokens, tokens]`: hides the future, and left
-    /// padding. Right padding lies in the future of every real token.
-    pub(crate) fn bias(&self) -> Tensor<4> {
+    /// Added to the attention scores, `[rows or 1, 1, tokens, tokens]`: hides the future, left padding,
+    /// and what lies `window` or more positions back. Right padding lies in the future of every real
+    /// token.
+    pub(crate) fn bias(&self, window: Option<usize>) -> Tensor<4> {
         let width = self.tokens.dims()[1];
+        let window = window.unwrap_or(width);
         let starts: &[usize] = match self.padding {
             Padding::Left => &self.starts,
             Padding::Right => &[0],
         };
-        let mut bias = vec![0f32; starts.len() * width * width];
+        let mut bias = vec![MASKED; starts.len() * width * width];
         for (row, &start) in starts.iter().enumerate() {
-            for query in 0..width {
+            for query in start..width {
                 let at = (row * width + query) * width;
-                bias[at..at + start].fill(MASKED);
-                bias[at + query + 1..at + width].fill(MASKED);
+                let first = start.max((query + 1).saturating_sub(window));
+                bias[at + first..=at + query].fill(0.0);
             }
         }
         let data = TensorData::new(bias, [starts.len(), 1, width, width]);

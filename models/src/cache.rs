@@ -1,6 +1,6 @@
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
-use crate::ops::MASKED;
+use crate::ops::{Compute, MASKED, Mask};
 
 /// Keys and values of the rows that are being decoded.
 ///
@@ -14,23 +14,30 @@ pub struct KvCache {
     starts: Vec<usize>,
     cursor: usize,
     positions: Tensor<2, Int>, // [rows, 1]: of the next token
-    bias: Tensor<4>,           // [rows, 1, 1, width]: hides what a row has not written
+    mask: Mask,                // [rows, 1, 1, width]: hides what a row has not written
+    window: Option<usize>,
 }
 
 impl KvCache {
-    /// An empty cache of `[rows, kv_heads, width, head_dim]` per layer, allocated whole. Row `i`
-    /// will begin at column `starts[i]`.
-    pub fn new(layers: usize, shape: [usize; 4], starts: &[usize], device: &Device) -> Self {
-        let layer = || LayerCache {
-            keys: Tensor::zeros(shape, device),
-            values: Tensor::zeros(shape, device),
-        };
+    /// An empty cache of `[rows, kv_heads, width, head_dim]` per layer, allocated whole, in the format
+    /// of `compute`. Row `i` will begin at column `starts[i]`; layers with a window look back through
+    /// `window` columns.
+    pub(crate) fn new(
+        layers: usize,
+        shape: [usize; 4],
+        starts: &[usize],
+        window: Option<usize>,
+        compute: Compute,
+        device: &Device,
+    ) -> Self {
+        let empty = || Tensor::zeros(shape, (device, DType::from(compute.dtype())));
         KvCache {
-            layers: (0..layers).map(|_| layer()).collect(),
+            layers: (0..layers).map(|_| LayerCache { keys: empty(), values: empty() }).collect(),
             starts: starts.to_vec(),
             cursor: 0,
             positions: positions(starts, 0, device),
-            bias: bias(starts, 0, shape[2], device),
+            mask: mask(starts, 0, shape[2], window, device),
+            window,
         }
     }
 
@@ -41,7 +48,7 @@ impl KvCache {
 
     /// Number of columns.
     pub fn width(&self) -> usize {
-        self.bias.dims()[3]
+        self.mask.full.dims()[3]
     }
 
     /// How many more tokens each row can take.
@@ -59,7 +66,7 @@ impl KvCache {
         newcomers: Option<(&KvCache, &[usize])>,
         room: usize,
     ) -> KvCache {
-        let device = self.bias.device();
+        let device = self.mask.full.device();
         let first_used = keep.iter().map(|&row| self.starts[row]).min().unwrap_or(self.cursor);
         let kept_length = self.cursor - first_used;
         let new_length = newcomers.map_or(0, |(cache, _)| cache.cursor);
@@ -92,8 +99,9 @@ impl KvCache {
             layers,
             cursor,
             positions: positions(&starts, cursor, &device),
-            bias: bias(&starts, cursor, width, &device),
+            mask: mask(&starts, cursor, width, self.window, &device),
             starts,
+            window: self.window,
         }
     }
 
@@ -102,13 +110,24 @@ impl KvCache {
         (&mut self.layers[index], self.cursor)
     }
 
-    /// Opens the cursor's column to all rows; gives the positions and the bias for writing there.
-    pub(crate) fn next_column(&mut self) -> (Tensor<2, Int>, Tensor<4>) {
+    /// Opens the cursor's column to all rows, and closes the one that falls out of the window; gives
+    /// the positions and the mask for writing there.
+    pub(crate) fn next_column(&mut self) -> (Tensor<2, Int>, Mask) {
         let (rows, cursor) = (self.rows(), self.cursor);
-        let open = Tensor::zeros([rows, 1, 1, 1], &self.bias.device());
-        self.bias
-            .inplace(|bias| bias.slice_assign([0..rows, 0..1, 0..1, cursor..cursor + 1], open));
-        (self.positions.clone(), self.bias.clone())
+        let set = |bias: &mut Tensor<4>, column: usize, value: f32| {
+            let values = Tensor::full([rows, 1, 1, 1], value, &bias.device());
+            bias.inplace(|bias| {
+                bias.slice_assign([0..rows, 0..1, 0..1, column..column + 1], values)
+            });
+        };
+        set(&mut self.mask.full, cursor, 0.0);
+        if let (Some(windowed), Some(window)) = (&mut self.mask.windowed, self.window) {
+            set(windowed, cursor, 0.0);
+            if cursor >= window {
+                set(windowed, cursor - window, MASKED);
+            }
+        }
+        (self.positions.clone(), self.mask.clone())
     }
 
     pub(crate) fn advance(&mut self, tokens: usize) {
@@ -161,7 +180,8 @@ impl LayerCache {
         let stack = |which: fn(&LayerCache) -> &Tensor<4>| {
             let [_, heads, _, head_dim] = which(&parts[0].0).dims();
             let device = which(&parts[0].0).device();
-            let mut whole = Tensor::<4>::zeros([rows, heads, width, head_dim], &device);
+            let dtype = which(&parts[0].0).dtype();
+            let mut whole = Tensor::<4>::zeros([rows, heads, width, head_dim], (&device, dtype));
             let mut row = 0;
             for (part, length) in &parts {
                 let part = which(part).clone();
@@ -181,10 +201,22 @@ fn positions(starts: &[usize], cursor: usize, device: &Device) -> Tensor<2, Int>
     Tensor::from_data(TensorData::new(values, [starts.len(), 1]), device)
 }
 
-fn bias(starts: &[usize], cursor: usize, width: usize, device: &Device) -> Tensor<4> {
-    let mut values = vec![MASKED; starts.len() * width];
-    for (row, &start) in starts.iter().enumerate() {
-        values[row * width + start.min(cursor)..row * width + cursor].fill(0.0);
-    }
-    Tensor::from_data(TensorData::new(values, [starts.len(), 1, 1, width]), device)
+/// What the next column may see of those before it; without a windowed one where the window is wider
+/// than the cache.
+fn mask(
+    starts: &[usize],
+    cursor: usize,
+    width: usize,
+    window: Option<usize>,
+    device: &Device,
+) -> Mask {
+    let bias = |window: usize| -> Tensor<4> {
+        let mut values = vec![MASKED; starts.len() * width];
+        for (row, &start) in starts.iter().enumerate() {
+            let first = start.max(cursor.saturating_sub(window)).min(cursor);
+            values[row * width + first..row * width + cursor].fill(0.0);
+        }
+        Tensor::from_data(TensorData::new(values, [starts.len(), 1, 1, width]), device)
+    };
+    Mask { full: bias(width), windowed: window.filter(|&window| window < width).map(bias) }
 }

@@ -1,18 +1,23 @@
 use burn::{
-    module::{Module, Param},
+    module::{Module, ModuleMapper, Param},
     tensor::{Device, Int, Tensor},
 };
 
 use crate::{
-    CheckpointError, DecoderConfig, KvCache, PolicyModel, TokenBatch,
+    Activation, CheckpointError, Compute, DecoderConfig, KvCache, Lora, PolicyModel, TokenBatch,
     attention::Attention,
+    cache::LayerCache,
     init::{ParameterSource, matrix, vector},
-    ops::{self, Rotary},
+    names,
+    ops::{self, Mask, Norm, Rotary},
+    projection::Projection,
 };
 
-/// A decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and SwiGLU.
+/// A decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and a gated MLP:
+/// the form of every family here.
 ///
-/// All weights are f32; a checkpoint in half precision is widened when it is read.
+/// Weights are f32; a checkpoint in half precision is widened when it is read. What matrices are
+/// multiplied in is another matter: see [`Decoder::with_compute`].
 #[derive(Module, Debug)]
 pub struct Decoder {
     embedding: Param<Tensor<2>>, // [vocab, hidden]
@@ -21,6 +26,10 @@ pub struct Decoder {
     head: Option<Param<Tensor<2>>>, // [vocab, hidden]; absent when tied
     #[module(skip)]
     config: DecoderConfig,
+    #[module(skip)]
+    compute: Compute,
+    #[module(skip)]
+    lora: Option<Lora>,
 }
 
 impl Decoder {
@@ -29,10 +38,32 @@ impl Decoder {
         &self.config
     }
 
+    /// Its adapters, if it has some.
+    pub fn lora(&self) -> Option<&Lora> {
+        self.lora.as_ref()
+    }
+
+    /// The format that matrices are multiplied in.
+    pub fn compute(&self) -> Compute {
+        self.compute
+    }
+
+    /// The same decoder with matrices multiplied in another format.
+    pub fn with_compute(mut self, compute: Compute) -> Self {
+        self.compute = compute;
+        self
+    }
+
     /// Logits of every position, `[rows, tokens, vocab]`: for inspection and tests. Training and
     /// sampling ask for hidden states and apply the head where they need it.
     pub fn logits(&self, batch: &TokenBatch) -> Tensor<3> {
-        self.hidden(batch).matmul(self.head().val().transpose().unsqueeze())
+        let hidden = self.hidden(batch);
+        let [rows, tokens, width] = hidden.dims();
+        crate::head_logits(hidden.reshape([rows * tokens, width]), self.head().val()).reshape([
+            rows,
+            tokens,
+            self.config.vocab_size,
+        ])
     }
 
     pub(crate) fn from_source(
@@ -44,7 +75,7 @@ impl Decoder {
         Ok(Decoder {
             embedding: matrix(source, "embedding", vocab_by_hidden, device)?,
             layers: (0..config.layers)
-                .map(|index| Layer::from_source(config, &format!("layers.{index}"), source, device))
+                .map(|index| Layer::from_source(config, index, source, device))
                 .collect::<Result<_, _>>()?,
             norm: vector(source, "norm", config.hidden_size, device)?,
             head: if config.tied {
@@ -53,6 +84,35 @@ impl Decoder {
                 Some(matrix(source, "head", vocab_by_hidden, device)?)
             },
             config: config.clone(),
+            compute: Compute::default(),
+            lora: None,
+        })
+    }
+
+    pub(crate) fn set_lora(&mut self, lora: Option<Lora>) {
+        self.lora = lora;
+    }
+
+    /// Every projection, with the checkpoint's names of the maps it joins, such as
+    /// `model.layers.0.self_attn.q_proj`.
+    pub(crate) fn projections(&self) -> impl Iterator<Item = (Vec<String>, &Projection)> {
+        let config = &self.config;
+        self.layers.iter().enumerate().flat_map(move |(index, layer)| {
+            let named =
+                move |(path, projection)| (names::of_projection(index, path, config), projection);
+            layer.projections().map(named)
+        })
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn projections_mut(
+        &mut self,
+    ) -> impl Iterator<Item = (Vec<String>, &mut Projection)> {
+        let config = &self.config;
+        self.layers.iter_mut().enumerate().flat_map(move |(index, layer)| {
+            let named =
+                move |(path, projection)| (names::of_projection(index, path, config), projection);
+            layer.projections_mut().map(named)
         })
     }
 
@@ -60,24 +120,41 @@ impl Decoder {
         &self,
         tokens: Tensor<2, Int>,
         positions: &Tensor<2, Int>,
-        bias: Tensor<4>,
+        mask: &Mask,
         mut cache: Option<&mut KvCache>,
     ) -> Tensor<3> {
+        let config = &self.config;
         let [rows, length] = tokens.dims();
-        let rotary = Rotary::new(positions, self.config.head_dim, self.config.rope_theta);
-        let mut x = self.embedding.val().select(0, tokens.reshape([rows * length])).reshape([
-            rows,
-            length,
-            self.config.hidden_size,
-        ]);
+        let context = Context {
+            rotary: Rotary::new(positions, config.head_dim, &config.rope),
+            norm: self.norm_rule(),
+            activation: config.activation,
+            compute: self.compute,
+        };
+        let embedded = self.embedding.val().select(0, tokens.reshape([rows * length]));
+        let mut x = embedded.cast(Compute::F32.dtype()).reshape([rows, length, config.hidden_size]);
+        if config.embedding_scale != 1.0 {
+            x = x.mul_scalar(config.embedding_scale);
+        }
         for (index, layer) in self.layers.iter().enumerate() {
             let cache = cache.as_deref_mut().map(|cache| cache.layer(index));
-            x = layer.forward(x, &rotary, bias.clone(), cache, self.config.norm_epsilon);
+            x = layer.forward(x, mask.of(config.windows[index]), cache, &context);
         }
         if let Some(cache) = cache {
             cache.advance(length);
         }
-        ops::rms_norm(x, self.norm.val(), self.config.norm_epsilon)
+        // In the format that the head is multiplied in.
+        self.norm_rule().apply(x, self.norm.val()).cast(self.compute.dtype())
+    }
+
+    fn norm_rule(&self) -> Norm {
+        Norm { epsilon: self.config.norm_epsilon, offset: self.config.norm_offset }
+    }
+
+    fn mask(&self, batch: &TokenBatch) -> Mask {
+        let width = batch.tokens.dims()[1];
+        let window = self.config.window().filter(|&window| window < width);
+        Mask { full: batch.bias(None), windowed: window.map(|window| batch.bias(Some(window))) }
     }
 }
 
@@ -87,7 +164,7 @@ impl PolicyModel for Decoder {
     }
 
     fn hidden(&self, batch: &TokenBatch) -> Tensor<3> {
-        self.forward(batch.tokens.clone(), &batch.positions, batch.bias(), None)
+        self.forward(batch.tokens.clone(), &batch.positions, &self.mask(batch), None)
     }
 
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, KvCache) {
@@ -97,23 +174,47 @@ impl PolicyModel for Decoder {
             config.layers,
             [rows, config.kv_heads, length, config.head_dim],
             batch.starts(),
+            config.window(),
+            self.compute,
             &self.device(),
         );
-        let hidden =
-            self.forward(batch.tokens.clone(), &batch.positions, batch.bias(), Some(&mut cache));
+        let mask = self.mask(batch);
+        let hidden = self.forward(batch.tokens.clone(), &batch.positions, &mask, Some(&mut cache));
         (hidden.narrow(1, length - 1, 1).reshape([rows, config.hidden_size]), cache)
     }
 
     fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2> {
         let rows = tokens.dims()[0];
-        let (positions, bias) = cache.next_column();
-        let hidden = self.forward(tokens.reshape([rows, 1]), &positions, bias, Some(cache));
+        let (positions, mask) = cache.next_column();
+        let hidden = self.forward(tokens.reshape([rows, 1]), &positions, &mask, Some(cache));
         hidden.reshape([rows, self.config.hidden_size])
     }
 
     fn head(&self) -> &Param<Tensor<2>> {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
+
+    /// Matrices are rounded once instead of at every token.
+    fn sampler(&self) -> Self {
+        self.valid().map(&mut Rounded(self.compute))
+    }
+}
+
+/// Rounds matrices to the format that they are multiplied in.
+struct Rounded(Compute);
+
+impl ModuleMapper for Rounded {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if D < 2 { param } else { param.map(|tensor| tensor.cast(self.0.dtype())) }
+    }
+}
+
+/// What is the same in every layer of a forward pass.
+pub(crate) struct Context {
+    pub(crate) rotary: Rotary,
+    pub(crate) norm: Norm,
+    pub(crate) activation: Activation,
+    pub(crate) compute: Compute,
 }
 
 #[derive(Module, Debug)]
@@ -121,44 +222,74 @@ struct Layer {
     attention_norm: Param<Tensor<1>>,
     attention: Attention,
     mlp_norm: Param<Tensor<1>>,
-    gate_up: Param<Tensor<2>>, // [hidden, gate + up]
-    down: Param<Tensor<2>>,    // [intermediate, hidden]
+    gate_up: Projection,
+    down: Projection,
 }
 
 impl Layer {
     fn from_source(
         config: &DecoderConfig,
-        path: &str,
+        index: usize,
         source: &mut dyn ParameterSource,
         device: &Device,
     ) -> Result<Self, CheckpointError> {
-        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        let path = format!("layers.{index}");
+        let (hidden, inner, bias) =
+            (config.hidden_size, config.intermediate_size, config.biases.mlp);
         Ok(Layer {
             attention_norm: vector(source, &format!("{path}.attention_norm"), hidden, device)?,
-            attention: Attention::from_source(
+            attention: Attention::from_source(config, &path, source, device)?,
+            mlp_norm: vector(source, &format!("{path}.mlp_norm"), hidden, device)?,
+            gate_up: Projection::from_source(
                 config,
-                &format!("{path}.attention"),
+                &format!("{path}.gate_up"),
+                hidden,
+                bias,
                 source,
                 device,
             )?,
-            mlp_norm: vector(source, &format!("{path}.mlp_norm"), hidden, device)?,
-            gate_up: matrix(source, &format!("{path}.gate_up"), [hidden, 2 * inner], device)?,
-            down: matrix(source, &format!("{path}.down"), [inner, hidden], device)?,
+            down: Projection::from_source(
+                config,
+                &format!("{path}.down"),
+                inner,
+                bias,
+                source,
+                device,
+            )?,
         })
     }
 
     fn forward(
         &self,
         x: Tensor<3>,
-        rotary: &Rotary,
         bias: Tensor<4>,
-        cache: Option<(&mut crate::cache::LayerCache, usize)>,
-        epsilon: f64,
+        cache: Option<(&mut LayerCache, usize)>,
+        context: &Context,
     ) -> Tensor<3> {
-        let normed = ops::rms_norm(x.clone(), self.attention_norm.val(), epsilon);
-        let x = x + self.attention.forward(normed, rotary, bias, cache);
-        let normed = ops::rms_norm(x.clone(), self.mlp_norm.val(), epsilon);
-        let inner = ops::swiglu(normed.matmul(self.gate_up.val().unsqueeze()));
-        x + inner.matmul(self.down.val().unsqueeze())
+        let normed = context.norm.apply(x.clone(), self.attention_norm.val());
+        let x = x + self.attention.forward(normed, bias, cache, context);
+        let normed = context.norm.apply(x.clone(), self.mlp_norm.val());
+        let inner = ops::gated(self.gate_up.forward(normed, context.compute), context.activation);
+        x + self.down.forward(inner, context.compute)
+    }
+
+    fn projections(&self) -> impl Iterator<Item = (&'static str, &Projection)> {
+        [
+            ("attention.qkv", &self.attention.qkv),
+            ("attention.output", &self.attention.output),
+            ("gate_up", &self.gate_up),
+            ("down", &self.down),
+        ]
+        .into_iter()
+    }
+
+    fn projections_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Projection)> {
+        [
+            ("attention.qkv", &mut self.attention.qkv),
+            ("attention.output", &mut self.attention.output),
+            ("gate_up", &mut self.gate_up),
+            ("down", &mut self.down),
+        ]
+        .into_iter()
     }
 }

@@ -36,7 +36,8 @@ pub(crate) fn matrix(
 ///
 /// Matrices are normal with deviation `1/√inputs`, the two that write to the residual stream
 /// smaller by `√(2·layers)` so that its variance does not grow with depth (Radford et al. 2019);
-/// the embedding, which is also the head when tied, has deviation 0.02. Norms are 1, biases 0.
+/// the embedding, which is also the head when tied, has deviation 0.02. Norms multiply by 1, biases
+/// are 0.
 /// Each parameter has a seed of its own, so the values do not depend on the order of making them.
 ///
 /// # Errors
@@ -47,21 +48,24 @@ pub fn random(
     device: &Device,
 ) -> Result<Decoder, CheckpointError> {
     config.check().map_err(CheckpointError::NewModel)?;
-    Decoder::from_source(config, &mut Random { layers: config.layers, seed }, device)
+    let norm = (1.0 - config.norm_offset) as f32;
+    Decoder::from_source(config, &mut Random { layers: config.layers, norm, seed }, device)
 }
 
 struct Random {
     layers: usize,
+    /// The weight at which a norm multiplies by one.
+    norm: f32,
     seed: Seed,
 }
 
 impl ParameterSource for Random {
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
         let count = shape.iter().product();
-        let last = path.rsplit('.').next().unwrap_or(path);
-        let deviation = match last {
-            "norm" | "attention_norm" | "mlp_norm" => return Ok(vec![1.0; count]),
-            "qkv_bias" => return Ok(vec![0.0; count]),
+        let path = path.strip_suffix(".weight").unwrap_or(path);
+        let deviation = match path.rsplit('.').next().unwrap_or(path) {
+            norm if norm.ends_with("norm") => return Ok(vec![self.norm; count]),
+            "bias" => return Ok(vec![0.0; count]),
             "embedding" | "head" => 0.02,
             "output" | "down" => 1.0 / (shape[0] as f64 * 2.0 * self.layers as f64).sqrt(),
             _ => 1.0 / (shape[0] as f64).sqrt(),

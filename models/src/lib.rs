@@ -10,21 +10,33 @@ mod cache;
 mod checkpoint;
 mod config;
 mod decoder;
+mod gemma;
 mod init;
+mod layout;
+mod llama;
 mod logprob;
+mod lora;
+mod mistral;
+mod names;
 mod ops;
 mod parameters;
 mod policy;
+mod projection;
 mod qwen2;
+mod qwen3;
 
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{CheckpointError, NamedTensor, load, load_config, named_tensors, save};
-pub use config::{ConfigError, DecoderConfig, Family};
+pub use config::{
+    Activation, Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes,
+};
 pub use decoder::Decoder;
 pub use init::random;
 pub use logprob::{
     TokenLogProbs, head_backward, head_logits, head_logprobs, logits_gradient, token_logprobs,
 };
+pub use lora::Lora;
+pub use ops::Compute;
 pub use parameters::{Parameter, parameters};
 pub use policy::PolicyModel;

@@ -6,7 +6,7 @@
 //! with p = softmax(z / T), ∂ log p_y / ∂z_j = (1[j = y] − p_j) / T and
 //! ∂H / ∂z_j = −p_j (log p_j + H) / T.
 
-use burn::tensor::{IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{FloatDType, IndexingUpdateOp, Int, Tensor};
 
 /// Log-probability and entropy of some tokens, `[tokens]` each, in nats.
 #[derive(Clone, Debug)]
@@ -50,9 +50,11 @@ pub fn logits_gradient(
     gradient.div_scalar(temperature)
 }
 
-/// `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]`.
+/// `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]` in f32, multiplied in
+/// the format of `hidden`.
 pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
-    hidden.matmul(head.transpose())
+    let format = hidden.dtype();
+    hidden.matmul(head.cast(format).transpose()).cast(FloatDType::F32)
 }
 
 /// [`token_logprobs`] of `hidden` `[tokens, hidden]`, `chunk` tokens at a time.
@@ -75,8 +77,9 @@ pub fn head_logprobs(
     TokenLogProbs { logprobs: join(|part| &part.logprobs), entropy: join(|part| &part.entropy) }
 }
 
-/// Gradients of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden` and
-/// `head`, `chunk` tokens at a time.
+/// Gradients of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden` and, unless
+/// it is frozen, `head`, `chunk` tokens at a time.
+#[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
@@ -85,7 +88,9 @@ pub fn head_backward(
     chunk: usize,
     d_logprobs: &Tensor<1>,
     d_entropy: Option<&Tensor<1>>,
-) -> (Tensor<2>, Tensor<2>) {
+    frozen: bool,
+) -> (Tensor<2>, Option<Tensor<2>>) {
+    let format = hidden.dtype();
     let mut d_hidden = Vec::new();
     let mut d_head: Option<Tensor<2>> = None;
     for range in chunks(hidden.dims()[0], chunk) {
@@ -97,14 +102,18 @@ pub fn head_backward(
             d_logprobs.clone().slice_dim(0, range.clone()),
             d_entropy.map(|d_entropy| d_entropy.clone().slice_dim(0, range)),
         );
-        d_hidden.push(d_logits.clone().matmul(head.clone()));
-        let part = d_logits.transpose().matmul(hidden);
+        let d_logits = d_logits.cast(format);
+        d_hidden.push(d_logits.clone().matmul(head.clone().cast(format)));
+        if frozen {
+            continue;
+        }
+        let part = d_logits.transpose().matmul(hidden).cast(FloatDType::F32);
         d_head = Some(match d_head {
             Some(sum) => sum + part,
             None => part,
         });
     }
-    (Tensor::cat(d_hidden, 0), d_head.expect("a batch has at least one token"))
+    (Tensor::cat(d_hidden, 0), d_head)
 }
 
 /// The row maximum goes first: "logit minus log-sum-exp" loses three digits in f32 when logits are

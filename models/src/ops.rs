@@ -3,7 +3,9 @@
 //! Every layer calls these, so a faster body for one device has one place to go, and this code
 //! stays the reference that it is compared with.
 
-use burn::tensor::{Device, Int, Tensor, activation};
+use burn::tensor::{Device, FloatDType, Int, Tensor, activation};
+
+use crate::{Activation, Rope};
 
 /// Added to the attention scores of keys that a query must not see.
 ///
@@ -11,18 +13,83 @@ use burn::tensor::{Device, Int, Tensor, activation};
 /// make its softmax NaN, which the backward pass would spread to the whole batch.
 pub(crate) const MASKED: f32 = -1e30;
 
-/// `x / sqrt(mean(x²) + epsilon) · weight` over the last dimension.
-pub(crate) fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64) -> Tensor<3> {
-    let scale = x.clone().square().mean_dim(2).add_scalar(epsilon).sqrt().recip();
-    x * scale * weight.unsqueeze()
+/// What is added to the attention scores of a batch, in layers that see everything before a token and
+/// in those that look back through a window.
+#[derive(Clone, Debug)]
+pub(crate) struct Mask {
+    /// `[rows or 1, 1, tokens, keys]`.
+    pub(crate) full: Tensor<4>,
+    /// The same; absent where the window is wider than the batch.
+    pub(crate) windowed: Option<Tensor<4>>,
 }
 
-/// `silu(gate) · up`, with the two side by side in the last dimension.
-pub(crate) fn swiglu(gate_up: Tensor<3>) -> Tensor<3> {
+impl Mask {
+    /// That of a layer with this window.
+    pub(crate) fn of(&self, window: Option<usize>) -> Tensor<4> {
+        window.and(self.windowed.as_ref()).unwrap_or(&self.full).clone()
+    }
+}
+
+/// The format that matrices are multiplied in. Weights and whatever lies between two products are f32
+/// anyhow: the residual stream, norms, softmax, log-probabilities, gradients and moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compute {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 16 bits with the range of 32: half the memory of keys and values, and what tensor cores take.
+    Bf16,
+}
+
+impl Compute {
+    /// As burn calls it.
+    pub fn dtype(self) -> FloatDType {
+        match self {
+            Compute::F32 => FloatDType::F32,
+            Compute::Bf16 => FloatDType::BF16,
+        }
+    }
+}
+
+/// `x · weight`, multiplied in the format of `compute`; `[rows, tokens, inputs]` by `[inputs, outputs]`.
+pub(crate) fn product(x: Tensor<3>, weight: Tensor<2>, compute: Compute) -> Tensor<3> {
+    let weight = weight.unsqueeze();
+    match compute {
+        Compute::F32 => x.matmul(weight),
+        Compute::Bf16 => {
+            let dtype = compute.dtype();
+            x.cast(dtype).matmul(weight.cast(dtype)).cast(FloatDType::F32)
+        }
+    }
+}
+
+/// How an RMSNorm is computed, apart from its weight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Norm {
+    /// Added to the mean square.
+    pub(crate) epsilon: f64,
+    /// Added to the weight.
+    pub(crate) offset: f64,
+}
+
+impl Norm {
+    /// `x / sqrt(mean(x²) + epsilon) · (weight + offset)` over the last dimension.
+    pub(crate) fn apply<const D: usize>(self, x: Tensor<D>, weight: Tensor<1>) -> Tensor<D> {
+        let scale = x.clone().square().mean_dim(D - 1).add_scalar(self.epsilon).sqrt().recip();
+        let weight = if self.offset == 0.0 { weight } else { weight.add_scalar(self.offset) };
+        x * scale * weight.unsqueeze()
+    }
+}
+
+/// `activation(gate) · up`, with the two side by side in the last dimension.
+pub(crate) fn gated(gate_up: Tensor<3>, activation: Activation) -> Tensor<3> {
     let width = gate_up.dims()[2] / 2;
     let gate = gate_up.clone().narrow(2, 0, width);
     let up = gate_up.narrow(2, width, width);
-    activation::silu(gate) * up
+    match activation {
+        Activation::Silu => activation::silu(gate) * up,
+        Activation::GeluTanh => activation::gelu_approximate(gate) * up,
+    }
 }
 
 /// The angles of rotary position embedding for a batch.
@@ -32,13 +99,13 @@ pub(crate) struct Rotary {
 }
 
 impl Rotary {
-    /// `positions` is `[rows, tokens]`; the frequencies are `theta^(−2i / head_dim)`.
-    pub(crate) fn new(positions: &Tensor<2, Int>, head_dim: usize, theta: f64) -> Self {
+    /// `positions` is `[rows, tokens]`.
+    pub(crate) fn new(positions: &Tensor<2, Int>, head_dim: usize, rope: &Rope) -> Self {
         let [rows, tokens] = positions.dims();
         let device: Device = positions.device();
         // Angles are f32 products, as in transformers; the frequencies are rounded only once.
         let frequencies: Vec<f32> = (0..head_dim / 2)
-            .map(|i| theta.powf(-2.0 * i as f64 / head_dim as f64) as f32)
+            .map(|i| rope.frequency(-2.0 * i as f64 / head_dim as f64) as f32)
             .collect();
         let frequencies = Tensor::<1>::from_floats(frequencies.as_slice(), &device);
         let angles = positions.clone().float().unsqueeze_dim::<3>(2) * frequencies.unsqueeze();
@@ -56,12 +123,25 @@ impl Rotary {
     }
 }
 
+impl Rope {
+    /// The frequency `theta^exponent`, scaled.
+    fn frequency(&self, exponent: f64) -> f64 {
+        let frequency = self.theta.powf(exponent);
+        let Some(scaling) = &self.scaling else { return frequency };
+        let context = scaling.original_max_position_embeddings as f64;
+        let turns = context * frequency / std::f64::consts::TAU;
+        let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
+        let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+        frequency * (kept + (1.0 - kept) / scaling.factor)
+    }
+}
+
 /// `softmax(q·kᵀ / sqrt(head_dim) + bias) · v`, where several query heads share a key head.
 ///
 /// `query` is `[rows, tokens, heads, head_dim]`, `key` and `value` `[rows, kv_heads, keys,
 /// head_dim]`, `bias` `[rows or 1, 1, tokens, keys]`; the result is `[rows, tokens, heads ·
-/// head_dim]`. The query heads of one key head are folded into the token axis instead of
-/// repeating the keys.
+/// head_dim]`. Products are made in the format of the keys, the softmax in f32. The query heads of
+/// one key head are folded into the token axis instead of repeating the keys.
 pub(crate) fn attention(
     query: Tensor<4>,
     key: Tensor<4>,
@@ -71,13 +151,17 @@ pub(crate) fn attention(
     let [rows, tokens, heads, head_dim] = query.dims();
     let [_, kv_heads, keys, _] = key.dims();
     let folded = [rows, kv_heads, heads / kv_heads * tokens, head_dim];
+    let format = key.dtype();
     let query = query.mul_scalar(1.0 / (head_dim as f64).sqrt()).swap_dims(1, 2).reshape(folded);
-    let scores = query.matmul(key.swap_dims(2, 3)).reshape([rows, heads, tokens, keys]) + bias;
+    let scores = query.cast(format).matmul(key.swap_dims(2, 3)).cast(FloatDType::F32);
+    let scores = scores.reshape([rows, heads, tokens, keys]) + bias;
     let weights =
         activation::softmax(scores, 3).reshape([rows, kv_heads, heads / kv_heads * tokens, keys]);
-    weights.matmul(value).reshape([rows, heads, tokens, head_dim]).swap_dims(1, 2).reshape([
-        rows,
-        tokens,
-        heads * head_dim,
-    ])
+    weights
+        .cast(format)
+        .matmul(value)
+        .cast(FloatDType::F32)
+        .reshape([rows, heads, tokens, head_dim])
+        .swap_dims(1, 2)
+        .reshape([rows, tokens, heads * head_dim])
 }

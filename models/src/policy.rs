@@ -28,4 +28,9 @@ pub trait PolicyModel: Module + Send + Sync {
     /// The matrix that turns hidden states into logits, `[vocab, hidden]`; it may be the
     /// embedding.
     fn head(&self) -> &Param<Tensor<2>>;
+
+    /// The copy to sample from: without autodiff, and with whatever can be prepared once.
+    fn sampler(&self) -> Self {
+        self.valid()
+    }
 }

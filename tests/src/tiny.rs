@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
-use firebrick_models::{Decoder, DecoderConfig, Family, random};
+use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, random};
 use firebrick_rollout::GroupRequest;
 
 /// Tokens of [`policy`].
@@ -18,21 +18,21 @@ pub const VOCABULARY: usize = 61;
 /// # Panics
 /// Never: the sizes fit together.
 pub fn policy(seed: u64, device: &Device) -> Decoder {
-    let config = DecoderConfig {
-        family: Family::Qwen2,
-        vocab_size: VOCABULARY,
-        hidden_size: 32,
-        layers: 2,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 8,
-        intermediate_size: 48,
-        max_position_embeddings: 512,
-        rope_theta: 10000.0,
-        norm_epsilon: 1e-6,
-        tied: false,
-        qkv_bias: true,
-    };
+    let config = DecoderConfig::new(
+        Family::Qwen2,
+        Sizes {
+            vocab_size: VOCABULARY,
+            hidden_size: 32,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 8,
+            intermediate_size: 48,
+            max_position_embeddings: 512,
+            rope_theta: 10000.0,
+            tied: false,
+        },
+    );
     random(&config, Seed::run(seed), device).expect("the sizes fit together")
 }
 

@@ -20,7 +20,7 @@ use firebrick_data::{
     Tokenizer, problems_from_rows, read_jsonl,
 };
 use firebrick_device::Kind;
-use firebrick_models::{Decoder, DecoderConfig, Family};
+use firebrick_models::{Decoder, DecoderConfig, Family, Sizes};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
 use firebrick_train::{
     AdamW, Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut,
@@ -390,10 +390,7 @@ fn weights(
     Ok((firebrick_models::load(folder, device)?, json))
 }
 
-fn new_model(
-    new: &recipe::NewModel,
-    tokenizer: &Tokenizer,
-) -> Result<DecoderConfig, ProgramError> {
+fn new_model(new: &recipe::NewModel, tokenizer: &Tokenizer) -> Result<DecoderConfig, ProgramError> {
     let vocab_size = new.vocab_size.unwrap_or(tokenizer.rows());
     if vocab_size < tokenizer.rows() {
         let folder = new.tokenizer.clone().unwrap_or_default();
@@ -403,11 +400,14 @@ fn new_model(
             model: vocab_size,
         });
     }
-    Ok(DecoderConfig {
-        family: match new.family {
-            recipe::ModelFamily::Qwen2 => Family::Qwen2,
-            _ => unreachable!("soon"),
-        },
+    let family = match new.family {
+        recipe::ModelFamily::Qwen2 => Family::Qwen2,
+        recipe::ModelFamily::Qwen3 => Family::Qwen3,
+        recipe::ModelFamily::Llama => Family::Llama,
+        recipe::ModelFamily::Mistral => Family::Mistral,
+        recipe::ModelFamily::Gemma => Family::Gemma,
+    };
+    let sizes = Sizes {
         vocab_size,
         hidden_size: new.hidden_size,
         layers: new.layers,
@@ -417,10 +417,9 @@ fn new_model(
         intermediate_size: new.intermediate_size,
         max_position_embeddings: new.max_position_embeddings,
         rope_theta: new.rope_theta,
-        norm_epsilon: 1e-6,
         tied: new.tied,
-        qkv_bias: true,
-    })
+    };
+    Ok(DecoderConfig::new(family, sizes))
 }
 
 fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {

@@ -31,7 +31,7 @@ impl<M: PolicyModel> LocalEngine<M> {
         max_tokens: usize,
         sample_on: SampleOn,
     ) -> Self {
-        LocalEngine { policy: policy.valid(), detokenizer, max_sequences, max_tokens, sample_on }
+        LocalEngine { policy: policy.sampler(), detokenizer, max_sequences, max_tokens, sample_on }
     }
 }
 
@@ -87,7 +87,7 @@ impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
     }
 
     fn publish(&mut self, policy: &M) -> Result<(), RolloutError> {
-        self.policy = policy.valid();
+        self.policy = policy.sampler();
         Ok(())
     }
 }

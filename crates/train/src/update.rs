@@ -196,16 +196,19 @@ impl Updater {
             self.cut.logits_chunk,
             &d_logprobs,
             d_entropy.as_ref(),
+            !policy.head().val().is_require_grad(),
         );
         let trunk = (hidden * Tensor::from_inner(d_hidden)).sum().backward();
         let mut gradients = GradientsParams::from_grads(trunk, policy);
-        let id = policy.head().id;
-        // Tied weights have a gradient as embedding already.
-        let d_head = match gradients.remove::<2>(id) {
-            Some(as_embedding) => as_embedding + d_head,
-            None => d_head,
-        };
-        gradients.register(id, d_head);
+        if let Some(d_head) = d_head {
+            let id = policy.head().id;
+            // Tied weights have a gradient as embedding already.
+            let d_head = match gradients.remove::<2>(id) {
+                Some(as_embedding) => as_embedding + d_head,
+                None => d_head,
+            };
+            gradients.register(id, d_head);
+        }
 
         let mut parts = vec![
             ("loss/total", output.loss.inner()),

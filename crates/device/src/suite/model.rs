@@ -5,8 +5,8 @@ use burn::{
 };
 use firebrick_core::{Seed, TokenId};
 use firebrick_models::{
-    Decoder, DecoderConfig, Family, KvCache, Padding, PolicyModel, TokenBatch, head_logprobs,
-    parameters, random,
+    Decoder, DecoderConfig, Family, KvCache, Padding, PolicyModel, Sizes, TokenBatch,
+    head_logprobs, parameters, random,
 };
 use firebrick_train::{
     Aggregation, ClipRange, Cut, Dapo, Kl, KlEstimator, Objective, Sample, UpdateReport, Updater,
@@ -218,21 +218,21 @@ const HIDDEN: usize = 32;
 /// Two layers with four heads on two key-value heads; no width but the residual stream's is a power
 /// of two.
 pub(super) fn policy(device: &Device) -> Result<Decoder, Failure> {
-    let config = DecoderConfig {
-        family: Family::Qwen2,
-        vocab_size: VOCABULARY,
-        hidden_size: HIDDEN,
-        layers: 2,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 8,
-        intermediate_size: 48,
-        max_position_embeddings: 512,
-        rope_theta: 10_000.0,
-        norm_epsilon: 1e-6,
-        tied: false,
-        qkv_bias: true,
-    };
+    let config = DecoderConfig::new(
+        Family::Qwen2,
+        Sizes {
+            vocab_size: VOCABULARY,
+            hidden_size: HIDDEN,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 8,
+            intermediate_size: 48,
+            max_position_embeddings: 512,
+            rope_theta: 10_000.0,
+            tied: false,
+        },
+    );
     random(&config, Seed::run(1), device).map_err(failed)
 }
 

@@ -1,0 +1,43 @@
+//! Gemma, the first generation: the embedding is scaled by √hidden_size, a norm multiplies by one plus
+//! its weight, the MLP's gate goes through GELU, and the head is the embedding.
+
+use serde_json::{Value, json};
+
+use crate::{
+    Activation, Biases, ConfigError, DecoderConfig, Family,
+    config::Fields,
+    layout::{self, Defaults},
+};
+
+/// What is different from Llama.
+pub(crate) fn shape(config: &mut DecoderConfig) {
+    config.norm_offset = 1.0;
+    config.embedding_scale = (config.hidden_size as f64).sqrt();
+    config.activation = Activation::GeluTanh;
+}
+
+pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
+    let defaults = Defaults {
+        kv_heads: Some(16),
+        head_dim: Some(256),
+        max_position_embeddings: 8192,
+        tied: true,
+    };
+    let mut config = layout::read(fields, Family::Gemma, defaults)?;
+    // The published files say "gelu" and mean its approximation.
+    layout::activation(fields, &["gelu", "gelu_pytorch_tanh"])?;
+    if fields.flag_or("use_bidirectional_attention", false)? {
+        return Err(layout::not_implemented("use_bidirectional_attention"));
+    }
+    let bias = fields.flag_or("attention_bias", false)?;
+    config.biases = Biases { qkv: bias, output: bias, mlp: false };
+    Ok(config)
+}
+
+pub(crate) fn write(config: &DecoderConfig) -> Value {
+    json!({
+        "attention_bias": config.biases.qkv,
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+    })
+}

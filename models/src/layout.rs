@@ -1,0 +1,135 @@
+//! What the `config.json` files of all families have in common, in the layouts of transformers 4 (whose
+//! `rope_theta`, `rope_scaling` and `torch_dtype` stand beside the sizes) and 5 (`rope_parameters`,
+//! `dtype`, `layer_types`).
+
+use serde_json::Value;
+
+use crate::{ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes, config::Fields};
+
+/// What a family's class in transformers takes where `config.json` is silent.
+pub(crate) struct Defaults {
+    pub(crate) kv_heads: Option<usize>,
+    pub(crate) head_dim: Option<usize>,
+    pub(crate) max_position_embeddings: usize,
+    pub(crate) tied: bool,
+}
+
+/// Reads the sizes, the frequencies and the norm's epsilon of a model of `family`.
+pub(crate) fn read(
+    fields: &Fields,
+    family: Family,
+    defaults: Defaults,
+) -> Result<DecoderConfig, ConfigError> {
+    let heads = fields.size("num_attention_heads")?;
+    let hidden_size = fields.size("hidden_size")?;
+    let max_position_embeddings =
+        fields.size_or("max_position_embeddings", defaults.max_position_embeddings)?;
+    let layers = fields.size("num_hidden_layers")?;
+    if layers > 1 << 16 {
+        return Err(ConfigError::Size(format!(
+            "num_hidden_layers is {layers}; expected 1 to 65536"
+        )));
+    }
+    let rope = rope(fields, max_position_embeddings)?;
+    let sizes = Sizes {
+        vocab_size: fields.size("vocab_size")?,
+        hidden_size,
+        layers,
+        heads,
+        kv_heads: fields.size_or("num_key_value_heads", defaults.kv_heads.unwrap_or(heads))?,
+        head_dim: fields
+            .size_or("head_dim", defaults.head_dim.unwrap_or(hidden_size / heads.max(1)))?,
+        intermediate_size: fields.size("intermediate_size")?,
+        max_position_embeddings,
+        rope_theta: rope.theta,
+        tied: fields.flag_or("tie_word_embeddings", defaults.tied)?,
+    };
+    let mut config = DecoderConfig::new(family, sizes);
+    config.rope = rope;
+    config.norm_epsilon = fields.number_or("rms_norm_eps", config.norm_epsilon)?;
+    Ok(config)
+}
+
+/// The window of each layer, for families in which only some layers may have one.
+pub(crate) fn windows(
+    fields: &Fields,
+    config: &DecoderConfig,
+) -> Result<Vec<Option<usize>>, ConfigError> {
+    if !fields.flag_or("use_sliding_window", false)? {
+        return Ok(vec![None; config.layers]);
+    }
+    let window = fields.optional("sliding_window", Fields::size)?;
+    match fields.0.get("layer_types") {
+        None | Some(Value::Null) => {
+            let first = fields.size_or("max_window_layers", 28)?;
+            Ok((0..config.layers).map(|layer| window.filter(|_| layer >= first)).collect())
+        }
+        Some(Value::Array(types)) if types.len() == config.layers => types
+            .iter()
+            .map(|kind| match kind.as_str() {
+                Some("full_attention") => Ok(None),
+                Some("sliding_attention") => Ok(window),
+                _ => Err(not_implemented(&format!("the layer type {kind}"))),
+            })
+            .collect(),
+        Some(types) => Err(ConfigError::Field {
+            field: "layer_types".into(),
+            expected: "a list with one entry per layer",
+            came: types.to_string(),
+        }),
+    }
+}
+
+/// Refuses another activation than one of `known`.
+pub(crate) fn activation(fields: &Fields, known: &[&str]) -> Result<(), ConfigError> {
+    for field in ["hidden_act", "hidden_activation"] {
+        let found =
+            fields.optional(field, |fields, field| fields.text(field).map(str::to_owned))?;
+        if let Some(found) = found.filter(|found| !known.contains(&found.as_str())) {
+            return Err(not_implemented(&format!("{field} = {found:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// A checkpoint that needs more than is computed here would load and give wrong logits; it is refused
+/// by name instead.
+pub(crate) fn not_implemented(what: &str) -> ConfigError {
+    ConfigError::Size(format!("{what} is not implemented; use a checkpoint without it"))
+}
+
+fn rope(fields: &Fields, max_position_embeddings: usize) -> Result<Rope, ConfigError> {
+    let parameters = match (fields.0.get("rope_parameters"), fields.0.get("rope_scaling")) {
+        (Some(Value::Object(parameters)), _) | (_, Some(Value::Object(parameters))) => {
+            Some(Fields(parameters))
+        }
+        _ => None,
+    };
+    let nested = parameters.as_ref().map(|fields| fields.optional("rope_theta", Fields::number));
+    let theta = match nested.transpose()?.flatten() {
+        Some(theta) => theta,
+        None => fields.number_or("rope_theta", 10_000.0)?,
+    };
+    let Some(parameters) = parameters else { return Ok(Rope { theta, scaling: None }) };
+    for fields in [&parameters, fields] {
+        if fields.number_or("partial_rotary_factor", 1.0)? != 1.0 {
+            return Err(not_implemented("partial_rotary_factor"));
+        }
+    }
+    let kind = parameters.0.get("rope_type").or(parameters.0.get("type"));
+    let scaling = match kind.map(Value::as_str) {
+        None | Some(Some("default")) => None,
+        Some(Some("llama3")) => Some(RopeScaling {
+            factor: parameters.number("factor")?,
+            low_freq_factor: parameters.number("low_freq_factor")?,
+            high_freq_factor: parameters.number("high_freq_factor")?,
+            original_max_position_embeddings: parameters
+                .size_or("original_max_position_embeddings", max_position_embeddings)?,
+        }),
+        Some(_) => {
+            let kind = kind.unwrap_or(&Value::Null);
+            return Err(not_implemented(&format!("the rope scaling of type {kind}")));
+        }
+    };
+    Ok(Rope { theta, scaling })
+}

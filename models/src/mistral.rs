@@ -1,0 +1,31 @@
+//! Mistral: Llama whose layers may all look back through a window.
+
+use serde_json::{Value, json};
+
+use crate::{
+    ConfigError, DecoderConfig, Family,
+    config::Fields,
+    layout::{self, Defaults},
+};
+
+pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
+    let defaults = Defaults {
+        kv_heads: Some(8),
+        head_dim: None,
+        max_position_embeddings: 4096 * 32,
+        tied: false,
+    };
+    let mut config = layout::read(fields, Family::Mistral, defaults)?;
+    layout::activation(fields, &["silu"])?;
+    let window = match fields.0.get("sliding_window") {
+        // transformers takes a window where the file does not speak of one.
+        None => Some(4096),
+        Some(_) => fields.optional("sliding_window", Fields::size)?,
+    };
+    config.windows = vec![window; config.layers];
+    Ok(config)
+}
+
+pub(crate) fn write(config: &DecoderConfig) -> Value {
+    json!({ "sliding_window": config.windows.first().copied().flatten() })
+}

@@ -1,0 +1,55 @@
+//! What a checkpoint calls the parameters of a decoder.
+
+use crate::{DecoderConfig, config::Piece};
+
+/// Checkpoint names of the parameter at `path`, with the rows of each.
+pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
+    let piece = |name: String, rows| Piece { name, rows };
+    let hidden = config.hidden_size;
+    let (layer, rest) = match path {
+        "embedding" => return vec![piece("model.embed_tokens.weight".into(), config.vocab_size)],
+        "norm" => return vec![piece("model.norm.weight".into(), hidden)],
+        "head" => return vec![piece("lm_head.weight".into(), config.vocab_size)],
+        _ => {
+            let mut parts = path.splitn(3, '.').skip(1);
+            (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+        }
+    };
+    let name = |rest: &str| format!("model.layers.{layer}.{rest}");
+    let vector = |rest: &str, rows| vec![piece(name(&format!("{rest}.weight")), rows)];
+    match rest {
+        "attention_norm" => return vector("input_layernorm", hidden),
+        "mlp_norm" => return vector("post_attention_layernorm", hidden),
+        "attention.query_norm" => return vector("self_attn.q_norm", config.head_dim),
+        "attention.key_norm" => return vector("self_attn.k_norm", config.head_dim),
+        _ => {}
+    }
+    let (projection, kind) = rest.rsplit_once('.').unwrap_or((rest, "weight"));
+    let of = |part: &(&str, usize)| piece(name(&format!("{}.{kind}", part.0)), part.1);
+    projections(projection, config).iter().map(of).collect()
+}
+
+/// Checkpoint names of the maps that the projection at `path` of layer `layer` joins, such as
+/// `model.layers.0.self_attn.q_proj`.
+pub(crate) fn of_projection(layer: usize, path: &str, config: &DecoderConfig) -> Vec<String> {
+    let name = |(name, _): &(&str, usize)| format!("model.layers.{layer}.{name}");
+    projections(path, config).iter().map(name).collect()
+}
+
+/// The linear maps that the projection at `path` (of a layer) joins: their names in a layer and their
+/// outputs.
+pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(&'static str, usize)> {
+    let (query, key) = (config.query_width(), config.key_width());
+    match path {
+        "attention.qkv" => {
+            vec![("self_attn.q_proj", query), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
+        }
+        "attention.output" => vec![("self_attn.o_proj", config.hidden_size)],
+        "gate_up" => vec![
+            ("mlp.gate_proj", config.intermediate_size),
+            ("mlp.up_proj", config.intermediate_size),
+        ],
+        "down" => vec![("mlp.down_proj", config.hidden_size)],
+        other => unreachable!("the decoder has no projection \"{other}\""),
+    }
+}

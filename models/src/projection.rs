@@ -1,0 +1,83 @@
+use burn::{
+    module::{Module, Param},
+    tensor::{Device, Tensor},
+};
+
+use crate::{
+    CheckpointError, Compute, DecoderConfig,
+    init::{ParameterSource, matrix, vector},
+    lora::Adapter,
+    names, ops,
+};
+
+/// A linear map, or several of the same input side by side, because on every device one large product
+/// is faster than three small ones.
+#[derive(Module, Debug)]
+pub(crate) struct Projection {
+    pub(crate) weight: Param<Tensor<2>>, // [inputs, outputs]
+    bias: Option<Param<Tensor<1>>>,
+    /// One place for each of the maps; empty where none has an adapter.
+    pub(crate) adapters: Vec<Option<Adapter>>,
+    /// The outputs of each map.
+    #[module(skip)]
+    pub(crate) widths: Vec<usize>,
+}
+
+impl Projection {
+    /// The projection at `path`, which ends in `.weight` and `.bias`.
+    pub(crate) fn from_source(
+        config: &DecoderConfig,
+        path: &str,
+        inputs: usize,
+        bias: bool,
+        source: &mut dyn ParameterSource,
+        device: &Device,
+    ) -> Result<Self, CheckpointError> {
+        let of_layer = path.splitn(3, '.').nth(2).unwrap_or(path);
+        let parts = names::projections(of_layer, config);
+        let widths: Vec<usize> = parts.into_iter().map(|(_, outputs)| outputs).collect();
+        let outputs = widths.iter().sum();
+        Ok(Projection {
+            weight: matrix(source, &format!("{path}.weight"), [inputs, outputs], device)?,
+            bias: match bias {
+                true => Some(vector(source, &format!("{path}.bias"), outputs, device)?),
+                false => None,
+            },
+            adapters: Vec::new(),
+            widths,
+        })
+    }
+
+    /// `[rows, tokens, inputs]` to `[rows, tokens, outputs]`.
+    pub(crate) fn forward(&self, x: Tensor<3>, compute: Compute) -> Tensor<3> {
+        let mut y = ops::product(x.clone(), self.weight.val(), compute);
+        if let Some(bias) = &self.bias {
+            y = y + bias.val().unsqueeze();
+        }
+        if self.adapters.is_empty() {
+            return y;
+        }
+        let [rows, tokens, _] = x.dims();
+        let added = self.adapters.iter().zip(&self.widths).map(|(adapter, &width)| match adapter {
+            Some(adapter) => adapter.forward(x.clone(), compute),
+            None => Tensor::zeros([rows, tokens, width], &x.device()),
+        });
+        y + Tensor::cat(added.collect(), 2)
+    }
+
+    /// Adds the adapters into the weight, and takes them away.
+    pub(crate) fn merge(&mut self) {
+        let adapters = std::mem::take(&mut self.adapters);
+        if adapters.is_empty() {
+            return;
+        }
+        let [inputs, _] = self.weight.dims();
+        let device = self.weight.val().device();
+        let added = adapters.into_iter().zip(&self.widths).map(|(adapter, &width)| match adapter {
+            Some(adapter) => adapter.product(),
+            None => Tensor::zeros([inputs, width], &device),
+        });
+        let added = Tensor::cat(added.collect(), 1);
+        self.weight = self.weight.clone().map(|weight| weight + added);
+    }
+}

@@ -1,0 +1,39 @@
+//! Qwen3: every query and key head is normalised before it is turned, and `head_dim` stands in the
+//! file, because the heads together are not as wide as the residual stream.
+
+use serde_json::{Value, json};
+
+use crate::{
+    Biases, ConfigError, DecoderConfig, Family,
+    config::Fields,
+    layout::{self, Defaults},
+};
+
+/// What is different from Llama.
+pub(crate) fn shape(config: &mut DecoderConfig) {
+    config.qk_norm = true;
+}
+
+pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
+    let defaults = Defaults {
+        kv_heads: None,
+        head_dim: Some(128),
+        max_position_embeddings: 32768,
+        tied: false,
+    };
+    let mut config = layout::read(fields, Family::Qwen3, defaults)?;
+    layout::activation(fields, &["silu"])?;
+    let bias = fields.flag_or("attention_bias", false)?;
+    config.biases = Biases { qkv: bias, output: bias, mlp: false };
+    config.windows = layout::windows(fields, &config)?;
+    Ok(config)
+}
+
+pub(crate) fn write(config: &DecoderConfig) -> Value {
+    json!({
+        "attention_bias": config.biases.qkv,
+        "max_window_layers": config.layers,
+        "sliding_window": null,
+        "use_sliding_window": false,
+    })
+}
