@@ -27,7 +27,10 @@ mod qwen3;
 
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
-pub use checkpoint::{CheckpointError, NamedTensor, load, load_config, named_tensors, save};
+pub use checkpoint::{
+    CheckpointError, Inventory, Loaded, NamedTensor, SaveOptions, TensorInfo, WeightDtype,
+    inventory, load, load_config, load_noting, named_tensors, save, unread_tensors,
+};
 pub use config::{
     Activation, Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes,
 };
