@@ -20,6 +20,10 @@ use firebrick_models::{
 use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine, SampleOn, Sampling};
 use firebrick_tests::{
     close::{Tolerance, nested_pairs, pairs, report},
+    computed::{
+        CUT, GRADIENTS, LOGITS, LOSS, check_norms, logits, named_gradients, read, real, sample,
+        updater,
+    },
     expected::{
         AdamWFacts, Chat, CrossEntropyFacts, DapoAt, DapoFacts, Greedy, LogProbs, LogProbsAt,
         Logits, LogitsOfBatch, Tokens, by_temperature, unpad,
@@ -32,19 +36,13 @@ use firebrick_train::{
     Objective, OptimConfig, PolicyLoss, Sample, Updater, global_norm, warmup_step,
 };
 
-const LOGITS: Tolerance = Tolerance { absolute: 2e-4, relative: 1e-4 };
 const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 const SUMS: Tolerance = Tolerance { absolute: 1e-3, relative: 0.0 };
-const LOSS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 /// Ratios and losses per token: a log-probability's tolerance, times the ratio.
 const RATIOS: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-4 };
-const GRADIENTS: Tolerance = Tolerance { absolute: 1e-5, relative: 1e-3 };
 /// Adam divides small gradients by their own size, so their rounding errors grow with each step.
 const STEPS: Tolerance = Tolerance { absolute: 0.0, relative: 2e-3 };
 const FIRST_STEP: Tolerance = Tolerance { absolute: 0.0, relative: 1e-5 };
-
-/// Cuts every batch of these fixtures into several, and their logits into chunks with a remainder.
-const CUT: Cut = Cut { micro_batch_tokens: 100, logits_chunk: 7 };
 
 #[test]
 fn fixtures_tokenizer() {
@@ -331,23 +329,6 @@ fn fixtures_saved_checkpoint_opens_in_transformers() {
     }
 }
 
-/// Logits of every position of the padded batch, `[rows · tokens][vocab]`.
-fn logits(decoder: &Decoder, expected: &LogitsOfBatch, padding: Padding) -> Vec<Vec<f32>> {
-    let rows = unpad(&expected.input_ids, &expected.attention_mask);
-    let rows: Vec<&[TokenId]> = rows.iter().map(Vec::as_slice).collect();
-    let logits = decoder.logits(&TokenBatch::new(&rows, padding, &Device::flex()));
-    let [count, width, vocab] = logits.dims();
-    assert_eq!([count, width], [expected.input_ids.len(), expected.input_ids[0].len()]);
-    read(logits.reshape([count * width * vocab])).chunks(vocab).map(<[f32]>::to_vec).collect()
-}
-
-/// Those of the positions that are not padding.
-fn real(positions: &[Vec<f32>], mask: &[Vec<u8>]) -> Vec<Vec<f32>> {
-    let mask = mask.concat();
-    assert_eq!(positions.len(), mask.len(), "positions");
-    positions.iter().zip(mask).filter(|(_, mask)| *mask == 1).map(|(row, _)| row.clone()).collect()
-}
-
 /// The positions that `expected.json` spells out.
 fn check_samples(fixture: &Fixture, logits: &[Vec<f32>], expected: &LogitsOfBatch, side: &str) {
     let width = expected.input_ids[0].len();
@@ -377,18 +358,6 @@ fn samples(expected: &LogProbs) -> Vec<Sample> {
         .collect()
 }
 
-fn sample(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Sample {
-    Sample {
-        old_logprobs: vec![0.0; completion.len()],
-        ref_logprobs: Vec::new(),
-        advantage: 1.0,
-        live: true,
-        group: 0,
-        prompt,
-        completion,
-    }
-}
-
 /// The rows of `ce`, cut where their labels begin.
 fn worked(expected: &CrossEntropyFacts) -> Vec<WorkedExample> {
     let rows = unpad(&expected.input_ids, &expected.attention_mask);
@@ -401,16 +370,6 @@ fn worked(expected: &CrossEntropyFacts) -> Vec<WorkedExample> {
         WorkedExample { prompt: row[..begin].to_vec(), completion: row[begin..].to_vec() }
     };
     rows.into_iter().zip(labels).map(cut).collect()
-}
-
-fn updater(loss: impl PolicyLoss + 'static, temperature: f64) -> Updater {
-    Updater {
-        objective: Objective { policy: Box::new(loss), entropy_coef: 0.0, kl: None },
-        aggregation: Aggregation::TokenMean,
-        constant_length: 1,
-        temperature,
-        cut: CUT,
-    }
 }
 
 /// Entropies at the completion tokens, each sample alone.
@@ -474,36 +433,4 @@ fn complete(
     let requests: Vec<GroupRequest> = prompts.iter().enumerate().map(request).collect();
     let groups = engine.generate(&requests, sampling, Seed::run(0), &mut |_| {}).unwrap();
     groups.into_iter().flat_map(|group| group.completions).collect()
-}
-
-/// Gradients by the checkpoint's names.
-fn named_gradients(policy: &Decoder, gradients: &GradientsParams) -> BTreeMap<String, Vec<f32>> {
-    let named = parameters(policy).into_iter().flat_map(|parameter| {
-        let count: usize = parameter.shape.iter().product();
-        let gradient: Tensor<1> = match parameter.shape.len() {
-            1 => gradients.get::<1>(parameter.id).unwrap(),
-            _ => gradients.get::<2>(parameter.id).unwrap().reshape([count]),
-        };
-        named_tensors(policy.config(), &parameter.path, &parameter.shape, &read(gradient))
-    });
-    named.map(|tensor| (tensor.name, tensor.values)).collect()
-}
-
-fn check_norms(
-    place: &str,
-    gradients: &BTreeMap<String, Vec<f32>>,
-    expected: &BTreeMap<String, f64>,
-) {
-    assert!(gradients.keys().eq(expected.keys()), "{place}: {:?}", gradients.keys());
-    let norm = |values: &Vec<f32>| {
-        values.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt()
-    };
-    GRADIENTS.check(
-        &format!("{place}, norms by parameter"),
-        gradients.values().map(norm).zip(expected.values().copied()),
-    );
-}
-
-fn read(tensor: Tensor<1>) -> Vec<f32> {
-    tensor.try_into_vec_as::<f32>().unwrap()
 }

@@ -1,5 +1,6 @@
 //! Hugging Face model folders, in and out.
 
+mod adapter;
 mod dtype;
 mod error;
 mod file;
@@ -11,6 +12,7 @@ mod names;
 mod read;
 mod save;
 
+pub use adapter::{adapter_config, is_adapter, load_adapter, save_adapter};
 pub use dtype::WeightDtype;
 pub use error::CheckpointError;
 pub use inventory::{Inventory, TensorInfo, inventory};

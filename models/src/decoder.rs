@@ -95,16 +95,6 @@ impl Decoder {
 
     /// Every projection, with the checkpoint's names of the maps it joins, such as
     /// `model.layers.0.self_attn.q_proj`.
-    pub(crate) fn projections(&self) -> impl Iterator<Item = (Vec<String>, &Projection)> {
-        let config = &self.config;
-        self.layers.iter().enumerate().flat_map(move |(index, layer)| {
-            let named =
-                move |(path, projection)| (names::of_projection(index, path, config), projection);
-            layer.projections().map(named)
-        })
-    }
-
-    /// The same, to be changed.
     pub(crate) fn projections_mut(
         &mut self,
     ) -> impl Iterator<Item = (Vec<String>, &mut Projection)> {
@@ -271,16 +261,6 @@ impl Layer {
         let normed = context.norm.apply(x.clone(), self.mlp_norm.val());
         let inner = ops::gated(self.gate_up.forward(normed, context.compute), context.activation);
         x + self.down.forward(inner, context.compute)
-    }
-
-    fn projections(&self) -> impl Iterator<Item = (&'static str, &Projection)> {
-        [
-            ("attention.qkv", &self.attention.qkv),
-            ("attention.output", &self.attention.output),
-            ("gate_up", &self.gate_up),
-            ("down", &self.down),
-        ]
-        .into_iter()
     }
 
     fn projections_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Projection)> {

@@ -29,7 +29,8 @@ pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{
     CheckpointError, Inventory, Loaded, NamedTensor, SaveOptions, TensorInfo, WeightDtype,
-    inventory, load, load_config, load_noting, named_tensors, save, unread_tensors,
+    adapter_config, inventory, is_adapter, load, load_adapter, load_config, load_noting,
+    named_tensors, save, save_adapter, unread_tensors,
 };
 pub use config::{
     Activation, Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes,
@@ -39,6 +40,7 @@ pub use init::random;
 pub use logprob::{
     TokenLogProbs, head_backward, head_logits, head_logprobs, logits_gradient, token_logprobs,
 };
+pub(crate) use lora::Adapter;
 pub use lora::Lora;
 pub use ops::Compute;
 pub use parameters::{Parameter, parameters};

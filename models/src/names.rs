@@ -53,3 +53,23 @@ pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(&'static s
         other => unreachable!("the decoder has no projection \"{other}\""),
     }
 }
+
+/// Whether the parameter at `path` belongs to an adapter.
+pub(crate) fn is_adapter(path: &str) -> bool {
+    path.contains(".adapters.")
+}
+
+/// PEFT's name of the adapter's parameter at `path`, such as `layers.0.attention.qkv.adapters.1.a`.
+pub(crate) fn of_adapter(path: &str, config: &DecoderConfig) -> Option<String> {
+    let (projection, adapter) = path.split_once(".adapters.")?;
+    let (place, matrix) = adapter.split_once('.')?;
+    let mut parts = projection.splitn(3, '.').skip(1);
+    let (layer, projection) = (parts.next()?.parse().ok()?, parts.next()?);
+    let name = of_projection(layer, projection, config).into_iter().nth(place.parse().ok()?)?;
+    Some(of_adapter_matrix(&name, &matrix.to_uppercase()))
+}
+
+/// PEFT's name of the matrix `A` or `B` beside the projection of that name.
+pub(crate) fn of_adapter_matrix(projection: &str, matrix: &str) -> String {
+    format!("base_model.model.{projection}.lora_{matrix}.weight")
+}

@@ -52,15 +52,21 @@ impl Compute {
 }
 
 /// `x · weight`, multiplied in the format of `compute`; `[rows, tokens, inputs]` by `[inputs, outputs]`.
+///
+/// All rows are one matrix: with the weight repeated for every row instead, its gradient would be made
+/// once per row before they are summed.
 pub(crate) fn product(x: Tensor<3>, weight: Tensor<2>, compute: Compute) -> Tensor<3> {
-    let weight = weight.unsqueeze();
-    match compute {
+    let [rows, tokens, inputs] = x.dims();
+    let outputs = weight.dims()[1];
+    let x = x.reshape([rows * tokens, inputs]);
+    let y = match compute {
         Compute::F32 => x.matmul(weight),
         Compute::Bf16 => {
             let dtype = compute.dtype();
             x.cast(dtype).matmul(weight.cast(dtype)).cast(FloatDType::F32)
         }
-    }
+    };
+    y.reshape([rows, tokens, outputs])
 }
 
 /// How an RMSNorm is computed, apart from its weight.

@@ -117,6 +117,17 @@ pub struct LogProbsAt {
     pub entropy: Vec<Vec<f64>>,
 }
 
+/// `ce_lora`: cross-entropy over every token of `unmerged_logits`, and gradients of adapters.
+#[derive(Debug, Deserialize)]
+pub struct AdapterGradients {
+    /// Mean over the tokens.
+    pub loss: f64,
+    /// Over all adapters.
+    pub total_grad_norm: f64,
+    /// By PEFT's names.
+    pub grad_norms: BTreeMap<String, f64>,
+}
+
 /// `greedy`: the likeliest continuations.
 #[derive(Debug, Deserialize)]
 pub struct Greedy {

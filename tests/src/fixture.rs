@@ -44,6 +44,14 @@ pub fn for_each_tokenizer<T: DeserializeOwned>(block: &str, test: impl Fn(&Fixtu
     for_each(block, |fixture| fixture.folder.join("tokenizer.json").exists(), test);
 }
 
+/// [`for_each_checkpoint`] for folders with an adapter instead of a model.
+///
+/// # Panics
+/// When there is none.
+pub fn for_each_adapter<T: DeserializeOwned>(block: &str, test: impl Fn(&Fixture, T)) {
+    for_each(block, |fixture| firebrick_models::is_adapter(&fixture.folder), test);
+}
+
 /// Prints past the test harness, which shows a passing test's output to nobody.
 #[allow(clippy::explicit_write, reason = "the harness captures what eprintln! writes")]
 pub fn aloud(line: &str) {

@@ -1,6 +1,7 @@
 //! Helpers that several of this package's test binaries share.
 
 pub mod close;
+pub mod computed;
 pub mod expected;
 pub mod fixture;
 pub mod golden;

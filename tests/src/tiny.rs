@@ -18,12 +18,24 @@ pub const VOCABULARY: usize = 61;
 /// # Panics
 /// Never: the sizes fit together.
 pub fn policy(seed: u64, device: &Device) -> Decoder {
+    of_layers(2, seed, device)
+}
+
+/// The same with one layer.
+///
+/// # Panics
+/// Never: the sizes fit together.
+pub fn shallow(seed: u64, device: &Device) -> Decoder {
+    of_layers(1, seed, device)
+}
+
+fn of_layers(layers: usize, seed: u64, device: &Device) -> Decoder {
     let config = DecoderConfig::new(
         Family::Qwen2,
         Sizes {
             vocab_size: VOCABULARY,
             hidden_size: 32,
-            layers: 2,
+            layers,
             heads: 4,
             kv_heads: 2,
             head_dim: 8,

@@ -128,6 +128,14 @@ pub enum CheckpointError {
         /// Shape and type expected.
         expected: String,
     },
+    /// An adapter is broken, or is not for this model.
+    #[error("{path}: {problem}")]
+    Adapter {
+        /// Which file.
+        path: PathBuf,
+        /// What was expected and what came.
+        problem: String,
+    },
     /// A weight is too large for the type that it should be written in.
     #[error("tensor \"{name}\" holds {value:e}, which is beyond {dtype}: save it as {remedy}")]
     Range {

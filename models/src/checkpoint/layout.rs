@@ -1,7 +1,7 @@
 //! One parameter here is one tensor of a checkpoint or several: fused projections are joined, and
 //! matrices turned.
 
-use crate::DecoderConfig;
+use crate::{DecoderConfig, names};
 
 /// A tensor as a checkpoint names it and lays it out.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +44,9 @@ pub(super) fn pieces(
     path: &str,
     shape: &[usize],
 ) -> Vec<(String, Vec<usize>)> {
+    if let Some(name) = names::of_adapter(path, config) {
+        return vec![(name, shape.iter().rev().copied().collect())];
+    }
     let columns = match shape {
         [_] => None,
         [_, hidden] if is_lookup(path) => Some(*hidden),
@@ -67,6 +70,11 @@ pub(super) fn to_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Ve
         [inputs, outputs] if !is_lookup(path) => transpose(&values, *inputs, *outputs),
         _ => values,
     }
+}
+
+/// A matrix of `shape` with its sides exchanged.
+pub(super) fn turned(values: Vec<f32>, [rows, columns]: [usize; 2]) -> Vec<f32> {
+    transpose(&values, rows, columns)
 }
 
 /// Embedding and head are rows per token on both sides; every other matrix is `[outputs, inputs]`

@@ -13,7 +13,7 @@ use super::{
     folder::{INDEX, SINGLE},
     layout,
 };
-use crate::{Decoder, DecoderConfig, Parameter, parameters};
+use crate::{Decoder, DecoderConfig, Parameter, names, parameters};
 
 /// How weights are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,8 @@ impl Default for SaveOptions {
 /// index, under the names and in the layout that `transformers` reads.
 ///
 /// `config` is the content of `config.json`: what the model came with, unknown fields included. Its
-/// dtype becomes the one that is written. A head that is the embedding is written once. One parameter
+/// dtype becomes the one that is written. A head that is the embedding is written once; adapters are left
+/// out ([`save_adapter`](crate::save_adapter) writes them, [`Decoder::merged`] adds them in). One parameter
 /// at a time is read from the device. A file has its name only when all of it is on disk.
 ///
 /// # Errors
@@ -47,7 +48,8 @@ pub fn save(
     options: &SaveOptions,
 ) -> Result<(), CheckpointError> {
     write_json(&folder.join("config.json"), &with_dtype(config, options.dtype))?;
-    let parameters = parameters(decoder);
+    let mut parameters = parameters(decoder);
+    parameters.retain(|parameter| !names::is_adapter(&parameter.path));
     let mut values = Values::new(&parameters);
     let shards = shards(decoder.config(), &parameters, options);
     let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
@@ -67,7 +69,17 @@ pub fn save(
     remove(&single)
 }
 
+/// Writes the adapters of `decoder` into one file, in f32.
+pub(super) fn write_adapter(decoder: &Decoder, path: &Path) -> Result<(), CheckpointError> {
+    let mut parameters = parameters(decoder);
+    parameters.retain(|parameter| names::is_adapter(&parameter.path));
+    let whole = SaveOptions { max_shard_bytes: u64::MAX, ..SaveOptions::default() };
+    let tensors = shards(decoder.config(), &parameters, &whole).concat();
+    write_tensors(path, &tensors, whole.dtype, &mut Values::new(&parameters))
+}
+
 /// A tensor of the checkpoint to be.
+#[derive(Clone)]
 struct Planned {
     name: String,
     shape: Vec<usize>,
@@ -207,7 +219,7 @@ fn with_dtype(config: &Value, dtype: WeightDtype) -> Value {
     config
 }
 
-fn write_json(path: &Path, value: &Value) -> Result<(), CheckpointError> {
+pub(super) fn write_json(path: &Path, value: &Value) -> Result<(), CheckpointError> {
     let text =
         serde_json::to_string_pretty(value).expect("a JSON value has no unserialisable keys");
     write_whole(path, |file| {

@@ -1,0 +1,230 @@
+//! Adapters beside frozen weights: against PEFT's numbers, in a training step, in files and merged.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use burn::{module::Module as _, tensor::Device};
+use firebrick_core::{Prompt, Seed};
+use firebrick_models::{
+    CheckpointError, Decoder, Lora, Padding, TokenBatch, adapter_config, load, load_adapter,
+    parameters, save_adapter,
+};
+use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine as _, SampleOn, Sampling};
+use firebrick_tests::{
+    close::{Tolerance, nested_pairs, pairs},
+    computed::{
+        GRADIENTS, LOGITS, LOSS, check_norms, logits, named_gradients, read, real, sample, updater,
+    },
+    expected::{AdapterGradients, Logits, unpad},
+    fixture::{Fixture, for_each_adapter},
+    tiny,
+};
+use firebrick_train::{AdamW, CrossEntropy, OptimConfig, global_norm, warmup_step};
+
+/// Merging adds the products before instead of after the sum over inputs.
+const MERGED: Tolerance = Tolerance { absolute: 5e-4, relative: 1e-4 };
+
+#[test]
+fn adapters_compute_what_peft_computes() {
+    for_each_adapter("unmerged_logits", |fixture, expected: Logits| {
+        check_logits(fixture, &adapted(fixture, &Device::flex()), &expected, "unmerged", LOGITS);
+    });
+    for_each_adapter("merged_logits", |fixture, expected: Logits| {
+        let merged = adapted(fixture, &Device::flex()).merged();
+        assert_eq!(merged.lora(), None);
+        check_logits(fixture, &merged, &expected, "merged", MERGED);
+    });
+}
+
+#[test]
+fn only_adapters_have_gradients() {
+    for_each_adapter("ce_lora", |fixture, expected: AdapterGradients| {
+        let policy = adapted(fixture, &Device::flex().autodiff());
+        let batch: Logits = fixture.block("unmerged_logits");
+        let rows = unpad(&batch.right.input_ids, &batch.right.attention_mask);
+        // A token is predicted from those before it, so the first of a row has no label.
+        let samples: Vec<_> =
+            rows.iter().map(|row| sample(row[..1].to_vec(), row[1..].to_vec())).collect();
+        let report = updater(CrossEntropy, 1.0).gradients(&policy, &samples).unwrap();
+        let place = format!("{}: cross-entropy", fixture.name);
+        LOSS.check(&place, [(report.loss, expected.loss)]);
+        // Checks the names too: the frozen weights, the head among them, must have none.
+        check_norms(&place, &named_gradients(&policy, &report.gradients), &expected.grad_norms);
+        let norm = global_norm(&policy, &report.gradients).unwrap();
+        GRADIENTS.check(&format!("{place}, norm"), [(norm, expected.total_grad_norm)]);
+    });
+}
+
+#[test]
+fn an_adapter_survives_its_files() {
+    for_each_adapter("unmerged_logits", |fixture, _: Logits| {
+        let decoder = adapted(fixture, &Device::flex());
+        let folder = tempfile::tempdir().unwrap();
+        let (_, base) = adapter_config(&fixture.folder).unwrap();
+        save_adapter(&decoder, &base, folder.path()).unwrap();
+        let again = load_adapter(base_of(fixture, &Device::flex()), folder.path()).unwrap();
+        assert_eq!(values(&again), values(&decoder));
+        assert_eq!(again.lora(), decoder.lora());
+        assert_eq!(adapter_config(folder.path()).unwrap().1, base);
+        let (ours, theirs) = (tensors(folder.path()), tensors(&fixture.folder));
+        assert_eq!(ours, theirs, "{}: the bytes of each tensor", fixture.name);
+    });
+}
+
+#[test]
+fn a_new_adapter_changes_nothing_until_it_learns() {
+    let device = Device::flex().autodiff();
+    let base = tiny::policy(3, &device);
+    let lora = Lora {
+        rank: 4,
+        alpha: 8.0,
+        targets: vec!["q_proj".into(), "up_proj".into()],
+        rslora: true,
+    };
+    let policy = base.clone().with_lora(lora.clone(), Seed::run(1));
+    assert_eq!(lora.scale(), 4.0);
+    // Two layers, two targets: A and B of each.
+    let adapters = |decoder: &Decoder| -> Vec<String> {
+        let paths = values(decoder).into_keys();
+        paths.filter(|path| path.contains("adapters")).collect()
+    };
+    assert_eq!(adapters(&policy).len(), 8);
+    let row: Vec<u32> = (1..20).collect();
+    let batch = TokenBatch::new(&[&row], Padding::Right, &device);
+    let flat = |decoder: &Decoder| read(decoder.logits(&batch).inner().reshape([-1]));
+    assert_eq!(flat(&policy), flat(&base));
+
+    let examples =
+        [firebrick_core::WorkedExample { prompt: vec![1, 2], completion: vec![3, 4, 5] }];
+    let mut optimizer = AdamW::new(OptimConfig { weight_decay: 0.0, ..OptimConfig::default() });
+    let cut = firebrick_tests::computed::CUT;
+    let (learnt, _, outcome) =
+        warmup_step(policy.clone(), &mut optimizer, &examples, 0.5, cut).unwrap();
+    assert!(outcome.grad_norm > 0.0);
+    let (before, after) = (values(&policy), values(&learnt));
+    for (path, values) in &before {
+        // With B = 0 nothing reaches A yet.
+        let moves = path.contains("adapters") && path.ends_with(".b");
+        assert_eq!(after[path] != *values, moves, "{path}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    optimizer.save(&folder.path().join("optimizer.safetensors")).unwrap();
+    let (header, _) = header(&folder.path().join("optimizer.safetensors"));
+    let with_state = header.as_object().unwrap().keys();
+    assert!(with_state.clone().all(|name| name.contains("adapters")), "{with_state:?}");
+
+    // What is sampled comes from the adapters as they are, without merging.
+    let merged = learnt.clone().merged();
+    for policy in [&learnt, &merged] {
+        assert_ne!(greedy(policy), greedy(&base));
+    }
+    assert_eq!(greedy(&learnt), greedy(&merged));
+    LOGITS.check("merged", pairs(&flat(&merged), &flat(&learnt)));
+}
+
+#[test]
+fn what_is_no_adapter_for_this_model_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = tiny::policy(3, &Device::flex());
+    let lora = Lora { rank: 2, alpha: 4.0, targets: vec!["v_proj".into()], rslora: false };
+    save_adapter(&policy.clone().with_lora(lora, Seed::run(1)), "base", folder.path()).unwrap();
+    let config = folder.path().join("adapter_config.json");
+    let good = fs::read_to_string(&config).unwrap();
+    let mut problem = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from}");
+        fs::write(&config, good.replace(from, to)).unwrap();
+        let error = load_adapter(policy.clone(), folder.path()).unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains("adapter_"), "{message}");
+        message
+    };
+    for (from, to, expected) in [
+        ("\"LORA\"", "\"LOHA\"", "it is of type LOHA, expected LORA"),
+        ("\"use_dora\": false", "\"use_dora\": true", "use_dora = true is not implemented"),
+        ("\"modules_to_save\": null", "\"modules_to_save\": [\"lm_head\"]", "modules_to_save"),
+        (
+            "\"r\": 2",
+            "\"r\": 3",
+            "[2, 32], but the model and the rank make it F32, BF16 or F16 [3,",
+        ),
+        ("\"r\": 2", "\"r\": 0", "rank r is 0"),
+        ("\"r\": 2", "\"r\": \"two\"", "\"r\" should be a whole number"),
+        ("{", "", "not valid JSON"),
+    ] {
+        let message = problem(from, to);
+        assert!(message.contains(expected), "{message}");
+    }
+    fs::write(&config, &good).unwrap();
+    load_adapter(policy, folder.path()).unwrap();
+    let shallow = load_adapter(tiny::shallow(3, &Device::flex()), folder.path()).unwrap_err();
+    assert!(
+        matches!(&shallow, CheckpointError::Adapter { problem, .. }
+        if problem.contains("has no place in a model of 1 layers")),
+        "{shallow}"
+    );
+}
+
+fn adapted(fixture: &Fixture, device: &Device) -> Decoder {
+    load_adapter(base_of(fixture, device), &fixture.folder).unwrap()
+}
+
+fn base_of(fixture: &Fixture, device: &Device) -> Decoder {
+    let (_, base) = adapter_config(&fixture.folder).unwrap();
+    load(&fixture.folder.join(base), device).unwrap()
+}
+
+fn check_logits(
+    fixture: &Fixture,
+    decoder: &Decoder,
+    expected: &Logits,
+    which: &str,
+    tolerance: Tolerance,
+) {
+    let (vocab, mask) = (decoder.config().vocab_size, &expected.right.attention_mask);
+    let reference: Vec<Vec<f32>> = fixture
+        .tensor(&format!("{which}_logits_right"))
+        .chunks(vocab)
+        .map(<[f32]>::to_vec)
+        .collect();
+    let ours = logits(decoder, &expected.right, Padding::Right);
+    let place = format!("{}: {which} logits", fixture.name);
+    tolerance.check(&place, nested_pairs(&real(&ours, mask), &real(&reference, mask)));
+    let left = logits(decoder, &expected.left, Padding::Left);
+    let width = expected.left.input_ids[0].len();
+    let last: Vec<f32> = left.chunks(width).flat_map(|row| row[width - 1].clone()).collect();
+    let reference = fixture.tensor(&format!("{which}_logits_left_last"));
+    tolerance.check(&format!("{place}, padded left"), pairs(&last, &reference));
+}
+
+fn greedy(policy: &Decoder) -> Vec<u32> {
+    let prompt = Prompt { tokens: vec![1, 2], ..Prompt::default() };
+    let request = GroupRequest { prompt, draw: 0, group_size: 1 };
+    let sampling = Sampling::greedy(12, Vec::new());
+    let mut engine = LocalEngine::new(policy, tiny::numbers(), 4, 64, SampleOn::Host);
+    let groups = engine.generate(&[request], &sampling, Seed::run(0), &mut |_| {}).unwrap();
+    groups[0].completions[0].tokens.clone()
+}
+
+/// Every parameter's values by its path.
+fn values(decoder: &Decoder) -> BTreeMap<String, Vec<f32>> {
+    let all = parameters(&decoder.valid()).into_iter();
+    all.map(|parameter| (parameter.path, read(parameter.values))).collect()
+}
+
+/// The bytes of each tensor in a folder's adapter.
+fn tensors(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let (header, data) = header(&folder.join("adapter_model.safetensors"));
+    let tensors = header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__");
+    let bytes = tensors.map(|(name, info)| {
+        let at = |end: usize| info["data_offsets"][end].as_u64().unwrap() as usize;
+        (name.clone(), data[at(0)..at(1)].to_vec())
+    });
+    bytes.collect()
+}
+
+fn header(path: &Path) -> (serde_json::Value, Vec<u8>) {
+    let bytes = fs::read(path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    (serde_json::from_slice(&bytes[8..8 + length]).unwrap(), bytes[8 + length..].to_vec())
+}
