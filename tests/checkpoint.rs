@@ -265,6 +265,13 @@ fn tensors_that_are_not_the_configuration_s() {
     let folder = case();
     folder.config(|config| config["tie_word_embeddings"] = json!(false));
     folder.refused(&["has no tensor \"lm_head.weight\""]);
+    // What is missing is said first of a tensor under another name.
+    let folder = case();
+    folder.tensors(|tensors| {
+        let norm = tensors.0.remove(NORM).unwrap();
+        tensors.0.insert("model.norm.wait".into(), norm);
+    });
+    folder.refused(&["has no tensor \"model.norm.weight\""]);
     for deeper in ["model.layers.2.mlp.up_proj.weight", "model.layers.80.any"] {
         let folder = case();
         folder.tensors(|tensors| tensors.add(deeper, "F32", &[1], vec![0; 4]));

@@ -58,18 +58,17 @@ pub(super) fn pieces(
 
 /// The values of a parameter of `shape`, from those of its [`pieces`] one behind the other.
 pub(super) fn from_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
-    match shape {
-        [inputs, outputs] if !is_lookup(path) => transpose(&values, *outputs, *inputs),
-        _ => values,
-    }
+    if is_turned(path, shape) { transpose(&values, shape[1], shape[0]) } else { values }
 }
 
 /// The inverse of [`from_checkpoint`].
 pub(super) fn to_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
-    match shape {
-        [inputs, outputs] if !is_lookup(path) => transpose(&values, *inputs, *outputs),
-        _ => values,
-    }
+    if is_turned(path, shape) { transpose(&values, shape[0], shape[1]) } else { values }
+}
+
+/// Whether a parameter's values lie in another order in a checkpoint.
+pub(super) fn is_turned(path: &str, shape: &[usize]) -> bool {
+    shape.len() == 2 && !is_lookup(path)
 }
 
 /// A matrix of `shape` with its sides exchanged.

@@ -13,41 +13,58 @@ use crate::{Decoder, DecoderConfig, init::ParameterSource};
 /// When a file is missing or damaged.
 pub fn unread_tensors(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     let (config, _) = load_config(folder)?;
-    unread(&Tensors::open(folder)?, &config)
+    Ok(unread(&Tensors::open(folder)?, &config, &names_of_one_layer(&config)?))
 }
 
-/// The names in `tensors` that a model of `config` does not read.
-pub(super) fn unread(
+/// Finds by the names alone whether `tensors` are a model of `config`, before any weight is read:
+/// whoever has the wrong folder should not wait for gigabytes to hear it. Gives the names that the
+/// model does not read.
+///
+/// Refused are tensors without which it would silently be another model: more layers than
+/// `config.json` says, or parts that its architecture does not have. What lies outside the model, such
+/// as the head of a classifier, is left to whoever wants it.
+pub(super) fn check(
     tensors: &Tensors,
     config: &DecoderConfig,
 ) -> Result<Vec<String>, CheckpointError> {
+    let (path, layers) = (|| tensors.path().to_owned(), config.layers);
     let read = names_of_one_layer(config)?;
+    let unread = unread(tensors, config, &read);
+    let deeper = |name: &&String| layer(name).is_some_and(|(layer, _)| layer >= layers);
+    if let Some(name) = unread.iter().find(deeper).cloned() {
+        return Err(CheckpointError::Surplus { path: path(), name, layers });
+    }
+    let is_there = |name: &String| tensors.find(name).is_some();
+    // The first that is missing ends it, so a config.json with a million layers costs no time.
+    let needed = (0..layers).flat_map(|layer| read.iter().map(move |name| in_layer(name, layer)));
+    if let Some(name) = needed.into_iter().find(|name| !is_there(name)) {
+        return Err(CheckpointError::Missing { path: path(), name, layers });
+    }
+    let foreign = |name: &&String| {
+        (name.starts_with("model.") || name.starts_with("lm_head")) && !is_harmless(name, config)
+    };
+    match unread.iter().find(foreign).cloned() {
+        Some(name) => Err(CheckpointError::Foreign { path: path(), name }),
+        None => Ok(unread),
+    }
+}
+
+/// The names in `tensors` that a model of `config` does not read; `read` is what it does with one
+/// layer.
+fn unread(tensors: &Tensors, config: &DecoderConfig, read: &BTreeSet<String>) -> Vec<String> {
     let is_read = |name: &str| match layer(name) {
         Some((layer, rest)) => layer < config.layers && read.contains(&format!("{LAYERS}0.{rest}")),
         None => read.contains(name),
     };
-    Ok(tensors.names().filter(|name| !is_read(name)).map(str::to_owned).collect())
+    tensors.names().filter(|name| !is_read(name)).map(str::to_owned).collect()
 }
 
-/// Refuses tensors without which the model would silently be another one: more layers than
-/// `config.json` says, or parts that its architecture does not have. What lies outside the model, such
-/// as the head of a classifier, is left to whoever wants it.
-pub(super) fn refuse_foreign(
-    path: &Path,
-    unread: &[String],
-    config: &DecoderConfig,
-) -> Result<(), CheckpointError> {
-    let path = || path.to_owned();
-    for name in unread.iter().filter(|name| !is_harmless(name, config)) {
-        let (name, layers) = (name.clone(), config.layers);
-        if layer(&name).is_some_and(|(layer, _)| layer >= layers) {
-            return Err(CheckpointError::Surplus { path: path(), name, layers });
-        }
-        if name.starts_with("model.") || name.starts_with("lm_head") {
-            return Err(CheckpointError::Foreign { path: path(), name });
-        }
+/// The name that a tensor of the first layer has in another; a tensor of no layer has one name.
+fn in_layer(name: &str, number: usize) -> String {
+    match layer(name) {
+        Some((_, rest)) => format!("{LAYERS}{number}.{rest}"),
+        None => name.to_owned(),
     }
-    Ok(())
 }
 
 /// Rotary frequencies, which older checkpoints hold and everybody computes; and the head of a model

@@ -38,9 +38,7 @@ pub fn load(folder: &Path, device: &Device) -> Result<Decoder, CheckpointError> 
 pub fn load_noting(folder: &Path, device: &Device) -> Result<Loaded, CheckpointError> {
     let (config, _) = load_config(folder)?;
     let tensors = Tensors::open(folder)?;
-    // Before any weight: whoever has the wrong folder should not wait for gigabytes to hear it.
-    let unread = names::unread(&tensors, &config)?;
-    names::refuse_foreign(tensors.path(), &unread, &config)?;
+    let unread = names::check(&tensors, &config)?;
     let mut weights = Weights { tensors, config: &config, nonfinite: Vec::new() };
     let decoder = Decoder::from_source(&config, &mut weights, device)?;
     Ok(Loaded { decoder, nonfinite: weights.nonfinite, unread })

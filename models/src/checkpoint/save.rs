@@ -2,6 +2,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, BufWriter, Write},
+    ops::Range,
     path::Path,
 };
 
@@ -36,8 +37,8 @@ impl Default for SaveOptions {
 ///
 /// `config` is the content of `config.json`: what the model came with, unknown fields included. Its
 /// dtype becomes the one that is written. A head that is the embedding is written once; adapters are left
-/// out ([`save_adapter`](crate::save_adapter) writes them, [`Decoder::merged`] adds them in). One parameter
-/// at a time is read from the device. A file has its name only when all of it is on disk.
+/// out ([`save_adapter`](crate::save_adapter) writes them, [`Decoder::merged`] adds them in). At most
+/// one parameter at a time is read from the device. A file has its name only when all of it is on disk.
 ///
 /// # Errors
 /// When a file cannot be written, a parameter cannot be read, or a weight is beyond the dtype's range.
@@ -117,36 +118,51 @@ fn shards(
     shards
 }
 
-/// All values of a model in the order and layout of its checkpoint. A parameter leaves the device
-/// when its first value is asked for.
+/// All values of a model in the order and layout of its checkpoint. They leave the device when they
+/// are asked for, a parameter at a time; those that are not turned, a part at a time, because the
+/// largest are among them: the embedding of a small model is a third of it.
 struct Values<'a> {
-    parameters: std::slice::Iter<'a, Parameter>,
+    parts: std::vec::IntoIter<(&'a Parameter, Range<usize>)>,
     current: Vec<f32>,
     taken: usize,
 }
 
 impl<'a> Values<'a> {
+    /// Values that are read from the device at once, where they can be cut: 16 MB.
+    const PART: usize = 1 << 22;
+
     fn new(parameters: &'a [Parameter]) -> Self {
-        Values { parameters: parameters.iter(), current: Vec::new(), taken: 0 }
+        let parts = |parameter: &'a Parameter| {
+            let count = parameter.shape.iter().product::<usize>();
+            let whole = layout::is_turned(&parameter.path, &parameter.shape);
+            let step = if whole { count.max(1) } else { Self::PART };
+            let part = move |begin: usize| (parameter, begin..count.min(begin + step));
+            (0..count).step_by(step).map(part)
+        };
+        let parts: Vec<_> = parameters.iter().flat_map(parts).collect();
+        Values { parts: parts.into_iter(), current: Vec::new(), taken: 0 }
     }
 
-    /// The next `count` values, which belong to one parameter.
-    fn take(&mut self, count: usize) -> Result<&[f32], CheckpointError> {
-        if self.taken == self.current.len()
-            && let Some(parameter) = self.parameters.next()
-        {
-            // The last one goes before the next one comes.
+    /// The next values: at least one, and at most `most`.
+    ///
+    /// # Panics
+    /// When there are no more.
+    fn take(&mut self, most: usize) -> Result<&[f32], CheckpointError> {
+        if self.taken == self.current.len() {
+            // The last ones go before the next ones come.
             self.current = Vec::new();
+            let (parameter, part) = self.parts.next().expect("every value has its tensor");
             let values: Vec<f32> = parameter
                 .values
                 .clone()
+                .narrow(0, part.start, part.len())
                 .try_into_vec_as::<f32>()
                 .map_err(|error| CheckpointError::Device(format!("{error:?}")))?;
             self.current = layout::to_checkpoint(&parameter.path, &parameter.shape, values);
             self.taken = 0;
         }
         let begin = self.taken;
-        self.taken += count;
+        self.taken = self.current.len().min(begin + most);
         Ok(&self.current[begin..self.taken])
     }
 }
@@ -164,15 +180,17 @@ fn write_tensors(
         file.write_all(&header(tensors, dtype)).map_err(failed)?;
         let mut bytes = Vec::new();
         for tensor in tensors {
-            let values = values.take(tensor.count())?;
-            if let Some(&value) = values.iter().find(|&&value| dtype.overflows(value)) {
-                let remedy = if dtype == WeightDtype::F16 { "bfloat16" } else { "float32" };
-                let (name, dtype) = (tensor.name.clone(), dtype.name());
-                return Err(CheckpointError::Range { name, value, dtype, remedy });
-            }
-            for part in values.chunks(1 << 18) {
+            let mut rest = tensor.count();
+            while rest > 0 {
+                let values = values.take(rest.min(1 << 18))?;
+                if let Some(&value) = values.iter().find(|&&value| dtype.overflows(value)) {
+                    let remedy = if dtype == WeightDtype::F16 { "bfloat16" } else { "float32" };
+                    let (name, dtype) = (tensor.name.clone(), dtype.name());
+                    return Err(CheckpointError::Range { name, value, dtype, remedy });
+                }
+                rest -= values.len();
                 bytes.clear();
-                dtype.narrow(part, &mut bytes);
+                dtype.narrow(values, &mut bytes);
                 file.write_all(&bytes).map_err(failed)?;
             }
         }

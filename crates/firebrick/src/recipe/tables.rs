@@ -628,7 +628,8 @@ pub struct Checkpoint {
     pub every: u64,
     /// Newest checkpoints that stay on disk; 0 is all of them.
     pub keep: usize,
-    /// The number format of the weights in it.
+    /// The number format of its weights. A run trains float32; where this is narrower, the
+    /// checkpoint's `trainer/` folder holds the float32 weights too, for `--resume`.
     pub dtype: CheckpointDtype,
 }
 
@@ -638,8 +639,7 @@ impl Default for Checkpoint {
     }
 }
 
-/// The number format of the weights in a checkpoint. A run trains float32; where the checkpoint is
-/// narrower, its `trainer/` folder holds the float32 weights too, and a resumed run reads those.
+/// A number format of weights in a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckpointDtype {
