@@ -9,6 +9,7 @@ mod batch;
 mod cache;
 mod checkpoint;
 mod config;
+mod count;
 mod decoder;
 mod init;
 mod logprob;
@@ -21,6 +22,7 @@ pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{CheckpointError, NamedTensor, load, load_config, named_tensors, save};
 pub use config::{ConfigError, DecoderConfig, Family};
+pub use count::ParameterCount;
 pub use decoder::Decoder;
 pub use init::random;
 pub use logprob::{

@@ -2,10 +2,15 @@
 
 mod doctor;
 mod eval;
+mod generate;
+mod inspect;
 mod metrics;
+mod plan;
 mod schema;
 pub mod score;
 mod train;
+
+use std::io::Write as _;
 
 use clap::Subcommand;
 
@@ -18,6 +23,12 @@ pub enum Command {
     Train(train::Train),
     /// Measure a checkpoint on the held-out prompts: pass@1, avg@k, pass@k, maj@k
     Eval(eval::Eval),
+    /// Say how much memory a recipe takes, by part, and whether it fits
+    Plan(plan::Plan),
+    /// Stream a completion of a model
+    Generate(generate::Generate),
+    /// Show what a model folder holds, and what is unusual about it
+    Inspect(inspect::Inspect),
     /// List the devices of this machine and try them: what they can do, and whether it is right
     Doctor(doctor::Doctor),
     /// Judge responses against gold answers, and say how often the verdict is the expected one
@@ -37,6 +48,9 @@ impl Command {
         match self {
             Command::Train(command) => command.run(),
             Command::Eval(command) => command.run().map(|()| 0),
+            Command::Plan(command) => command.run(),
+            Command::Generate(command) => command.run(),
+            Command::Inspect(command) => command.run().map(|()| 0),
             Command::Doctor(command) => command.run(),
             Command::Score(command) => command.run(),
             Command::Metrics(command) => command.run().map(|()| 0),
@@ -56,4 +70,11 @@ fn device_settings(device: Option<firebrick_device::Name>) -> Vec<String> {
 /// What chat templates may print as today's date. The one place that reads the clock's date.
 fn now() -> firebrick_data::DateTime {
     jiff::Zoned::now().datetime()
+}
+
+/// Writes to standard output.
+fn print(text: &str) -> Result<(), ProgramError> {
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|source| ProgramError::File { path: "standard output".into(), source })
 }

@@ -7,6 +7,7 @@
 pub mod commands;
 mod device;
 mod error;
+pub mod plan;
 pub mod recipe;
 pub mod resume;
 pub mod run;

@@ -159,7 +159,7 @@ pub fn evaluation(
 pub const TRAINER: &str = "trainer";
 
 /// Logits made at once: 64 MB in f32, whatever the vocabulary.
-const LOGITS_AT_ONCE: usize = 1 << 24;
+pub(crate) const LOGITS_AT_ONCE: usize = 1 << 24;
 
 fn engine(recipe: &Recipe, policy: &Decoder, tokenizer: &Arc<Tokenizer>) -> LocalEngine<Decoder> {
     LocalEngine::new(
@@ -390,6 +390,23 @@ fn weights(
         });
     }
     Ok((firebrick_models::load(folder, device)?, json))
+}
+
+/// The sizes of the recipe's model, from its `config.json` or from the recipe alone.
+pub(crate) fn model_sizes(recipe: &Recipe) -> Result<DecoderConfig, ProgramError> {
+    match (&recipe.model, &recipe.data.task) {
+        (recipe::Model::Path(folder), _) if !folder.is_dir() => {
+            Err(ProgramError::NoModel { folder: folder.clone() })
+        }
+        (recipe::Model::Path(folder), _) => Ok(firebrick_models::load_config(folder)?.0),
+        (recipe::Model::New(new), Some(task)) => {
+            let tokenizer = Tokenizer::characters(generator(task).alphabet())?;
+            let config = new_model(new, tokenizer.len());
+            config.check().map_err(firebrick_models::CheckpointError::NewModel)?;
+            Ok(config)
+        }
+        (recipe::Model::New(_), None) => Err(ProgramError::NewModelNeedsTask),
+    }
 }
 
 fn new_model(new: &recipe::NewModel, vocab_size: usize) -> DecoderConfig {
