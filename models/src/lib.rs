@@ -20,7 +20,10 @@ mod qwen2;
 
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
-pub use checkpoint::{CheckpointError, NamedTensor, load, load_config, named_tensors, save};
+pub use checkpoint::{
+    CheckpointError, Inventory, Loaded, NamedTensor, SaveOptions, TensorInfo, WeightDtype,
+    inventory, load, load_config, load_noting, named_tensors, save, unread_tensors,
+};
 pub use config::{ConfigError, DecoderConfig, Family};
 pub use count::ParameterCount;
 pub use decoder::Decoder;

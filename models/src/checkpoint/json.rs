@@ -1,0 +1,41 @@
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    path::Path,
+};
+
+use serde::de::DeserializeOwned;
+
+use super::CheckpointError;
+
+/// The largest `config.json` that is read. The longest ones list a thousand labels in some 100 kB.
+pub(super) const CONFIG: u64 = 16 << 20;
+
+/// The largest index that is read. The longest ones list a hundred thousand tensors in some 10 MB.
+pub(super) const INDEX: u64 = 64 << 20;
+
+/// Reads a JSON file of at most `limit` bytes.
+pub(super) fn read<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<T, CheckpointError> {
+    let (file, bytes) = open(path)?;
+    if bytes > limit {
+        return Err(CheckpointError::TooLarge { path: path.to_owned(), bytes, limit });
+    }
+    let mut text = Vec::new();
+    // A file may grow while it is read.
+    file.take(limit)
+        .read_to_end(&mut text)
+        .map_err(|source| CheckpointError::Read { path: path.to_owned(), source })?;
+    serde_json::from_slice(&text)
+        .map_err(|source| CheckpointError::Json { path: path.to_owned(), source })
+}
+
+/// Opens a file, and gives its size in bytes.
+pub(super) fn open(path: &Path) -> Result<(File, u64), CheckpointError> {
+    // Looked at before it is opened: opening a pipe waits for somebody to write into it.
+    let opened = match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Err(io::Error::other("it is not a file")),
+        Ok(metadata) => File::open(path).map(|file| (file, metadata.len())),
+        Err(error) => Err(error),
+    };
+    opened.map_err(|source| CheckpointError::Read { path: path.to_owned(), source })
+}

@@ -1,0 +1,106 @@
+//! One parameter here is one tensor of a checkpoint or several: fused projections are joined, and
+//! matrices turned.
+
+use crate::DecoderConfig;
+
+/// A tensor as a checkpoint names it and lays it out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedTensor {
+    /// Its name, such as `model.layers.0.self_attn.q_proj.weight`.
+    pub name: String,
+    /// Its shape; matrices are `[outputs, inputs]`.
+    pub shape: Vec<usize>,
+    /// Its values, row-major.
+    pub values: Vec<f32>,
+}
+
+/// One parameter's values, or its gradient's, as the checkpoint tensors that it is made of: fused
+/// projections are taken apart and matrices turned.
+///
+/// `path`, `shape` and `values` are those of a [`Parameter`](crate::Parameter).
+///
+/// # Panics
+/// When a model of this configuration has no such parameter.
+pub fn named_tensors(
+    config: &DecoderConfig,
+    path: &str,
+    shape: &[usize],
+    values: &[f32],
+) -> Vec<NamedTensor> {
+    let values = to_checkpoint(path, shape, values.to_vec());
+    let mut rest = values.as_slice();
+    let take = |(name, shape): (String, Vec<usize>)| {
+        let (own, others) = rest.split_at(shape.iter().product());
+        rest = others;
+        NamedTensor { name, shape, values: own.to_vec() }
+    };
+    pieces(config, path, shape).into_iter().map(take).collect()
+}
+
+/// Names and shapes of the checkpoint tensors that the parameter at `path` is made of, in the order
+/// in which they are joined.
+pub(super) fn pieces(
+    config: &DecoderConfig,
+    path: &str,
+    shape: &[usize],
+) -> Vec<(String, Vec<usize>)> {
+    let columns = match shape {
+        [_] => None,
+        [_, hidden] if is_lookup(path) => Some(*hidden),
+        _ => Some(shape[0]),
+    };
+    let pieces = config.family.pieces(path, config).into_iter();
+    pieces.map(|piece| (piece.name, std::iter::once(piece.rows).chain(columns).collect())).collect()
+}
+
+/// The values of a parameter of `shape`, from those of its [`pieces`] one behind the other.
+pub(super) fn from_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
+    match shape {
+        [inputs, outputs] if !is_lookup(path) => transpose(&values, *outputs, *inputs),
+        _ => values,
+    }
+}
+
+/// The inverse of [`from_checkpoint`].
+pub(super) fn to_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
+    match shape {
+        [inputs, outputs] if !is_lookup(path) => transpose(&values, *inputs, *outputs),
+        _ => values,
+    }
+}
+
+/// Embedding and head are rows per token on both sides; every other matrix is `[outputs, inputs]`
+/// in a checkpoint and `[inputs, outputs]` here.
+fn is_lookup(path: &str) -> bool {
+    matches!(path, "embedding" | "head")
+}
+
+/// `[rows, columns]` to `[columns, rows]`.
+fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    // A few rows at a time, so that what is read again for the next column is still in the cache.
+    const TOGETHER: usize = 32;
+    let mut turned = vec![0.0; values.len()];
+    for first in (0..rows).step_by(TOGETHER) {
+        for column in 0..columns {
+            for row in first..rows.min(first + TOGETHER) {
+                turned[column * rows + row] = values[row * columns + column];
+            }
+        }
+    }
+    turned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_turned_twice_is_itself() {
+        let (rows, columns) = (67, 3);
+        let values: Vec<f32> = (0..rows * columns).map(|value| value as f32).collect();
+        let turned = transpose(&values, rows, columns);
+        assert_eq!(turned[..2], [0.0, 3.0]);
+        assert_eq!(turned[rows * 2 + 40], values[40 * columns + 2]);
+        assert_eq!(transpose(&turned, columns, rows), values);
+    }
+}

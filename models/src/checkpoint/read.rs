@@ -1,0 +1,107 @@
+use std::path::Path;
+
+use burn::tensor::Device;
+use serde_json::{Map, Value};
+
+use super::{CheckpointError, WeightDtype, folder::Tensors, json, layout, names};
+use crate::{Decoder, DecoderConfig, init::ParameterSource};
+
+/// A model that was read, with what a person should hear about it.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The model.
+    pub decoder: Decoder,
+    /// Tensors with a NaN or an infinity among their values. They are no reason to refuse a model,
+    /// but its logits will be no numbers either.
+    pub nonfinite: Vec<String>,
+    /// Tensors of the folder that are no part of the model.
+    pub unread: Vec<String>,
+}
+
+/// Reads the model of a Hugging Face folder: `config.json` with `model.safetensors`, or with the
+/// shards that `model.safetensors.index.json` lists. Weights in f32, bf16 and f16 become f32.
+///
+/// One parameter is read at a time, so the peak of memory is the model in f32 and its largest
+/// parameter once more.
+///
+/// # Errors
+/// When a file is missing, damaged or does not hold what `config.json` promises: every tensor must
+/// be there with its shape, and none that would make it another model. Nothing is ever filled in.
+pub fn load(folder: &Path, device: &Device) -> Result<Decoder, CheckpointError> {
+    Ok(load_noting(folder, device)?.decoder)
+}
+
+/// As [`load`], with what is unusual about the weights.
+///
+/// # Errors
+/// As for [`load`].
+pub fn load_noting(folder: &Path, device: &Device) -> Result<Loaded, CheckpointError> {
+    let (config, _) = load_config(folder)?;
+    let tensors = Tensors::open(folder)?;
+    // Before any weight: whoever has the wrong folder should not wait for gigabytes to hear it.
+    let unread = names::unread(&tensors, &config)?;
+    names::refuse_foreign(tensors.path(), &unread, &config)?;
+    let mut weights = Weights { tensors, config: &config, nonfinite: Vec::new() };
+    let decoder = Decoder::from_source(&config, &mut weights, device)?;
+    Ok(Loaded { decoder, nonfinite: weights.nonfinite, unread })
+}
+
+/// Reads the sizes of the model in a folder from its `config.json`, and the file as it stands, for
+/// [`save`](crate::save) to write back.
+///
+/// # Errors
+/// When the file is missing or is not a model that can be read.
+pub fn load_config(folder: &Path) -> Result<(DecoderConfig, Value), CheckpointError> {
+    let path = folder.join("config.json");
+    let fields: Map<String, Value> = json::read(&path, json::CONFIG)?;
+    match DecoderConfig::from_json(&fields) {
+        Ok(config) => Ok((config, Value::Object(fields))),
+        Err(source) => Err(CheckpointError::Config { path, source }),
+    }
+}
+
+/// Gives a decoder its parameters from the tensors of a folder.
+struct Weights<'a> {
+    tensors: Tensors,
+    config: &'a DecoderConfig,
+    nonfinite: Vec<String>,
+}
+
+impl Weights<'_> {
+    /// Appends one checkpoint tensor, of exactly `shape`, to `values`.
+    fn read(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        values: &mut Vec<f32>,
+    ) -> Result<(), CheckpointError> {
+        let (file, info) = self.tensors.find(name).ok_or_else(|| CheckpointError::Missing {
+            path: self.tensors.path().to_owned(),
+            name: name.to_owned(),
+            layers: self.config.layers,
+        })?;
+        let dtype = WeightDtype::of(info.dtype).filter(|_| info.shape == shape);
+        let dtype = dtype.ok_or_else(|| CheckpointError::Shape {
+            path: file.path().to_owned(),
+            name: name.to_owned(),
+            came: format!("{} {:?}", info.dtype, info.shape),
+            expected: format!("F32, BF16 or F16 {shape:?}"),
+        })?;
+        // No sooner: a shape that is in the file is no larger than the file.
+        values.reserve_exact(shape.iter().product());
+        if !file.read(info, dtype, values)? {
+            self.nonfinite.push(name.to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl ParameterSource for Weights<'_> {
+    fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
+        let mut joined = Vec::new();
+        for (name, piece) in layout::pieces(self.config, path, shape) {
+            self.read(&name, &piece, &mut joined)?;
+        }
+        Ok(layout::from_checkpoint(path, shape, joined))
+    }
+}

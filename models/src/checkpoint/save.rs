@@ -1,0 +1,248 @@
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::Path,
+};
+
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde_json::{Value, json};
+
+use super::{
+    CheckpointError, WeightDtype,
+    folder::{INDEX, SINGLE},
+    layout,
+};
+use crate::{Decoder, DecoderConfig, Parameter, parameters};
+
+/// How weights are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaveOptions {
+    /// What they are rounded to. A run resumes with the same bits only from f32.
+    pub dtype: WeightDtype,
+    /// The most bytes of tensors in one file; a single larger tensor has a file of its own.
+    pub max_shard_bytes: u64,
+}
+
+/// Float32 in files of at most 5 GB, the usual size on the Hub.
+impl Default for SaveOptions {
+    fn default() -> Self {
+        SaveOptions { dtype: WeightDtype::F32, max_shard_bytes: 5_000_000_000 }
+    }
+}
+
+/// Writes `decoder` into `folder` as `config.json` and `model.safetensors`, or shards with their
+/// index, under the names and in the layout that `transformers` reads.
+///
+/// `config` is the content of `config.json`: what the model came with, unknown fields included. Its
+/// dtype becomes the one that is written. A head that is the embedding is written once. One parameter
+/// at a time is read from the device. A file has its name only when all of it is on disk.
+///
+/// # Errors
+/// When a file cannot be written, a parameter cannot be read, or a weight is beyond the dtype's range.
+pub fn save(
+    decoder: &Decoder,
+    config: &Value,
+    folder: &Path,
+    options: &SaveOptions,
+) -> Result<(), CheckpointError> {
+    write_json(&folder.join("config.json"), &with_dtype(config, options.dtype))?;
+    let parameters = parameters(decoder);
+    let mut values = Values::new(&parameters);
+    let shards = shards(decoder.config(), &parameters, options);
+    let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
+    if let [all] = shards.as_slice() {
+        write_tensors(&single, all, options.dtype, &mut values)?;
+        return remove(&index);
+    }
+    let mut weight_map = BTreeMap::new();
+    for (number, shard) in shards.iter().enumerate() {
+        let file = format!("model-{:05}-of-{:05}.safetensors", number + 1, shards.len());
+        write_tensors(&folder.join(&file), shard, options.dtype, &mut values)?;
+        weight_map.extend(shard.iter().map(|tensor| (tensor.name.clone(), file.clone())));
+    }
+    let bytes: usize = shards.iter().flatten().map(|tensor| tensor.bytes(options.dtype)).sum();
+    write_json(&index, &json!({"metadata": {"total_size": bytes}, "weight_map": weight_map}))?;
+    // An older model of this folder, which would be found before the index.
+    remove(&single)
+}
+
+/// A tensor of the checkpoint to be.
+struct Planned {
+    name: String,
+    shape: Vec<usize>,
+}
+
+impl Planned {
+    fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    fn bytes(&self, dtype: WeightDtype) -> usize {
+        self.count() * dtype.bytes()
+    }
+}
+
+/// Which tensors go into which file, in the order in which [`Values`] gives their values.
+fn shards(
+    config: &DecoderConfig,
+    parameters: &[Parameter],
+    options: &SaveOptions,
+) -> Vec<Vec<Planned>> {
+    let (mut shards, mut filled) = (vec![Vec::new()], 0);
+    for parameter in parameters {
+        for (name, shape) in layout::pieces(config, &parameter.path, &parameter.shape) {
+            let tensor = Planned { name, shape };
+            let bytes = tensor.bytes(options.dtype) as u64;
+            if filled > 0 && filled + bytes > options.max_shard_bytes {
+                shards.push(Vec::new());
+                filled = 0;
+            }
+            filled += bytes;
+            shards.last_mut().expect("there is one from the beginning").push(tensor);
+        }
+    }
+    shards
+}
+
+/// All values of a model in the order and layout of its checkpoint. A parameter leaves the device
+/// when its first value is asked for.
+struct Values<'a> {
+    parameters: std::slice::Iter<'a, Parameter>,
+    current: Vec<f32>,
+    taken: usize,
+}
+
+impl<'a> Values<'a> {
+    fn new(parameters: &'a [Parameter]) -> Self {
+        Values { parameters: parameters.iter(), current: Vec::new(), taken: 0 }
+    }
+
+    /// The next `count` values, which belong to one parameter.
+    fn take(&mut self, count: usize) -> Result<&[f32], CheckpointError> {
+        if self.taken == self.current.len()
+            && let Some(parameter) = self.parameters.next()
+        {
+            // The last one goes before the next one comes.
+            self.current = Vec::new();
+            let values: Vec<f32> = parameter
+                .values
+                .clone()
+                .try_into_vec_as::<f32>()
+                .map_err(|error| CheckpointError::Device(format!("{error:?}")))?;
+            self.current = layout::to_checkpoint(&parameter.path, &parameter.shape, values);
+            self.taken = 0;
+        }
+        let begin = self.taken;
+        self.taken += count;
+        Ok(&self.current[begin..self.taken])
+    }
+}
+
+/// Writes one safetensors file. The library's own writer is not used: it asks for tensors through a
+/// trait that cannot fail, and a device can; and it makes files that only their owner may read.
+fn write_tensors(
+    path: &Path,
+    tensors: &[Planned],
+    dtype: WeightDtype,
+    values: &mut Values<'_>,
+) -> Result<(), CheckpointError> {
+    let failed = |source| CheckpointError::Write { path: path.to_owned(), source };
+    write_whole(path, |file| {
+        file.write_all(&header(tensors, dtype)).map_err(failed)?;
+        let mut bytes = Vec::new();
+        for tensor in tensors {
+            let values = values.take(tensor.count())?;
+            if let Some(&value) = values.iter().find(|&&value| dtype.overflows(value)) {
+                let remedy = if dtype == WeightDtype::F16 { "bfloat16" } else { "float32" };
+                let (name, dtype) = (tensor.name.clone(), dtype.name());
+                return Err(CheckpointError::Range { name, value, dtype, remedy });
+            }
+            for part in values.chunks(1 << 18) {
+                bytes.clear();
+                dtype.narrow(part, &mut bytes);
+                file.write_all(&bytes).map_err(failed)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The header of a safetensors file, with its length before it and filled up to a multiple of eight
+/// bytes, so that the tensors behind it are aligned.
+fn header(tensors: &[Planned], dtype: WeightDtype) -> Vec<u8> {
+    let mut end = 0;
+    let place = |tensor: &Planned| {
+        let begin = end;
+        end += tensor.bytes(dtype);
+        let info = TensorInfo {
+            dtype: dtype.in_file(),
+            shape: tensor.shape.clone(),
+            data_offsets: (begin, end),
+        };
+        (tensor.name.clone(), info)
+    };
+    let places = tensors.iter().map(place).collect();
+    // Without it, transformers refuses the file.
+    let metadata = [("format".to_owned(), "pt".to_owned())].into();
+    let header =
+        Metadata::new(Some(metadata), places).expect("each begins where the last one ends");
+    let mut json = serde_json::to_vec(&header).expect("its keys are texts");
+    json.resize(json.len().next_multiple_of(8), b' ');
+    [&(json.len() as u64).to_le_bytes(), json.as_slice()].concat()
+}
+
+/// `config` with the dtype under the name or names that it has there: `torch_dtype` until
+/// transformers 4, `dtype` since 5.
+fn with_dtype(config: &Value, dtype: WeightDtype) -> Value {
+    let mut config = config.clone();
+    if let Value::Object(fields) = &mut config {
+        if !fields.contains_key("dtype") {
+            fields.insert("torch_dtype".into(), dtype.name().into());
+        } else {
+            fields.insert("dtype".into(), dtype.name().into());
+            fields.entry("torch_dtype").and_modify(|value| *value = dtype.name().into());
+        }
+    }
+    config
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<(), CheckpointError> {
+    let text =
+        serde_json::to_string_pretty(value).expect("a JSON value has no unserialisable keys");
+    write_whole(path, |file| {
+        file.write_all(text.as_bytes())
+            .map_err(|source| CheckpointError::Write { path: path.to_owned(), source })
+    })
+}
+
+/// Writes a file under a hidden name and renames it when all of it is on disk.
+fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<(), CheckpointError>,
+) -> Result<(), CheckpointError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".tmp-{name}"));
+    let failed = |source| CheckpointError::Write { path: path.to_owned(), source };
+    let written = File::create(&temporary).map_err(failed).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+        file.sync_all().map_err(failed)?;
+        fs::rename(&temporary, path).map_err(failed)
+    });
+    if written.is_err() {
+        // Gone or not, the error is the one that matters.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn remove(path: &Path) -> Result<(), CheckpointError> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(CheckpointError::Write { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
