@@ -10,7 +10,7 @@ mod schema;
 pub mod score;
 mod train;
 
-use std::io::Write as _;
+use std::{io::Write as _, path::Path};
 
 use clap::Subcommand;
 
@@ -65,6 +65,22 @@ fn device_settings(device: Option<firebrick_device::Name>) -> Vec<String> {
         [format!("device.kind={}", name.kind), format!("device.index={}", name.index)]
     };
     device.into_iter().flat_map(set).collect()
+}
+
+/// The folder of the model that a command is given. The one place to look a Hub name up.
+fn model_folder(given: &Path) -> Result<&Path, ProgramError> {
+    let refuse =
+        |problem, remedy| Err(ProgramError::NotAModel { path: given.to_owned(), problem, remedy });
+    if !given.is_dir() {
+        return refuse("there is no such folder", "give a folder with config.json in it");
+    }
+    if given.join("run.db").is_file() {
+        return refuse("it is a run", "give one of the folders in its checkpoints/");
+    }
+    if !given.join("config.json").is_file() {
+        return refuse("it has no config.json", "give a Hugging Face model folder");
+    }
+    Ok(given)
 }
 
 /// What chat templates may print as today's date. The one place that reads the clock's date.

@@ -95,9 +95,10 @@ impl Memory {
                 None => Memory { bytes: None, words: "this system does not tell".into() },
             };
         }
-        let about = open(name, Precision::F32)
-            .map_err(|error| error.to_string())
-            .and_then(|device| guard(|| describe(name, &device)).map_err(|error| error.to_string()));
+        let about =
+            open(name, Precision::F32).map_err(|error| error.to_string()).and_then(|device| {
+                guard(|| describe(name, &device)).map_err(|error| error.to_string())
+            });
         match about.map(|about| about.memory) {
             Ok(Some(bytes)) => Memory { bytes: Some(bytes), words: format!("all that {name} has") },
             Ok(None) => Memory { bytes: None, words: format!("{name} does not tell") },

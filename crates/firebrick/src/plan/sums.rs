@@ -127,7 +127,10 @@ fn sampled_logits(facts: &Facts) -> u64 {
 /// - gate and up (2), the sigmoid, silu and the product: 5 inner.
 fn activations(facts: &Facts) -> u64 {
     let shape = &facts.shape;
-    let layer = 6 * shape.hidden + 4 * shape.query + 3 * shape.key + 5 * shape.inner
+    let layer = 6 * shape.hidden
+        + 4 * shape.query
+        + 3 * shape.key
+        + 5 * shape.inner
         + 3 * shape.heads * facts.length();
     // Before and behind the layers: embedding, the last norm, and the hidden states that predict,
     // their gradient, whole and in chunks.
