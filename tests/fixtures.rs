@@ -14,8 +14,8 @@ use burn::{
 use firebrick_core::{Completion, FinishReason, Prompt, Seed, TokenId, WorkedExample};
 use firebrick_data::{ChatTemplate, DataError, Tokenizer};
 use firebrick_models::{
-    Decoder, DecoderConfig, Family, Padding, PolicyModel, TokenBatch, head_logprobs, load,
-    load_config, named_tensors, parameters, random, save,
+    Decoder, DecoderConfig, Family, Padding, PolicyModel, SaveOptions, TokenBatch, head_logprobs,
+    load, load_config, named_tensors, parameters, random, save,
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine, SampleOn, Sampling};
 use firebrick_tests::{
@@ -274,7 +274,7 @@ fn fixtures_saved_checkpoint_is_the_same() {
         let decoder = fixture.decoder(&Device::flex());
         let (_, config) = load_config(&fixture.folder).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        save(&decoder, &config, folder.path()).unwrap();
+        save(&decoder, &config, folder.path(), &SaveOptions::default()).unwrap();
         let again = load(folder.path(), &Device::flex()).unwrap();
         assert_eq!(again.config(), decoder.config());
         for (before, after) in parameters(&decoder).into_iter().zip(parameters(&again)) {

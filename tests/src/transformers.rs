@@ -7,7 +7,7 @@ use std::{env, ffi::OsString, path::Path, process::Command};
 use burn::tensor::Device;
 use firebrick_core::TokenId;
 use firebrick_data::Tokenizer;
-use firebrick_models::{Decoder, Padding, TokenBatch, save};
+use firebrick_models::{Decoder, Padding, SaveOptions, TokenBatch, save};
 use safetensors::{Dtype, tensor::TensorView};
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ impl Transformers {
         tokenizer: &Tokenizer,
         texts: &[String],
     ) -> String {
-        save(decoder, config, folder).unwrap();
+        save(decoder, config, folder, &SaveOptions::default()).unwrap();
         tokenizer.save(folder).unwrap();
         let expected = folder.join("firebrick.safetensors");
         write_expected(&expected, decoder, tokenizer, texts);

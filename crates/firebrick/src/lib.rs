@@ -1,9 +1,11 @@
 //! Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 //!
 //! This crate is the program, and the one place where a recipe is read and things are built from
-//! it: [`recipe`] says what to do, [`wire`] builds it, [`run`] does it, [`resume`] says what it
+//! it: [`recipe`] says what to do, [`wire`] builds it, [`run`] does it, [`card`] describes the
+//! result, [`resume`] says what it
 //! may do otherwise the second time, [`commands`] are the program's.
 
+pub mod card;
 pub mod commands;
 mod device;
 mod error;

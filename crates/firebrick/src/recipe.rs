@@ -25,9 +25,9 @@ pub use reward::{
     AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
 };
 pub use tables::{
-    Advantage, AdvantageKind, Aggregation, Checkpoint, Columns, Data, Device, DeviceKind, Eval, Kl,
-    KlKind, Loss, LossKind, Model, ModelFamily, NewModel, OnCap, Optim, Rollout, Sampling, Surplus,
-    Task, Template, Train, Warmup,
+    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Columns, Data, Device,
+    DeviceKind, Eval, Kl, KlKind, Loss, LossKind, Model, ModelFamily, NewModel, OnCap, Optim,
+    Rollout, Sampling, Surplus, Task, Template, Train, Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.

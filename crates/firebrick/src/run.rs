@@ -13,7 +13,7 @@ use std::{
 use burn::module::Module as _;
 use firebrick_core::{Metrics, Step, Tracker as _, WorkedExample};
 use firebrick_device::{Cause, Failure};
-use firebrick_models::PolicyModel as _;
+use firebrick_models::{PolicyModel as _, SaveOptions, WeightDtype, save};
 use firebrick_runs::{
     Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
     peak_rss_bytes, publish_folder, write_atomically,
@@ -23,9 +23,11 @@ use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ProgramError, device,
+    ProgramError,
+    card::{CARD, Card},
+    device,
     recipe::Recipe,
-    wire::{self, TRAINER, Wired},
+    wire::{self, TRAINER, WEIGHTS, Wired},
 };
 
 /// Everything that a run holds while it goes.
@@ -358,7 +360,7 @@ impl Run {
             let temporary = self.folder.path().join(".tmp-reference");
             fs::create_dir_all(&temporary)
                 .map_err(|source| ProgramError::File { path: temporary.clone(), source })?;
-            firebrick_models::save(&trainer.policy, &self.wired.config, &temporary)?;
+            save(&trainer.policy, &self.wired.config, &temporary, &SaveOptions::default())?;
             publish_folder(&temporary, &path)?;
             trainer.reference = Some(trainer.policy.valid());
         }
@@ -413,13 +415,14 @@ impl Run {
     /// `trainer/`.
     fn checkpoint(&mut self) -> Result<(), ProgramError> {
         self.read_clock();
-        let trainer = &self.wired.trainer;
+        let Wired { trainer, config, dtype, .. } = &self.wired;
         let temporary = self.folder.begin_checkpoint(trainer.state.step)?;
-        firebrick_models::save(&trainer.policy, &self.wired.config, &temporary)?;
-        self.wired.tokenizer.save(&temporary)?;
-        let inner = temporary.join(TRAINER);
-        fs::create_dir(&inner)
-            .map_err(|source| ProgramError::File { path: inner.clone(), source })?;
+        self.write_model(&temporary)?;
+        let inner = make_folder(temporary.join(TRAINER))?;
+        if *dtype != WeightDtype::F32 {
+            let weights = make_folder(inner.join(WEIGHTS))?;
+            save(&trainer.policy, config, &weights, &SaveOptions::default())?;
+        }
         save_state(&inner, &trainer.state, &trainer.optimizer)?;
         let bytes = serde_json::to_vec_pretty(&self.progress).unwrap_or_default();
         write_atomically(&inner.join(PROGRESS), &bytes)?;
@@ -428,6 +431,25 @@ impl Run {
             self.folder.prune(self.recipe.checkpoint.keep)?;
         }
         Ok(())
+    }
+
+    /// Writes what a checkpoint is to others: the model, its tokenizer and its card.
+    fn write_model(&self, folder: &Path) -> Result<(), ProgramError> {
+        let Wired { trainer, config, dtype, tokenizer, heldout, .. } = &self.wired;
+        let options = SaveOptions { dtype: *dtype, ..SaveOptions::default() };
+        save(&trainer.policy, config, folder, &options)?;
+        tokenizer.save(folder)?;
+        let name = self.folder.path().file_name().unwrap_or_default().to_string_lossy();
+        let card = Card {
+            name: &name,
+            recipe: &self.recipe,
+            dtype: *dtype,
+            state: &trainer.state,
+            warmup_steps: self.progress.warmup_steps,
+            prompts: heldout.len(),
+            heldout: &self.progress.heldout,
+        };
+        Ok(write_atomically(&folder.join(CARD), card.to_string().as_bytes())?)
     }
 
     fn read_clock(&mut self) {
@@ -471,6 +493,13 @@ pub fn read_progress(checkpoint: &Path) -> Result<Progress, ProgramError> {
     let damaged = |problem| ProgramError::Progress { path: path.clone(), problem };
     let text = fs::read_to_string(&path).map_err(|error| damaged(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))
+}
+
+fn make_folder(path: PathBuf) -> Result<PathBuf, ProgramError> {
+    match fs::create_dir(&path) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(ProgramError::File { path, source }),
+    }
 }
 
 /// Writes the metrics of `store` as JSON lines to `path`.

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        mpsc::{Receiver, channel},
+        mpsc::{Receiver, Sender, channel},
     },
 };
 
@@ -20,7 +20,7 @@ use firebrick_data::{
     Tokenizer, problems_from_rows, read_jsonl,
 };
 use firebrick_device::Kind;
-use firebrick_models::{Decoder, DecoderConfig, Family};
+use firebrick_models::{Decoder, DecoderConfig, Family, WeightDtype};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
 use firebrick_train::{
     AdamW, Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut,
@@ -47,9 +47,11 @@ pub struct Wired {
     pub tokenizer: Arc<Tokenizer>,
     /// The content of the checkpoints' `config.json`.
     pub config: serde_json::Value,
+    /// The number format of the weights in checkpoints.
+    pub dtype: WeightDtype,
     /// What became of the training problems.
     pub report: PromptReport,
-    /// What the verifier has to tell a person, as it comes up.
+    /// What the model and the verifier have to tell a person, as it comes up.
     pub notes: Receiver<String>,
 }
 
@@ -66,7 +68,10 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
     let (said, notes) = channel();
     let verifier = reward::verifier(recipe, &said)?;
     let data = Data::read(recipe, resume, seed, now)?;
-    let (policy, config) = policy(recipe, resume, &data.tokenizer, seed, &device)?;
+    let dtype = checkpoint_dtype(recipe, resume)?;
+    let trained = resume.map(trained_weights);
+    let (policy, config) =
+        policy(recipe, trained.as_deref(), &data.tokenizer, seed, &device, &said)?;
     let vocab = policy.config().vocab_size;
 
     let mut optimizer = AdamW::new(optim(&recipe.optim));
@@ -108,6 +113,7 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
         eval_sampling: eval_sampling(recipe, &data.tokenizer),
         tokenizer: data.tokenizer,
         config,
+        dtype,
         report: data.report,
         notes,
     })
@@ -125,7 +131,7 @@ pub struct Evaluation {
     pub heldout: Vec<Prompt>,
     /// How completions are drawn.
     pub sampling: Sampling,
-    /// What the verifier has to tell a person, as it comes up.
+    /// What the model and the verifier have to tell a person, as it comes up.
     pub notes: Receiver<String>,
 }
 
@@ -144,7 +150,7 @@ pub fn evaluation(
     let (said, notes) = channel();
     let verifier = reward::verifier(recipe, &said)?;
     let data = Data::read(recipe, Some(checkpoint), seed, now)?;
-    let (policy, _) = policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device)?;
+    let (policy, _) = policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device, &said)?;
     Ok(Evaluation {
         device,
         engine: engine(recipe, &policy, &data.tokenizer),
@@ -157,6 +163,10 @@ pub fn evaluation(
 
 /// The folder inside a checkpoint that holds what is not the model.
 pub const TRAINER: &str = "trainer";
+
+/// The folder inside [`TRAINER`] that holds the weights as they were trained, in float32, when those of
+/// the checkpoint are rounded: a resumed run must go on with the same bits.
+pub const WEIGHTS: &str = "weights";
 
 /// Logits made at once: 64 MB in f32, whatever the vocabulary.
 pub(crate) const LOGITS_AT_ONCE: usize = 1 << 24;
@@ -358,9 +368,10 @@ fn policy(
     tokenizer: &Tokenizer,
     seed: Seed,
     device: &Device,
+    said: &Sender<String>,
 ) -> Result<(Decoder, serde_json::Value), ProgramError> {
     device::unsaved(recipe, device, "loading the model", device::smaller_model(), || {
-        weights(recipe, resume, tokenizer, seed, device)
+        weights(recipe, resume, tokenizer, seed, device, said)
     })
 }
 
@@ -370,6 +381,7 @@ fn weights(
     tokenizer: &Tokenizer,
     seed: Seed,
     device: &Device,
+    said: &Sender<String>,
 ) -> Result<(Decoder, serde_json::Value), ProgramError> {
     let folder = match (&recipe.model, resume) {
         (_, Some(checkpoint)) => checkpoint,
@@ -389,7 +401,43 @@ fn weights(
             model: config.vocab_size,
         });
     }
-    Ok((firebrick_models::load(folder, device)?, json))
+    let loaded = firebrick_models::load_noting(folder, device)?;
+    if let Some(first) = loaded.nonfinite.first() {
+        // Who has no receiver any more wants no notes.
+        let _ = said.send(format!(
+            "{}: {} of its tensors hold values that are no numbers or infinite, such as {first}; what \
+             the model says will be meaningless",
+            folder.display(),
+            loaded.nonfinite.len(),
+        ));
+    }
+    Ok((loaded.decoder, json))
+}
+
+/// Where the weights of a checkpoint are as they were trained.
+fn trained_weights(checkpoint: &Path) -> PathBuf {
+    let rounded_from = checkpoint.join(TRAINER).join(WEIGHTS);
+    if rounded_from.is_dir() { rounded_from } else { checkpoint.to_owned() }
+}
+
+/// The number format of the weights in checkpoints.
+fn checkpoint_dtype(recipe: &Recipe, resume: Option<&Path>) -> Result<WeightDtype, ProgramError> {
+    let origin = match (&recipe.model, resume) {
+        // It is in the format of the model that the run began with.
+        (_, Some(checkpoint)) => Some(checkpoint),
+        (recipe::Model::Path(path), None) => Some(path.as_path()),
+        (recipe::Model::New(_), None) => None,
+    };
+    Ok(match (recipe.checkpoint.dtype, origin) {
+        (recipe::CheckpointDtype::Auto, Some(folder)) => {
+            firebrick_models::inventory(folder)?.dtype().unwrap_or_default()
+        }
+        (recipe::CheckpointDtype::Auto, None) | (recipe::CheckpointDtype::Float32, _) => {
+            WeightDtype::F32
+        }
+        (recipe::CheckpointDtype::Bfloat16, _) => WeightDtype::BF16,
+        (recipe::CheckpointDtype::Float16, _) => WeightDtype::F16,
+    })
 }
 
 /// The sizes of the recipe's model, from its `config.json` or from the recipe alone.

@@ -265,6 +265,7 @@ fn every_variant_of_the_loop_runs() {
         ],
         &["rollout.temperature=0.7", "rollout.top_k=5", "rollout.top_p=0.9"],
         &["data.task={kind=\"countdown\",numbers=2,max_number=9,max_target=18}"],
+        &["checkpoint.dtype=float16"],
     ]
     .into_iter()
     .enumerate()
@@ -433,4 +434,83 @@ fn a_run_that_learns_nothing_says_why_and_ends() {
             assert!(failed.stderr.contains("2 rounds of sampling gave 0 of"), "{}", failed.stderr);
         }
     }
+}
+
+/// Saved as what it came as, a model is rounded, and a run that went on from the rounded weights would
+/// be another one.
+#[test]
+fn a_run_of_a_bf16_model_goes_on_from_what_it_trained() {
+    let place = Place::new();
+    let recipe = repository("recipes/gsm8k-tiny.toml");
+    let model = format!("model.path={}", repository("tests/fixtures/qwen2-bf16"));
+    let data =
+        format!("data.train={}", repository("crates/firebrick/tests/data/gsm8k-style.jsonl"));
+    let train = |name: &str, steps: u64, resume: &[&str]| {
+        let (name, steps) = (format!("name={name}"), format!("train.steps={steps}"));
+        let mut arguments = vec!["train", &recipe];
+        for set in [
+            &model,
+            &data,
+            &name,
+            &steps,
+            "warmup.steps=3",
+            "rollout.max_completion_tokens=8",
+            // Some completions of random weights have an e, and some have none.
+            "reward={kind=\"regex\",pattern=\"e\",matches=true}",
+            "optim.warmup_steps=0",
+            "optim.lr=1e-4",
+            "sampling.max_rounds=1",
+            "eval.every=2",
+        ] {
+            arguments.extend(["--set", set]);
+        }
+        arguments.extend(resume);
+        place.succeed(&arguments);
+    };
+    train("whole", 4, &[]);
+    assert!(values(&place, "whole", "update/count").iter().all(|&count| count > 0.0));
+    train("stopped", 2, &[]);
+    train("stopped", 4, &["--resume"]);
+    assert_same(&place.result("whole"), &place.result("stopped"));
+
+    let read = |run: &str, name: &str| {
+        std::fs::read(place.path(&format!("runs/{run}/checkpoints/step-000004/{name}"))).unwrap()
+    };
+    let (trained, saved) = ("trainer/weights/model.safetensors", "model.safetensors");
+    assert!(read("whole", trained) == read("stopped", trained));
+    let (half, full) = (read("whole", saved).len(), read("whole", trained).len());
+    assert!(2 * half < full + 8192, "{half} bytes are not bf16, or {full} not f32");
+    let config = place.json("runs/whole/checkpoints/step-000004/config.json");
+    assert_eq!(config["dtype"], "bfloat16");
+    // The low half of what is trained is not all zeros: there is something to lose.
+    let words = read("whole", trained);
+    assert!(words[words.len() - 4000..].as_chunks::<4>().0.iter().any(|word| word[..2] != [0, 0]));
+
+    let card = String::from_utf8(read("whole", "README.md")).unwrap();
+    assert!(card.starts_with("---\nlibrary_name: transformers\n"), "{card}");
+    assert!(card.contains("3 supervised steps and 4 steps of DAPO"), "{card}");
+    place.succeed(&["eval", "runs/whole/checkpoints/step-000004", "--samples", "1"]);
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_told() {
+    let place = Place::new();
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        let file = repository(&format!("tests/fixtures/qwen2-f32/{name}"));
+        place.write(&format!("qwen2/{name}"), std::fs::read(file).unwrap());
+    }
+    let mut weights =
+        std::fs::read(repository("tests/fixtures/qwen2-f32/model.safetensors")).unwrap();
+    let last = weights.len() - 4;
+    weights[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    place.write("qwen2/model.safetensors", weights);
+    let data =
+        format!("data.train={}", repository("crates/firebrick/tests/data/gsm8k-style.jsonl"));
+    let mut arguments = vec!["train".to_owned(), repository("recipes/gsm8k-tiny.toml")];
+    for set in ["model.path=qwen2", &data, "rollout.max_completion_tokens=4", "train.steps=1"] {
+        arguments.extend(["--set".to_owned(), set.to_owned()]);
+    }
+    let outcome = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("1 of its tensors hold values that are no numbers"));
 }

@@ -44,7 +44,7 @@ impl Tensors {
         for shard in map.values().collect::<BTreeSet<_>>() {
             let path = folder.join(shard);
             if !path.exists() {
-                return Err(tensors.contradiction(format!("there is no {shard}")));
+                return Err(tensors.contradiction(format!("there is no {shard:?}")));
             }
             tensors.add(TensorFile::open(&path)?)?;
         }
@@ -91,10 +91,9 @@ impl Tensors {
             let home = home.and_then(Path::file_name).map(|name| name.to_string_lossy());
             if home.as_deref() != Some(shard) {
                 let came =
-                    home.map_or("none of the shards has it".into(), |it| format!("{it} has it"));
-                return Err(
-                    self.contradiction(format!("tensor {name:?} should be in {shard}, but {came}"))
-                );
+                    home.map_or("none of the shards has it".into(), |it| format!("{it:?} has it"));
+                return Err(self
+                    .contradiction(format!("tensor {name:?} should be in {shard:?}, but {came}")));
             }
         }
         Ok(())

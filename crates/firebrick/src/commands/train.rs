@@ -71,6 +71,9 @@ impl Train {
         if let Some(device) = &wired.device {
             say(&mut terminal, device);
         }
+        for note in wired.notes.try_iter() {
+            say(&mut terminal, &note);
+        }
         match &checkpoint {
             Some((step, path)) => {
                 store.truncate_after(*step)?;

@@ -549,12 +549,30 @@ pub struct Checkpoint {
     pub every: u64,
     /// Newest checkpoints that stay on disk; 0 is all of them.
     pub keep: usize,
+    /// The number format of the weights in it.
+    pub dtype: CheckpointDtype,
 }
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Checkpoint { every: 50, keep: 2 }
+        Checkpoint { every: 50, keep: 2, dtype: CheckpointDtype::Auto }
     }
+}
+
+/// The number format of the weights in a checkpoint. A run trains float32; where the checkpoint is
+/// narrower, its `trainer/` folder holds the float32 weights too, and a resumed run reads those.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointDtype {
+    /// That of the model that the run starts from; float32 for a new one.
+    #[default]
+    Auto,
+    /// Four bytes: the weights as they were trained.
+    Float32,
+    /// Two bytes with the range of float32: what most models are published in.
+    Bfloat16,
+    /// Two bytes, more precise and with less range.
+    Float16,
 }
 
 fn yes() -> bool {

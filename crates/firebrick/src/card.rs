@@ -1,0 +1,256 @@
+//! The model card of a checkpoint: its `README.md`, which the Hugging Face Hub shows.
+
+use std::{fmt, path::Path};
+
+use firebrick_core::Step;
+use firebrick_models::WeightDtype;
+use firebrick_runs::Heldout;
+use firebrick_train::TrainerState;
+
+use crate::recipe::{LossKind, Model, Recipe};
+
+/// The card's file in a checkpoint.
+pub const CARD: &str = "README.md";
+
+/// What a card says. Its [`Display`](fmt::Display) is the file.
+pub struct Card<'a> {
+    /// Of the run.
+    pub name: &'a str,
+    /// What was done.
+    pub recipe: &'a Recipe,
+    /// What the weights of the checkpoint are rounded to.
+    pub dtype: WeightDtype,
+    /// Steps and completions so far.
+    pub state: &'a TrainerState,
+    /// Supervised steps so far.
+    pub warmup_steps: Step,
+    /// Held-out prompts that accuracies are measured on.
+    pub prompts: usize,
+    /// The accuracies so far.
+    pub heldout: &'a Heldout,
+}
+
+impl fmt::Display for Card<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.front_matter(f)?;
+        writeln!(f, "\n# {}\n", escaped(self.name))?;
+        self.summary(f)?;
+        self.results(f)?;
+        writeln!(
+            f,
+            "## How to use it\n\n```python\n\
+             from transformers import AutoModelForCausalLM, AutoTokenizer\n\n\
+             folder = \"…\"  # this one, or its name on the Hub\n\
+             tokenizer = AutoTokenizer.from_pretrained(folder)\n\
+             model = AutoModelForCausalLM.from_pretrained(folder, dtype=\"auto\")\n```\n\n\
+             The folder `{}` is needed to resume the run and can be left out otherwise.\n",
+            crate::wire::TRAINER
+        )?;
+        // With the defaults, which another version may have others of.
+        let recipe = toml::to_string(self.recipe).unwrap_or_default();
+        let (fence, recipe) = (fence(&recipe), recipe.trim_end());
+        writeln!(f, "## How it was made\n\nThe recipe:\n\n{fence}toml\n{recipe}\n{fence}")
+    }
+}
+
+impl Card<'_> {
+    /// Nothing here needs escaping: a name of the Hub has letters, digits and `-_.` only.
+    fn front_matter(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "---")?;
+        if let Some(base) = base_model(self.recipe) {
+            writeln!(f, "base_model: \"{base}\"")?;
+        }
+        let datasets = datasets(self.recipe);
+        if !datasets.is_empty() {
+            writeln!(f, "datasets:")?;
+            datasets.iter().try_for_each(|name| writeln!(f, "- \"{name}\""))?;
+        }
+        writeln!(f, "library_name: transformers\npipeline_tag: text-generation\ntags:")?;
+        let tags = [self.algorithm().to_lowercase().as_str(), "rl", "firebrick", "burn"]
+            .map(|tag| format!("- {tag}\n"));
+        writeln!(f, "{}---", tags.concat())
+    }
+
+    fn algorithm(&self) -> &'static str {
+        match self.recipe.loss.kind {
+            LossKind::Dapo => "DAPO",
+            LossKind::Gspo => "GSPO",
+            LossKind::Cispo => "CISPO",
+        }
+    }
+
+    fn summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let base = match (base_model(self.recipe), &self.recipe.model) {
+            (Some(base), _) => format!("the model {base}"),
+            (None, Model::New(_)) => "random weights".into(),
+            (None, Model::Path(_)) => "another model".into(),
+        };
+        let TrainerState { step, generated, trained, .. } = *self.state;
+        let warmup = match self.warmup_steps {
+            0 => String::new(),
+            steps => format!("{steps} supervised steps and "),
+        };
+        let rounded = match self.dtype {
+            WeightDtype::F32 => "",
+            _ => ", rounded from the float32 that was trained",
+        };
+        writeln!(
+            f,
+            "Trained from {base} by Firebrick {} with reinforcement learning from verifiable rewards: \
+             {warmup}{step} steps of {}, in which {generated} completions were sampled and {trained} \
+             trained on. The weights are {}{rounded}.\n",
+            env!("CARGO_PKG_VERSION"),
+            self.algorithm(),
+            self.dtype.name(),
+        )
+    }
+
+    fn results(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "## Results\n")?;
+        let measured = [
+            ("before training", self.heldout.initial),
+            ("after the supervised steps", self.heldout.after_warmup),
+            ("last measured in training", self.heldout.r#final),
+        ];
+        if measured.iter().all(|(_, accuracy)| accuracy.is_none()) {
+            return writeln!(f, "Nothing was measured on held-out prompts.\n");
+        }
+        writeln!(f, "| held-out accuracy | |\n|---|---|")?;
+        for (when, accuracy) in measured {
+            if let Some(accuracy) = accuracy {
+                writeln!(f, "| {when} | {accuracy:.4} |")?;
+            }
+        }
+        let eval = &self.recipe.eval;
+        writeln!(
+            f,
+            "\nPrompts: {}. Completions of each: {}, at temperature {} and top_p {}.\n",
+            self.prompts,
+            eval.samples.max(1),
+            eval.temperature,
+            eval.top_p
+        )
+    }
+}
+
+/// The model that the run started from, where others can find it.
+fn base_model(recipe: &Recipe) -> Option<&str> {
+    match &recipe.model {
+        Model::Path(path) => hub_name(path),
+        Model::New(_) => None,
+    }
+}
+
+/// The data that others can find.
+fn datasets(recipe: &Recipe) -> Vec<&str> {
+    let mut names: Vec<&str> = [&recipe.data.train, &recipe.data.heldout]
+        .into_iter()
+        .flatten()
+        .filter(|path| path.extension().is_none())
+        .filter_map(|path| hub_name(path))
+        .collect();
+    names.dedup();
+    names
+}
+
+/// `owner/name`, as the Hub has them. What may be a path of this machine is none of a reader's business.
+fn hub_name(path: &Path) -> Option<&str> {
+    let name = path.to_str()?;
+    let (owner, repository) = name.split_once('/')?;
+    let plain = |part: &str| {
+        part.starts_with(|letter: char| letter.is_ascii_alphanumeric())
+            && part.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter))
+    };
+    let local = Path::new(owner).exists();
+    (plain(owner) && plain(repository) && !local).then_some(name)
+}
+
+/// Text that Markdown shows as it stands.
+fn escaped(text: &str) -> String {
+    let escape = |letter: char| {
+        let backslash = letter.is_ascii_punctuation().then_some('\\');
+        backslash.into_iter().chain([letter])
+    };
+    text.chars().flat_map(escape).collect()
+}
+
+/// A fence for a code block that no line of `text` can close: longer than every run of backticks.
+fn fence(text: &str) -> String {
+    let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
+    "`".repeat(3.max(longest + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(model: &str, data: &str, prompt: &str) -> String {
+        let text = format!(
+            "[model]\npath = '{model}'\n[data]\ntrain = '{data}'\nprompt = \"\"\"\n{prompt}\"\"\""
+        );
+        let recipe = Recipe::parse(Path::new("a.toml"), &text, &[]).unwrap().recipe;
+        let state = TrainerState { step: 3, generated: 48, trained: 32, ..Default::default() };
+        let heldout = Heldout { initial: Some(0.25), after_warmup: None, r#final: Some(0.5) };
+        let card = Card {
+            name: "odd # name_",
+            recipe: &recipe,
+            dtype: WeightDtype::BF16,
+            state: &state,
+            warmup_steps: 0,
+            prompts: 8,
+            heldout: &heldout,
+        };
+        card.to_string()
+    }
+
+    #[test]
+    fn a_card_names_what_others_can_find_and_no_path() {
+        let card_of_hub = card("Qwen/Qwen2.5-0.5B", "openai/gsm8k", "{prompt}");
+        let front = card_of_hub.split("---\n").nth(1).unwrap();
+        assert_eq!(
+            front,
+            "base_model: \"Qwen/Qwen2.5-0.5B\"\ndatasets:\n- \"openai/gsm8k\"\n\
+             library_name: transformers\npipeline_tag: text-generation\n\
+             tags:\n- dapo\n- rl\n- firebrick\n- burn\n"
+        );
+        for (model, data) in [
+            ("/home/anna/qwen", "/home/anna/train.jsonl"),
+            ("../anna/qwen", "data/anna.jsonl"),
+            // A folder of the package, in which tests are run.
+            ("src/anna", "tests/anna"),
+            ("an na/\\nlicense: mit", "anna/b/c"),
+        ] {
+            let card = card(model, data, "{prompt}");
+            assert!(card.starts_with("---\nlibrary_name: transformers\n"), "{card}");
+            // The recipe shows what it says, and nothing else does.
+            let (outside, _) = card.split_once("The recipe:").unwrap();
+            assert!(!outside.contains("anna") && !outside.contains("license"), "{card}");
+        }
+    }
+
+    #[test]
+    fn a_card_says_what_was_measured() {
+        let card = card("/qwen", "/train.jsonl", "{prompt}");
+        for line in [
+            "# odd \\# name\\_",
+            "| before training | 0.2500 |",
+            "| last measured in training | 0.5000 |",
+        ] {
+            assert!(card.lines().any(|other| other == line), "{line} is not in {card}");
+        }
+        assert!(!card.contains("supervised"), "{card}");
+        assert!(card.contains("3 steps of DAPO, in which 48 completions were sampled and 32 "));
+        assert!(card.contains("The weights are bfloat16, rounded from"));
+    }
+
+    #[test]
+    fn no_recipe_ends_its_code_block() {
+        let card = card("/qwen", "/train.jsonl", "```\n````\n# {prompt}\n---\n");
+        let block: Vec<&str> = card.split("\n`````").collect();
+        assert_eq!(block.len(), 3, "{card}");
+        let again = Recipe::parse(Path::new("a.toml"), block[1].strip_prefix("toml").unwrap(), &[]);
+        let prompt = again.unwrap().recipe.data.prompt.unwrap();
+        assert_eq!(prompt, "```\n````\n# {prompt}\n---\n");
+        assert_eq!(block[2], "\n");
+    }
+}

@@ -1,0 +1,561 @@
+//! Model folders: what is written reads back as the same bytes, and whatever can be wrong with one is
+//! a clear error.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use burn::tensor::Device;
+use firebrick_models::{
+    Decoder, Inventory, Loaded, SaveOptions, WeightDtype, inventory, load, load_config,
+    load_noting, save, unread_tensors,
+};
+use serde_json::{Map, Value, json};
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// A safetensors file in parts.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Tensors(BTreeMap<String, Stored>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Stored {
+    dtype: String,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Tensors {
+    fn read(path: &Path) -> Self {
+        let (header, data) = split(path);
+        let tensor = |(name, info): (&String, &Value)| {
+            let numbers = |key: &str| -> Vec<usize> {
+                info[key]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|it| it.as_u64().unwrap() as usize)
+                    .collect()
+            };
+            let place = numbers("data_offsets");
+            let bytes = data[place[0]..place[1]].to_vec();
+            let dtype = info["dtype"].as_str().unwrap().to_owned();
+            (name.clone(), Stored { dtype, shape: numbers("shape"), bytes })
+        };
+        Tensors(header.iter().filter(|(name, _)| *name != "__metadata__").map(tensor).collect())
+    }
+
+    fn write(&self, path: &Path) {
+        let (mut header, mut data) = (Map::new(), Vec::new());
+        for (name, Stored { dtype, shape, bytes }) in &self.0 {
+            let place = [data.len(), data.len() + bytes.len()];
+            header.insert(
+                name.clone(),
+                json!({"dtype": dtype, "shape": shape, "data_offsets": place}),
+            );
+            data.extend_from_slice(bytes);
+        }
+        join(path, &header, &data);
+    }
+
+    fn add(&mut self, name: &str, dtype: &str, shape: &[usize], bytes: Vec<u8>) {
+        self.0.insert(name.into(), Stored { dtype: dtype.into(), shape: shape.into(), bytes });
+    }
+}
+
+/// Header and data of a safetensors file.
+fn split(path: &Path) -> (Map<String, Value>, Vec<u8>) {
+    let bytes = fs::read(path).unwrap();
+    let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
+    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    (serde_json::from_slice(header).unwrap(), data.to_vec())
+}
+
+fn join(path: &Path, header: &Map<String, Value>, data: &[u8]) {
+    let header = serde_json::to_vec(header).unwrap();
+    let length = (header.len() as u64).to_le_bytes();
+    fs::write(path, [&length[..], &header, data].concat()).unwrap();
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+}
+
+/// A copy of a fixture's model, to be broken.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn of(fixture_name: &str) -> Self {
+        let folder = Folder(tempfile::tempdir().unwrap());
+        for name in ["config.json", SINGLE] {
+            fs::copy(fixture(fixture_name).join(name), folder.path(name)).unwrap();
+        }
+        folder
+    }
+
+    /// The same model in three shards.
+    fn in_shards() -> Self {
+        let (decoder, config) = model("qwen2-f32");
+        let folder = Folder(tempfile::tempdir().unwrap());
+        let options = SaveOptions { max_shard_bytes: 200_000, ..SaveOptions::default() };
+        save(&decoder, &config, folder.0.path(), &options).unwrap();
+        assert!(folder.path(&shard(3)).exists() && !folder.path(&shard(4)).exists());
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn config(&self, edit: impl FnOnce(&mut Map<String, Value>)) {
+        self.json("config.json", edit);
+    }
+
+    fn json(&self, name: &str, edit: impl FnOnce(&mut Map<String, Value>)) {
+        let mut fields = serde_json::from_slice(&fs::read(self.path(name)).unwrap()).unwrap();
+        edit(&mut fields);
+        fs::write(self.path(name), serde_json::to_vec(&fields).unwrap()).unwrap();
+    }
+
+    fn weight_map(&self, edit: impl FnOnce(&mut Map<String, Value>)) {
+        self.json(INDEX, |index| edit(index["weight_map"].as_object_mut().unwrap()));
+    }
+
+    fn bytes(&self, edit: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = fs::read(self.path(SINGLE)).unwrap();
+        edit(&mut bytes);
+        fs::write(self.path(SINGLE), bytes).unwrap();
+    }
+
+    fn header(&self, edit: impl FnOnce(&mut Map<String, Value>)) {
+        let (mut header, data) = split(&self.path(SINGLE));
+        edit(&mut header);
+        join(&self.path(SINGLE), &header, &data);
+    }
+
+    fn tensors(&self, edit: impl FnOnce(&mut Tensors)) {
+        self.tensors_of(SINGLE, edit);
+    }
+
+    fn tensors_of(&self, file: &str, edit: impl FnOnce(&mut Tensors)) {
+        let mut tensors = Tensors::read(&self.path(file));
+        edit(&mut tensors);
+        tensors.write(&self.path(file));
+    }
+
+    /// What loading says, which has to hold all of `words`.
+    #[track_caller]
+    fn refused(&self, words: &[&str]) {
+        let error = load(self.0.path(), &Device::flex()).expect_err("it was loaded").to_string();
+        for word in words {
+            assert!(error.contains(word), "{word:?} is not in: {error}");
+        }
+        assert!(error.len() < 600, "{error}");
+        // What only looks at headers meets the same files.
+        let _ = (inventory(self.0.path()), unread_tensors(self.0.path()));
+    }
+}
+
+fn shard(number: usize) -> String {
+    format!("model-{number:05}-of-00003.safetensors")
+}
+
+fn model(name: &str) -> (Decoder, Value) {
+    let folder = fixture(name);
+    (load(&folder, &Device::flex()).unwrap(), load_config(&folder).unwrap().1)
+}
+
+const NORM: &str = "model.norm.weight";
+
+#[test]
+fn a_damaged_header() {
+    let case = || Folder::of("qwen2-f32");
+    let folder = case();
+    folder.bytes(|bytes| bytes.truncate(100));
+    folder.refused(&[SINGLE, "its header would have ", "and the file has 92 after its length"]);
+    let folder = case();
+    folder.bytes(|bytes| bytes.truncate(5));
+    folder.refused(&["it has 5 bytes, and the header's length takes 8"]);
+    let folder = case();
+    folder.bytes(|bytes| bytes.clear());
+    folder.refused(&["it has 0 bytes", "download or copy it again"]);
+    // Nothing may be allocated for such a length.
+    for length in [u64::MAX, 1 << 62, 100_000_001] {
+        let folder = case();
+        folder.bytes(|bytes| bytes[..8].copy_from_slice(&length.to_le_bytes()));
+        folder.refused(&[&format!("would have {length} bytes, and the format allows 100000000")]);
+    }
+    let folder = case();
+    folder.bytes(|bytes| bytes[..8].copy_from_slice(&99_999_999u64.to_le_bytes()));
+    folder.refused(&["would have 99999999 bytes, and the file has 512"]);
+    let folder = case();
+    folder.bytes(|bytes| bytes[8] = b'<');
+    folder.refused(&["its header is wrong: expected value at line 1 column 1"]);
+    let folder = case();
+    folder.bytes(|bytes| bytes[12] = 0xff);
+    folder.refused(&["its header is wrong: invalid unicode code point"]);
+}
+
+#[test]
+fn tensors_that_do_not_lie_one_behind_the_other() {
+    let case = || Folder::of("qwen2-f32");
+    /// Moves a tensor's place by some bytes.
+    fn shift(header: &mut Map<String, Value>, name: &str, begin: i64, end: i64) {
+        let place = &mut header[name]["data_offsets"];
+        *place = json!([place[0].as_i64().unwrap() + begin, place[1].as_i64().unwrap() + end]);
+    }
+    let invalid = format!("invalid offset for tensor `{NORM}`");
+    let folder = case();
+    folder.header(|header| shift(header, NORM, -8, -8));
+    folder.refused(&["its header is wrong", "invalid offset for tensor"]);
+    let folder = case();
+    folder.tensors(|tensors| tensors.add("zero", "F32", &[2], vec![0; 8]));
+    folder.header(|header| header.remove("zero").map(drop).unwrap());
+    folder.refused(&["promises ", "bytes of tensors, and "]);
+    let folder = case();
+    folder.tensors(|tensors| tensors.add("a hole", "F32", &[2], vec![0; 8]));
+    folder.header(|header| header.remove("a hole").map(drop).unwrap());
+    folder.refused(&["its header is wrong: invalid offset for tensor"]);
+    let folder = case();
+    folder.header(|header| shift(header, NORM, 0, 1 << 40));
+    folder.refused(&["its header is wrong"]);
+    let folder = case();
+    folder.header(|header| shift(header, NORM, 8, -1000));
+    folder.refused(&["its header is wrong", &invalid]);
+    let folder = case();
+    folder.bytes(|bytes| bytes.truncate(bytes.len() - 4));
+    folder.refused(&["its header promises ", "bytes of tensors, and ", " follow"]);
+    let folder = case();
+    folder.bytes(|bytes| bytes.extend([0; 3]));
+    folder.refused(&["bytes of tensors, and "]);
+    let folder = case();
+    folder.header(|header| header[NORM]["shape"] = json!([u64::MAX, 4]));
+    folder.refused(&["its header is wrong: overflow"]);
+    let folder = case();
+    folder.header(|header| header[NORM]["data_offsets"] = json!([-1, 4]));
+    folder.refused(&["its header is wrong: invalid value: integer `-1`"]);
+    let folder = case();
+    folder.header(|header| header[NORM]["dtype"] = json!("F128"));
+    folder.refused(&["its header is wrong: unknown variant `F128`"]);
+}
+
+#[test]
+fn tensors_that_are_not_the_configuration_s() {
+    let case = || Folder::of("qwen2-f32");
+    let folder = case();
+    folder.tensors(|tensors| tensors.add(NORM, "I64", &[64], vec![0; 512]));
+    folder.refused(&[NORM, "is I64 [64]", "F32, BF16 or F16 [64]"]);
+    let folder = case();
+    folder.tensors(|tensors| tensors.add(NORM, "F32", &[1, 64], vec![0; 256]));
+    folder.refused(&[NORM, "is F32 [1, 64]", "F16 [64]"]);
+    let folder = case();
+    folder.config(|config| config["intermediate_size"] = json!(168));
+    folder.refused(&["mlp.gate_proj.weight", "is F32 [160, 64]", "F16 [168, 64]"]);
+    let folder = case();
+    folder.tensors(|tensors| tensors.0.remove(NORM).map(drop).unwrap());
+    folder.refused(&["has no tensor \"model.norm.weight\"", "2 layers"]);
+    let folder = case();
+    folder.config(|config| config["num_hidden_layers"] = json!(1 << 24));
+    folder.refused(&["has no tensor \"model.layers.2.", "16777216 layers"]);
+    let folder = case();
+    folder.config(|config| config["tie_word_embeddings"] = json!(false));
+    folder.refused(&["has no tensor \"lm_head.weight\""]);
+    for deeper in ["model.layers.2.mlp.up_proj.weight", "model.layers.80.any"] {
+        let folder = case();
+        folder.tensors(|tensors| tensors.add(deeper, "F32", &[1], vec![0; 4]));
+        folder.refused(&[deeper, "but config.json says 2 layers"]);
+    }
+    for foreign in [
+        "model.layers.1.self_attn.q_norm.weight",
+        "model.layers.01.mlp.up_proj.weight",
+        "model.embed_positions.weight",
+        "lm_head.bias",
+    ] {
+        let folder = case();
+        folder.tensors(|tensors| tensors.add(foreign, "U8", &[1], vec![0]));
+        folder.refused(&[foreign, "does not read"]);
+    }
+}
+
+#[test]
+fn tensors_that_nobody_reads_are_listed() {
+    let folder = Folder::of("qwen2-f32");
+    let names = ["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq", "score.weight"];
+    folder.tensors(|tensors| {
+        names.iter().for_each(|name| tensors.add(name, "F64", &[1], vec![0; 8]));
+    });
+    assert_eq!(unread_tensors(folder.0.path()).unwrap(), names);
+    let loaded = load_noting(folder.0.path(), &Device::flex()).unwrap();
+    assert_eq!((loaded.unread.len(), loaded.nonfinite.len()), (3, 0));
+    assert_eq!(unread_tensors(&fixture("qwen2-bf16")).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_told() {
+    let folder = Folder::of("qwen2-f32");
+    let up = "model.layers.1.mlp.up_proj.weight";
+    folder.tensors(|tensors| {
+        for (name, value) in [(NORM, f32::NAN), (up, f32::NEG_INFINITY)] {
+            let bytes = &mut tensors.0.get_mut(name).unwrap().bytes;
+            let last = bytes.len() - 4;
+            bytes[last..].copy_from_slice(&value.to_le_bytes());
+        }
+    });
+    let Loaded { nonfinite, .. } = load_noting(folder.0.path(), &Device::flex()).unwrap();
+    assert_eq!(nonfinite, [up, NORM]);
+    let whole = load_noting(&fixture("qwen2-f32"), &Device::flex()).unwrap();
+    assert_eq!(whole.nonfinite, Vec::<String>::new());
+}
+
+#[test]
+fn an_index_that_leads_astray() {
+    let case = Folder::in_shards;
+    load(case().0.path(), &Device::flex()).unwrap();
+    for outside in ["../x", "/etc/passwd", "a/b", "..", ".hidden", "", "c:x", "a\\b"] {
+        let folder = case();
+        folder.weight_map(|map| map[NORM] = json!(outside));
+        folder.refused(&[INDEX, &format!("{outside:?}"), "must be a file in the same folder"]);
+    }
+    let folder = case();
+    folder.weight_map(|map| map[NORM] = json!("model-00004-of-00003.safetensors"));
+    folder.refused(&[INDEX, "there is no \"model-00004-of-00003.safetensors\""]);
+    let folder = case();
+    fs::remove_file(folder.path(&shard(2))).unwrap();
+    folder.refused(&[&format!("there is no {:?}", shard(2)), "download the folder again"]);
+    let folder = case();
+    fs::remove_file(folder.path(&shard(2))).unwrap();
+    fs::create_dir(folder.path(&shard(2))).unwrap();
+    folder.refused(&["00002", "it is not a file"]);
+    let folder = case();
+    fs::write(folder.path(&shard(2)), "").unwrap();
+    folder.refused(&["00002", "it has 0 bytes"]);
+    let folder = case();
+    folder.weight_map(|map| map[NORM] = json!(shard(1)));
+    folder.refused(&[NORM, &format!("should be in {:?}, but {:?} has it", shard(1), shard(3))]);
+    let folder = case();
+    folder.weight_map(|map| map.insert("ghost".into(), json!(shard(1))).map_or((), drop));
+    folder.refused(&["tensor \"ghost\" should be in", "but none of the shards has it"]);
+    let folder = case();
+    folder.tensors_of(&shard(1), |tensors| tensors.add(NORM, "F32", &[64], vec![0; 256]));
+    folder.refused(&[NORM, " is in ", "00001-of-00003", " and again in ", "00003-of-00003"]);
+    for (map, words) in [
+        (json!({}), "its weight_map is empty"),
+        (json!({"a": 3}), "invalid type: integer `3`, expected a string"),
+        (json!(["a"]), "invalid type: sequence, expected a map"),
+    ] {
+        let folder = case();
+        folder.json(INDEX, |index| index["weight_map"] = map);
+        folder.refused(&[INDEX, words]);
+    }
+    let folder = case();
+    fs::write(folder.path(INDEX), "{}").unwrap();
+    folder.refused(&["missing field `weight_map`"]);
+    let folder = case();
+    fs::write(folder.path(INDEX), "{\"weight_map\": {").unwrap();
+    folder.refused(&["is not valid JSON"]);
+}
+
+#[test]
+fn a_configuration_that_makes_no_model() {
+    let case = || Folder::of("qwen2-f32");
+    for (key, value, words) in [
+        ("num_attention_heads", json!(0), "num_attention_heads is 0; expected 1 to 16777216"),
+        ("num_key_value_heads", json!(0), "num_key_value_heads is 0"),
+        ("hidden_size", Value::Null, "\"hidden_size\" should be a whole number"),
+        ("hidden_size", json!(-1), "should be a whole number, but is -1"),
+        ("vocab_size", json!(u64::MAX), "vocab_size is 18446744073709551615"),
+        ("intermediate_size", json!(1e300), "should be a whole number"),
+    ] {
+        let folder = case();
+        folder.config(|config| config[key] = value);
+        folder.refused(&["config.json", words]);
+    }
+    // Sizes that are possible one by one.
+    let folder = case();
+    folder.config(|config| {
+        config["vocab_size"] = json!(1 << 24);
+        config["hidden_size"] = json!(1 << 20);
+        config.insert("head_dim".into(), json!(16));
+    });
+    folder.refused(&["config.json", "the sizes make a matrix of 17592186044416 values"]);
+    let folder = case();
+    fs::write(folder.path("config.json"), "[]").unwrap();
+    folder.refused(&["config.json is not valid JSON", "invalid type: sequence, expected a map"]);
+    let folder = case();
+    fs::write(folder.path("config.json"), "[".repeat(1 << 20)).unwrap();
+    folder.refused(&["config.json is not valid JSON"]);
+    let folder = case();
+    fs::File::create(folder.path("config.json")).unwrap().set_len(1 << 40).unwrap();
+    folder.refused(&["config.json has 1099511627776 bytes, expected at most 16777216"]);
+    for name in ["config.json", SINGLE] {
+        let folder = case();
+        fs::remove_file(folder.path(name)).unwrap();
+        folder.refused(&["cannot read ", name, "expected a Hugging Face model folder"]);
+    }
+}
+
+/// Loads, saves with the type that the folder has, and compares the bytes of every tensor.
+#[test]
+fn what_is_saved_as_it_was_has_the_same_bytes() {
+    let halves = tempfile::tempdir().unwrap();
+    let (decoder, config) = model("qwen2-f32");
+    let options = |dtype| SaveOptions { dtype, ..SaveOptions::default() };
+    save(&decoder, &config, halves.path(), &options(WeightDtype::F16)).unwrap();
+    for (folder, dtype) in [
+        (fixture("qwen2-f32"), WeightDtype::F32),
+        (fixture("qwen2-bf16"), WeightDtype::BF16),
+        (halves.path().to_owned(), WeightDtype::F16),
+    ] {
+        assert_eq!(inventory(&folder).unwrap().dtype(), Some(dtype));
+        let (decoder, (_, config)) =
+            (load(&folder, &Device::flex()).unwrap(), load_config(&folder).unwrap());
+        let again = tempfile::tempdir().unwrap();
+        save(&decoder, &config, again.path(), &options(dtype)).unwrap();
+        let (before, after) =
+            (Tensors::read(&folder.join(SINGLE)), Tensors::read(&again.path().join(SINGLE)));
+        // Not with assert_eq!, whose message would be all of the weights.
+        assert!(before == after, "{dtype:?}");
+        assert_eq!(load_config(again.path()).unwrap().1, config);
+        let (header, _) = split(&again.path().join(SINGLE));
+        assert_eq!(header["__metadata__"], json!({"format": "pt"}));
+    }
+}
+
+#[test]
+fn what_is_saved_says_its_type_and_keeps_every_field() {
+    for (name, field) in [("qwen2-f32", "torch_dtype"), ("qwen2-bf16", "dtype")] {
+        let (decoder, mut config) = model(name);
+        config["a field of tomorrow"] = json!({"deep": [1, 2.5, null]});
+        let folder = tempfile::tempdir().unwrap();
+        let options = SaveOptions { dtype: WeightDtype::F16, ..SaveOptions::default() };
+        save(&decoder, &config, folder.path(), &options).unwrap();
+        config[field] = json!("float16");
+        assert_eq!(load_config(folder.path()).unwrap().1, config);
+        let Inventory { tensors } = inventory(folder.path()).unwrap();
+        assert!(tensors.iter().all(|tensor| tensor.dtype == "F16"));
+    }
+}
+
+#[test]
+fn shards_are_as_small_as_asked_and_hold_the_same_model() {
+    let (decoder, config) = model("qwen2-bf16");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let options = |max_shard_bytes| SaveOptions { dtype: WeightDtype::BF16, max_shard_bytes };
+    let whole = Tensors::read(&fixture("qwen2-bf16").join(SINGLE));
+    let total: usize = whole.0.values().map(|tensor| tensor.bytes.len()).sum();
+
+    // The limit may fall between two parts of one parameter: every size is tried that parts have.
+    for limit in [1, 20_000, 50_000, total / 2, total - 1] {
+        save(&decoder, &config, folder.path(), &options(limit as u64)).unwrap();
+        assert!(!path(SINGLE).exists());
+        let index: Value = serde_json::from_slice(&fs::read(path(INDEX)).unwrap()).unwrap();
+        assert_eq!(index["metadata"]["total_size"], total);
+        let mut found = Tensors::default();
+        let mut shards: Vec<&str> = index["weight_map"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|it| it.as_str().unwrap())
+            .collect();
+        shards.sort_unstable();
+        shards.dedup();
+        for (number, shard) in shards.iter().enumerate() {
+            assert_eq!(
+                *shard,
+                format!("model-{:05}-of-{:05}.safetensors", number + 1, shards.len())
+            );
+            let tensors = Tensors::read(&path(shard));
+            let bytes: usize = tensors.0.values().map(|tensor| tensor.bytes.len()).sum();
+            assert!(bytes <= limit || tensors.0.len() == 1, "{shard} has {bytes} of {limit}");
+            for (name, tensor) in tensors.0 {
+                assert_eq!(index["weight_map"][&name], *shard);
+                assert!(found.0.insert(name, tensor).is_none());
+            }
+        }
+        assert!(found == whole, "with shards of {limit} bytes");
+        assert_eq!(inventory(folder.path()).unwrap().bytes(), total as u64);
+        load(folder.path(), &Device::flex()).unwrap();
+        for shard in shards {
+            fs::remove_file(path(shard)).unwrap();
+        }
+    }
+
+    // The other layout leaves nothing behind that would be read instead.
+    save(&decoder, &config, folder.path(), &options(total as u64)).unwrap();
+    let mut files: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["config.json", SINGLE]);
+    assert!(Tensors::read(&path(SINGLE)) == whole);
+}
+
+/// The Hub's cache: the files of a model are links to where their contents are kept.
+#[test]
+#[cfg(unix)]
+fn files_may_be_links() {
+    let (shards, cache) = (Folder::in_shards(), tempfile::tempdir().unwrap());
+    fs::create_dir(cache.path().join("snapshot")).unwrap();
+    for (number, entry) in fs::read_dir(shards.0.path()).unwrap().enumerate() {
+        let entry = entry.unwrap();
+        let blob = format!("blob-{number}");
+        fs::copy(entry.path(), cache.path().join(&blob)).unwrap();
+        let link = cache.path().join("snapshot").join(entry.file_name());
+        std::os::unix::fs::symlink(format!("../{blob}"), link).unwrap();
+    }
+    load(&cache.path().join("snapshot"), &Device::flex()).unwrap();
+}
+
+#[test]
+#[cfg(unix)]
+fn a_checkpoint_is_for_everybody_who_may_read_files() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::in_shards();
+    fs::write(folder.path("plain"), "").unwrap();
+    let mode = |name: &str| fs::metadata(folder.path(name)).unwrap().permissions().mode();
+    for name in ["config.json", INDEX, &shard(1)] {
+        assert_eq!(mode(name), mode("plain"), "{name}");
+    }
+}
+
+#[test]
+fn a_weight_beyond_the_type_is_not_rounded_to_infinity() {
+    let folder = Folder::of("qwen2-f32");
+    folder.tensors(|tensors| {
+        let bytes = &mut tensors.0.get_mut(NORM).unwrap().bytes;
+        bytes[..4].copy_from_slice(&70_000f32.to_le_bytes());
+    });
+    let decoder = load(folder.0.path(), &Device::flex()).unwrap();
+    let (_, config) = load_config(folder.0.path()).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let options = SaveOptions { dtype: WeightDtype::F16, ..SaveOptions::default() };
+    let error = save(&decoder, &config, out.path(), &options).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!("tensor \"{NORM}\" holds 7e4, which is beyond float16: save it as bfloat16")
+    );
+    let left: Vec<_> =
+        fs::read_dir(out.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["config.json"], "half a file is left");
+    let options = SaveOptions { dtype: WeightDtype::BF16, ..SaveOptions::default() };
+    save(&decoder, &config, out.path(), &options).unwrap();
+}
+
+#[test]
+fn an_inventory_is_of_headers_alone() {
+    let folder = Folder::in_shards();
+    let Inventory { tensors } = inventory(folder.0.path()).unwrap();
+    let norm = tensors.iter().find(|tensor| tensor.name == NORM).unwrap();
+    assert_eq!((norm.dtype.as_str(), norm.shape.as_slice(), norm.bytes), ("F32", &[64][..], 256));
+    assert_eq!(norm.file, folder.path(&shard(3)));
+    let inventory = inventory(&fixture("qwen2-bf16")).unwrap();
+    let decoder = model("qwen2-bf16").0;
+    let parameters = burn::module::Module::num_params(&decoder) as u64;
+    assert_eq!((inventory.parameters(), inventory.bytes()), (parameters, 2 * parameters));
+    assert_eq!(inventory.dtype(), Some(WeightDtype::BF16));
+}
