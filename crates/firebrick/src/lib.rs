@@ -9,6 +9,7 @@ pub mod card;
 pub mod commands;
 mod device;
 mod error;
+pub mod inspect;
 pub mod plan;
 pub mod recipe;
 pub mod resume;

@@ -1,4 +1,4 @@
-use std::{fmt::Write as _, io::Write as _, path::PathBuf};
+use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
 use firebrick_device::{Kind, Name, Precision, describe, gibibytes, guard, open};
@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::{
     ProgramError,
+    inspect::thousands,
     plan::{Moment, Plan as Sums},
     recipe::{Loaded, Recipe},
     wire,
@@ -124,8 +125,8 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory) -> String {
         "{name}: {} parameters, {} of them trained, float32, on {}\n\
          {} sequences at once, prompts to {} and completions to {} tokens; \
          micro-batches to {} tokens\n\n",
-        facts.parameters,
-        facts.trainable,
+        thousands(facts.parameters),
+        thousands(facts.trainable),
         recipe.device.name(),
         facts.work.sequences,
         facts.work.prompt,
@@ -144,6 +145,7 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory) -> String {
         let mark = if part.exact { "  " } else { "~ " };
         let cells = part.bytes.map(|bytes| match bytes {
             0 => "-".into(),
+            bytes if bytes < 1 << 19 => "<1 MiB".into(),
             bytes => gibibytes(bytes),
         });
         line(&mut text, &format!("{mark}{}", part.name), cells);

@@ -38,7 +38,7 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         // new weights take the place of the gradient, one parameter after the other.
         part("gradient", true, &|moment| match moment {
             Moment::Rollout | Moment::Saving => 0,
-            Moment::Head | Moment::Backward => when(facts.accumulates(), gradient),
+            Moment::Head | Moment::Backward => beside_activations(facts, gradient),
             Moment::Gradient => gradient + when(facts.accumulates(), gradient),
             Moment::Optimizer => gradient,
         }),
@@ -75,6 +75,15 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         part("the process", false, &|_| when(work.on_host, PROCESS)),
     ];
     all.into_iter().filter(|part| part.bytes.iter().any(|&bytes| bytes > 0)).collect()
+}
+
+/// What the sum of the gradients adds to the activations of the largest micro-batch. It is not there
+/// in the first, which is the largest, but from the second on, which may have fewer tokens.
+fn beside_activations(facts: &Facts, gradient: u64) -> u64 {
+    let tokens = facts.tokens();
+    let second = (facts.work.mini_batch * facts.length() - tokens).min(tokens);
+    let smaller = activations(facts) as f64 * (tokens - second) as f64 / tokens as f64;
+    if second > 0 { gradient.saturating_sub(smaller as u64) } else { 0 }
 }
 
 /// Keys and values of every layer, as wide as the longest sequence. A cache is rebuilt to a new width
