@@ -110,7 +110,13 @@ impl Plan {
         self.peak().0 <= memory
     }
 
-    /// What to change for the run to fit into `memory` bytes; empty where it does.
+    /// The same run with the smallest batches: what no key about their sizes can go below.
+    pub fn least(&self) -> Plan {
+        advice::least(self)
+    }
+
+    /// What to change for the run to fit into `memory` bytes; empty where it does. Where
+    /// [`Plan::least`] does not fit, it is not all that has to change.
     pub fn advice(&self, memory: u64) -> Vec<Advice> {
         advice::advice(self, memory)
     }

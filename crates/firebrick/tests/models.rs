@@ -120,4 +120,6 @@ fn a_plan_says_whether_a_recipe_fits() {
     let set = format!("train.micro_batch_tokens={value}");
     let after = place.run(&["plan", "r.toml", "--memory", "24GiB", "--set", &set]);
     assert_eq!(after.code, Some(0), "{}", after.stdout);
+    let never = place.run(&["plan", "r.toml", "--memory", "4GiB"]);
+    assert!(never.stdout.contains("with the smallest batches"), "{}", never.stdout);
 }

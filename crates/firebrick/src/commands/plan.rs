@@ -170,29 +170,23 @@ fn verdict(plan: &Sums, memory: &Memory) -> String {
         return format!("fits: {there}\n");
     }
     let mut text = format!("does not fit: {there}\n");
+    let least = plan.least();
+    if !least.fits(bytes) {
+        let (peak, moment) = least.peak();
+        let _ = writeln!(
+            text,
+            "  with the smallest batches {} are still needed ({}): take a smaller model, shorter \
+             completions (rollout.max_completion_tokens) or prompts (data.max_prompt_tokens), or \
+             another device",
+            gibibytes(peak),
+            moment.name()
+        );
+        return text;
+    }
     for advice in plan.advice(bytes) {
         let _ = writeln!(text, "  set {} = {} (now {})", advice.key, advice.to, advice.from);
     }
-    if let Some(moment) = beyond_advice(plan, bytes) {
-        let _ = writeln!(
-            text,
-            "  no key of the recipe makes \"{}\" small enough: take a smaller model, shorter \
-             completions (rollout.max_completion_tokens) or prompts (data.max_prompt_tokens), or \
-             another device",
-            moment.name()
-        );
-    }
     text
-}
-
-/// The moment that is the largest when all advice is followed, where even that is too large.
-fn beyond_advice(plan: &Sums, memory: u64) -> Option<Moment> {
-    let mut facts = plan.facts.clone();
-    for advice in plan.advice(memory) {
-        advice.follow(&mut facts);
-    }
-    let (peak, moment) = Sums::of(facts).peak();
-    (peak > memory).then_some(moment)
 }
 
 fn as_json(plan: &Sums, recipe: &Recipe, memory: &Memory) -> String {
@@ -206,12 +200,14 @@ fn as_json(plan: &Sums, recipe: &Recipe, memory: &Memory) -> String {
         .iter()
         .map(|part| json!({"name": part.name, "exact": part.exact, "bytes": by_moment(part.bytes)}))
         .collect();
+    let least = plan.least().peak();
     let value = json!({
         "device": recipe.device.name(),
         "facts": plan.facts,
         "parts": parts,
         "together": by_moment(Moment::ALL.map(|moment| plan.sum(moment))),
         "peak": { "bytes": peak, "moment": moment },
+        "least": { "bytes": least.0, "moment": least.1 },
         "memory": { "bytes": memory.bytes, "from": memory.words },
         "fits": memory.bytes.map(|bytes| plan.fits(bytes)),
         "advice": memory.bytes.map_or_else(Vec::new, |bytes| plan.advice(bytes)),

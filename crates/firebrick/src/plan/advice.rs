@@ -39,7 +39,7 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
         (
             "train.micro_batch_tokens",
             &[Moment::Head, Moment::Backward, Moment::Gradient],
-            work.micro_batch_tokens.min(plan.facts.tokens()),
+            work.micro_batch_tokens,
             1,
             |facts, to| facts.work.micro_batch_tokens = to,
         ),
@@ -60,6 +60,13 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
         }
     }
     advice
+}
+
+/// The same run with the smallest batches that there can be.
+pub(super) fn least(plan: &Plan) -> Plan {
+    let mut facts = plan.facts.clone();
+    (facts.work.sequences, facts.work.micro_batch_tokens) = (facts.work.group_size, 1);
+    Plan::of(facts)
 }
 
 /// The largest number in `[least, most)` that fits, rounded down to two digits; more would look more
