@@ -96,7 +96,8 @@ impl Plan {
 
     /// Bytes at `moment`.
     pub fn sum(&self, moment: Moment) -> u64 {
-        self.parts.iter().map(|part| part.bytes[moment as usize]).sum()
+        let bytes = self.parts.iter().map(|part| part.bytes[moment as usize]);
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// The most bytes that are needed at any moment, and the first one at which they are.

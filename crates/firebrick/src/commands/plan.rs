@@ -125,8 +125,8 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory) -> String {
         "{name}: {} parameters, {} of them trained, float32, on {}\n\
          {} sequences at once, prompts to {} and completions to {} tokens; \
          micro-batches to {} tokens\n\n",
-        thousands(facts.parameters),
-        thousands(facts.trainable),
+        thousands(facts.parameters as u64),
+        thousands(facts.trainable as u64),
         recipe.device.name(),
         facts.work.sequences,
         facts.work.prompt,

@@ -10,11 +10,11 @@ pub struct Advice {
     /// Such as `train.micro_batch_tokens`.
     pub key: &'static str,
     /// As it is.
-    pub from: u64,
+    pub from: u128,
     /// The largest value, rounded down, with which the moments that it changes fit.
-    pub to: u64,
+    pub to: u128,
     #[serde(skip)]
-    set: fn(&mut Facts, u64),
+    set: fn(&mut Facts, u128),
 }
 
 impl Advice {
@@ -28,12 +28,12 @@ impl Advice {
 /// does not help are left out, so nothing is advised that would not do.
 pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
     let work = plan.facts.work;
-    let keys: [(&'static str, &[Moment], u64, u64, fn(&mut Facts, u64)); 2] = [
+    let keys: [(&'static str, &[Moment], u128, u128, fn(&mut Facts, u128)); 2] = [
         (
             "rollout.max_sequences",
             &[Moment::Rollout],
             work.sequences,
-            work.group_size,
+            work.least_sequences,
             |facts, to| facts.work.sequences = to,
         ),
         (
@@ -46,7 +46,7 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
     ];
     let mut advice = Vec::new();
     for (key, moments, from, least, set) in keys {
-        let fits = |to: u64| {
+        let fits = |to: u128| {
             let mut facts = plan.facts.clone();
             set(&mut facts, to);
             let changed = Plan::of(facts);
@@ -65,13 +65,13 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
 /// The same run with the smallest batches that there can be.
 pub(super) fn least(plan: &Plan) -> Plan {
     let mut facts = plan.facts.clone();
-    (facts.work.sequences, facts.work.micro_batch_tokens) = (facts.work.group_size, 1);
+    (facts.work.sequences, facts.work.micro_batch_tokens) = (facts.work.least_sequences, 1);
     Plan::of(facts)
 }
 
 /// The largest number in `[least, most)` that fits, rounded down to two digits; more would look more
 /// exact than an estimate is.
-fn largest(least: u64, most: u64, fits: impl Fn(u64) -> bool) -> Option<u64> {
+fn largest(least: u128, most: u128, fits: impl Fn(u128) -> bool) -> Option<u128> {
     let (mut low, mut high) = (least, most);
     if low >= high || !fits(low) {
         return None;
@@ -80,6 +80,6 @@ fn largest(least: u64, most: u64, fits: impl Fn(u64) -> bool) -> Option<u64> {
         let middle = low + (high - low) / 2;
         if fits(middle) { low = middle } else { high = middle }
     }
-    let step = 10u64.pow(low.checked_ilog10().unwrap_or(0).saturating_sub(1));
+    let step = 10u128.pow(low.checked_ilog10().unwrap_or(0).saturating_sub(1));
     Some((low / step * step).max(least))
 }

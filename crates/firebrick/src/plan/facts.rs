@@ -5,28 +5,28 @@ use serde::Serialize;
 use crate::{recipe::Recipe, wire::LOGITS_AT_ONCE};
 
 /// Bytes of an f32.
-const F32: u64 = 4;
+const F32: u128 = 4;
 
 /// What is known of a run before it is there. Another way to train, such as adapters or half
 /// precision, is other facts under the same sums.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Facts {
     /// Values of the model.
-    pub parameters: u64,
+    pub parameters: u128,
     /// Values that are trained: these have a gradient and moments.
-    pub trainable: u64,
+    pub trainable: u128,
     /// Values of the largest single parameter that is trained.
-    pub largest: u64,
+    pub largest: u128,
     /// Values of the largest parameter of a layer that is trained.
-    pub largest_in_layer: u64,
+    pub largest_in_layer: u128,
     /// Values of the embedding, which is also the gradient of a head of its own.
-    pub lookup: u64,
+    pub lookup: u128,
     /// Whether the head is the embedding.
     pub tied: bool,
     /// Bytes of a weight as the passes read it.
-    pub weight_bytes: u64,
+    pub weight_bytes: u128,
     /// Bytes of an activation, and of a cached key or value.
-    pub activation_bytes: u64,
+    pub activation_bytes: u128,
     /// The model's widths.
     #[serde(skip)]
     pub shape: Shape,
@@ -38,40 +38,42 @@ pub struct Facts {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shape {
     /// Layers.
-    pub layers: u64,
+    pub layers: u128,
     /// Of the residual stream.
-    pub hidden: u64,
+    pub hidden: u128,
     /// Query heads.
-    pub heads: u64,
+    pub heads: u128,
     /// All query heads side by side.
-    pub query: u64,
+    pub query: u128,
     /// All key heads side by side; as many for values.
-    pub key: u64,
+    pub key: u128,
     /// Of the MLP.
-    pub inner: u64,
+    pub inner: u128,
     /// Of the logits.
-    pub vocab: u64,
+    pub vocab: u128,
 }
 
 /// The largest batches that a recipe may lead to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Work {
     /// Tokens of the longest prompt.
-    pub prompt: u64,
+    pub prompt: u128,
     /// Tokens of the longest completion.
-    pub completion: u64,
+    pub completion: u128,
     /// Completions of a prompt.
-    pub group_size: u64,
+    pub group_size: u128,
     /// Completions that are decoded at once.
-    pub sequences: u64,
+    pub sequences: u128,
+    /// The fewest that can be: a group is never cut.
+    pub least_sequences: u128,
     /// Completions that a step trains on.
-    pub completions: u64,
+    pub completions: u128,
     /// Completions per update.
-    pub mini_batch: u64,
+    pub mini_batch: u128,
     /// Updates of a step.
-    pub updates: u64,
+    pub updates: u128,
     /// Tokens of a micro-batch.
-    pub micro_batch_tokens: u64,
+    pub micro_batch_tokens: u128,
     /// Whether a frozen policy is kept beside the trained one.
     pub reference: bool,
     /// Whether entropy has a gradient.
@@ -85,19 +87,19 @@ impl Facts {
     pub fn new(config: &DecoderConfig, recipe: &Recipe) -> Self {
         let count = config.parameters();
         let shape = Shape {
-            layers: config.layers as u64,
-            hidden: config.hidden_size as u64,
-            heads: config.heads as u64,
-            query: (config.heads * config.head_dim) as u64,
-            key: (config.kv_heads * config.head_dim) as u64,
-            inner: config.intermediate_size as u64,
-            vocab: config.vocab_size as u64,
+            layers: config.layers as u128,
+            hidden: config.hidden_size as u128,
+            heads: config.heads as u128,
+            query: (config.heads * config.head_dim) as u128,
+            key: (config.kv_heads * config.head_dim) as u128,
+            inner: config.intermediate_size as u128,
+            vocab: config.vocab_size as u128,
         };
         Facts {
-            parameters: count.total,
-            trainable: count.total,
-            largest: count.largest,
-            largest_in_layer: count.largest_in_layer,
+            parameters: count.total.into(),
+            trainable: count.total.into(),
+            largest: count.largest.into(),
+            largest_in_layer: count.largest_in_layer.into(),
             lookup: shape.vocab * shape.hidden,
             tied: config.tied,
             weight_bytes: F32,
@@ -108,20 +110,20 @@ impl Facts {
     }
 
     /// Tokens of the longest sequence.
-    pub fn length(&self) -> u64 {
+    pub fn length(&self) -> u128 {
         self.work.prompt + self.work.completion
     }
 
     /// Tokens of the largest micro-batch, padding included. A sequence that is longer than the
     /// recipe's limit is a micro-batch of its own.
-    pub fn tokens(&self) -> u64 {
+    pub fn tokens(&self) -> u128 {
         let most = self.work.micro_batch_tokens.max(self.length());
         most.min(self.work.mini_batch * self.length())
     }
 
     /// Tokens whose logits are made at once.
-    pub fn logits_chunk(&self) -> u64 {
-        (LOGITS_AT_ONCE as u64 / self.shape.vocab.max(1)).max(1)
+    pub fn logits_chunk(&self) -> u128 {
+        (LOGITS_AT_ONCE as u128 / self.shape.vocab.max(1)).max(1)
     }
 
     /// Whether an update is cut into several micro-batches.
@@ -142,19 +144,23 @@ impl Work {
             0 => recipe.data.heldout_size,
             prompts => prompts.min(recipe.data.heldout_size),
         };
-        // A group is never cut, and an evaluation's are as large as its samples.
+        // An evaluation's groups are as large as its samples.
         let at_once = |group: usize, all: usize| all.min(rollout.max_sequences.max(group));
+        let samples = eval.samples;
         let sequences = at_once(rollout.group_size, completions)
-            .max(at_once(eval.samples, heldout.saturating_mul(eval.samples)));
+            .max(at_once(samples, heldout.saturating_mul(samples)));
+        // So that products of several are in range, whatever a recipe says.
+        let bounded = |number: usize| number.min(u32::MAX as usize) as u128;
         Work {
-            prompt: prompt as u64,
-            completion: completion as u64,
-            group_size: rollout.group_size as u64,
-            sequences: sequences as u64,
-            completions: completions as u64,
-            mini_batch: completions.div_ceil(updates) as u64,
-            updates: updates as u64,
-            micro_batch_tokens: recipe.train.micro_batch_tokens as u64,
+            prompt: bounded(prompt),
+            completion: bounded(completion),
+            group_size: bounded(rollout.group_size),
+            sequences: bounded(sequences),
+            least_sequences: bounded(rollout.group_size.max(samples).min(sequences)),
+            completions: bounded(completions),
+            mini_batch: bounded(completions.div_ceil(updates)),
+            updates: bounded(updates),
+            micro_batch_tokens: bounded(recipe.train.micro_batch_tokens),
             reference: recipe.loss.kl.is_some(),
             entropy: recipe.loss.entropy_coef != 0.0,
             on_host: recipe.device.kind == Kind::Cpu,

@@ -3,28 +3,28 @@
 use super::{Facts, Moment, Part};
 
 /// Bytes of an f32: gradients, moments and logits are f32, whatever the weights are.
-const F32: u64 = 4;
+const F32: u128 = 4;
 
 /// Prompt tokens that the engine prefills at once.
-const PREFILL_TOKENS: u64 = 8192;
+const PREFILL_TOKENS: u128 = 8192;
 
 /// What a process holds that trains a model of 20 thousand parameters, on Linux: 25 MB were measured
 /// for a run of `recipes/ci/tiny.toml`. A large vocabulary or data set adds to it.
-const PROCESS: u64 = 25 << 20;
+const PROCESS: u128 = 25 << 20;
 
 /// Blocks of this size and more are never kept by glibc when they are freed (its largest threshold).
-const GIVEN_BACK: u64 = 32 << 20;
+const GIVEN_BACK: u128 = 32 << 20;
 
 pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     let weights = facts.parameters * facts.weight_bytes;
     let gradient = facts.trainable * F32;
     let work = &facts.work;
-    let part = |name, exact, bytes: &dyn Fn(Moment) -> u64| Part {
+    let part = |name, exact, bytes: &dyn Fn(Moment) -> u128| Part {
         name,
         exact,
-        bytes: Moment::ALL.map(bytes),
+        bytes: Moment::ALL.map(|moment| u64::try_from(bytes(moment)).unwrap_or(u64::MAX)),
     };
-    let when = |condition: bool, bytes: u64| if condition { bytes } else { 0 };
+    let when = |condition: bool, bytes: u128| if condition { bytes } else { 0 };
     let all = vec![
         part("weights", true, &|_| weights),
         // The engine goes on sampling from the weights of the step's beginning. They are the
@@ -82,11 +82,11 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
 
 /// What the sum of the gradients adds to the activations of the largest micro-batch. It is not there
 /// in the first, which is the largest, but from the second on, which may have fewer tokens.
-fn beside_activations(facts: &Facts, gradient: u64) -> u64 {
+fn beside_activations(facts: &Facts, gradient: u128) -> u128 {
     let tokens = facts.tokens();
     let second = (facts.work.mini_batch * facts.length() - tokens).min(tokens);
     let smaller = activations(facts) as f64 * (tokens - second) as f64 / tokens as f64;
-    if second > 0 { gradient.saturating_sub(smaller as u64) } else { 0 }
+    if second > 0 { gradient.saturating_sub(smaller as u128) } else { 0 }
 }
 
 /// Keys and values of every layer, as wide as the longest sequence, beside the prompts' own while the
@@ -98,7 +98,7 @@ fn beside_activations(facts: &Facts, gradient: u64) -> u64 {
 /// pools, and on the host below the 32 MiB from which glibc gives every block back. (For 128
 /// sequences of 242 tokens, with layers of 16 MB, 324 MiB were measured; one cache and two layers made
 /// it 261, two caches 322.)
-fn kv_cache(facts: &Facts) -> u64 {
+fn kv_cache(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let keys = shape.key * facts.activation_bytes;
     let layer = work.sequences * facts.length() * keys;
@@ -109,7 +109,7 @@ fn kv_cache(facts: &Facts) -> u64 {
 }
 
 /// The widest layer of a prefill. Nothing is kept for a backward pass, so it is one layer's tensors.
-fn prefill(facts: &Facts) -> u64 {
+fn prefill(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let prompts = work.sequences.div_ceil(work.group_size);
     let tokens = (prompts * work.prompt).min(PREFILL_TOKENS.max(work.prompt));
@@ -122,7 +122,7 @@ fn prefill(facts: &Facts) -> u64 {
 }
 
 /// One token in every sequence: what is wide is the attention's scores.
-fn decoding(facts: &Facts) -> u64 {
+fn decoding(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let widest = 3 * shape.hidden + (2 * shape.heads * facts.length()).max(4 * shape.inner);
     work.sequences * widest * facts.activation_bytes
@@ -130,7 +130,7 @@ fn decoding(facts: &Facts) -> u64 {
 
 /// Logits of one token in every sequence. The host reads them back, which makes two of them; a
 /// device sorts them with their ids, beside their sums and what hides the cut ones.
-fn sampled_logits(facts: &Facts) -> u64 {
+fn sampled_logits(facts: &Facts) -> u128 {
     let copies = if facts.work.on_host { 2 } else { 6 };
     copies * facts.work.sequences * facts.shape.vocab * F32
 }
@@ -145,7 +145,7 @@ fn sampled_logits(facts: &Facts) -> u64 {
 /// - of the softmax over the scores its shifted input, its exponential and its result: 3 per head and
 ///   token of the sequence;
 /// - gate and up (2), the sigmoid, silu and the product: 5 inner.
-fn activations(facts: &Facts) -> u64 {
+fn activations(facts: &Facts) -> u128 {
     let shape = &facts.shape;
     let layer = 6 * shape.hidden
         + 4 * shape.query
@@ -160,20 +160,20 @@ fn activations(facts: &Facts) -> u64 {
 
 /// A chunk of logits as they are normalised: themselves, their logarithms and their gradient; two
 /// more where entropy has a gradient.
-fn chunk_of_logits(facts: &Facts) -> u64 {
+fn chunk_of_logits(facts: &Facts) -> u128 {
     let copies = if facts.work.entropy { 5 } else { 3 };
     let tokens = facts.logits_chunk().min(predictions(facts));
     copies * tokens * facts.shape.vocab * F32
 }
 
 /// Hidden states that predict a token, at most.
-fn predictions(facts: &Facts) -> u64 {
+fn predictions(facts: &Facts) -> u128 {
     facts.tokens().min(facts.work.mini_batch * facts.work.completion)
 }
 
 /// It is added up chunk by chunk, so two of it are there from the second chunk on, and one to the end
 /// of the backward pass; there, that of a head that is the embedding is beside the embedding's.
-fn head_gradient(facts: &Facts, moment: Moment) -> u64 {
+fn head_gradient(facts: &Facts, moment: Moment) -> u128 {
     let one = facts.lookup * F32;
     match moment {
         Moment::Head if predictions(facts) > facts.logits_chunk() => 2 * one,
@@ -185,7 +185,7 @@ fn head_gradient(facts: &Facts, moment: Moment) -> u64 {
 
 /// The gradients inside the layer that the backward pass is in, while the layer's own tensors are
 /// still there.
-fn layer_backward(facts: &Facts) -> u64 {
+fn layer_backward(facts: &Facts) -> u128 {
     let shape = &facts.shape;
     let widest = (4 * shape.inner).max(3 * shape.heads * facts.length());
     facts.tokens() * widest * facts.activation_bytes
@@ -193,7 +193,7 @@ fn layer_backward(facts: &Facts) -> u64 {
 
 /// The product of `[rows, tokens, inputs]` with a weight has, backwards, a gradient of the weight for
 /// every row before they are added up.
-fn row_gradients(facts: &Facts) -> u64 {
+fn row_gradients(facts: &Facts) -> u128 {
     let rows = facts.tokens() / facts.length().max(1);
     (rows.max(1) + 1) * facts.largest_in_layer * F32
 }

@@ -56,6 +56,16 @@ fn what_is_not_trained_has_no_gradient_and_no_moments() {
 }
 
 #[test]
+fn sizes_beyond_all_measure_are_too_large_and_no_panic() {
+    let plan = half_a_billion(
+        "[rollout]\nmax_sequences = 90000000000000000\ngroup_size = 90000000000000000\n\
+         max_completion_tokens = 90000000000000000\n\
+         [train]\nmicro_batch_tokens = 90000000000000000\nmini_batch = 90000000000000000",
+    );
+    assert_eq!(plan.peak().0, u64::MAX);
+}
+
+#[test]
 fn advice_that_is_followed_makes_it_fit() {
     let memory = 24 << 30;
     let plan = half_a_billion("[rollout]\nmax_sequences = 1024");
