@@ -31,9 +31,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         // policy's own until the first update has made others.
         part("weights of the engine", true, &|moment| match moment {
             Moment::Rollout => 0,
-            Moment::Head | Moment::Backward | Moment::Gradient => when(work.updates > 1, weights),
-            Moment::Optimizer => when(work.updates > 1, weights),
             Moment::Saving => weights,
+            _ => when(work.updates > 1, weights),
         }),
         part("reference policy", true, &|_| when(work.reference, weights)),
         part("moments of AdamW", true, &|_| 2 * gradient),
