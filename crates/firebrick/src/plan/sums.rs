@@ -19,6 +19,7 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     let weights = facts.parameters * facts.weight_bytes;
     let gradient = facts.trainable * F32;
     let work = &facts.work;
+    let (activations, sum) = fullest_micro_batch(facts, gradient);
     let part = |name, exact, bytes: &dyn Fn(Moment) -> u128| Part {
         name,
         exact,
@@ -40,7 +41,7 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         // new weights take the place of the gradient, one parameter after the other.
         part("gradient", true, &|moment| match moment {
             Moment::Rollout | Moment::Saving => 0,
-            Moment::Head | Moment::Backward => beside_activations(facts, gradient),
+            Moment::Head | Moment::Backward => sum,
             Moment::Gradient => gradient + when(facts.accumulates(), gradient),
             Moment::Optimizer => gradient,
         }),
@@ -49,7 +50,7 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             when(moment == Moment::Rollout, prefill(facts).max(decoding(facts)))
         }),
         part("activations", false, &|moment| match moment {
-            Moment::Head | Moment::Backward => activations(facts),
+            Moment::Head | Moment::Backward => activations,
             _ => 0,
         }),
         part("logits", false, &|moment| match moment {
@@ -79,13 +80,16 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     all.into_iter().filter(|part| part.bytes.iter().any(|&bytes| bytes > 0)).collect()
 }
 
-/// What the sum of the gradients adds to the activations of the largest micro-batch. It is not there
-/// in the first, which is the largest, but from the second on, which may have fewer tokens.
-fn beside_activations(facts: &Facts, gradient: u128) -> u128 {
+/// Activations of the micro-batch that needs most, and the sum of gradients beside them. The sum is
+/// not there in the first, which is the largest, but from the second on, which may have fewer tokens.
+fn fullest_micro_batch(facts: &Facts, gradient: u128) -> (u128, u128) {
     let tokens = facts.tokens();
     let second = (facts.work.mini_batch * facts.length() - tokens).min(tokens);
-    let smaller = activations(facts) as f64 * (tokens - second) as f64 / tokens as f64;
-    if second > 0 { gradient.saturating_sub(smaller as u128) } else { 0 }
+    let (first, second) = (activations(facts, tokens), activations(facts, second));
+    match second > 0 && second + gradient > first {
+        true => (second, gradient),
+        false => (first, 0),
+    }
 }
 
 /// Keys and values of every layer, as wide as the longest sequence, beside the prompts' own while the
@@ -134,7 +138,7 @@ fn sampled_logits(facts: &Facts) -> u128 {
     copies * facts.work.sequences * facts.shape.vocab * F32
 }
 
-/// What autodiff keeps of a micro-batch's forward pass. It keeps the inputs of every operation whose
+/// What autodiff keeps of the forward pass of so many tokens. It keeps the inputs of every operation whose
 /// derivative needs them, and a view keeps the whole tensor that it looks into. Per token and layer:
 ///
 /// - twice the residual stream, its scaled form and its norm: 6 hidden;
@@ -144,7 +148,7 @@ fn sampled_logits(facts: &Facts) -> u128 {
 /// - of the softmax over the scores its shifted input, its exponential and its result: 3 per head and
 ///   token of the sequence;
 /// - gate and up (2), the sigmoid, silu and the product: 5 inner.
-fn activations(facts: &Facts) -> u128 {
+fn activations(facts: &Facts, tokens: u128) -> u128 {
     let shape = &facts.shape;
     let layer = 6 * shape.hidden
         + 4 * shape.query
@@ -154,7 +158,7 @@ fn activations(facts: &Facts) -> u128 {
     // Before and behind the layers: embedding, the last norm, and the hidden states that predict,
     // their gradient, whole and in chunks.
     let around = 6 * shape.hidden;
-    facts.tokens() * (shape.layers * layer + around) * facts.activation_bytes
+    tokens * (shape.layers * layer + around) * facts.activation_bytes
 }
 
 /// A chunk of logits as they are normalised: themselves, their logarithms and their gradient; two
