@@ -3,14 +3,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
+};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::Decoder;
 use firebrick_rollout::{
     GroupRequest, LocalEngine, RolloutEngine, RolloutError, SampleOn, Sampling, sample_on_device,
-    sample_on_host,
+    sample_on_host, stream,
 };
 use firebrick_tests::{
     close::{Tolerance, nested_pairs},
@@ -64,6 +67,48 @@ fn a_completion_depends_on_its_seed_and_not_on_its_neighbours() {
             assert_same(&place, &together, &alone);
         }
     }
+}
+
+#[test]
+fn a_stream_is_the_completion_of_its_seed() {
+    let policy = policy(1, &Device::flex());
+    // Some stop, some are cut off, and some outgrow the first block of the cache.
+    let sampling = spread(0.05, 150, vec![7, 23]);
+    let run = |request: &GroupRequest, most: usize| {
+        let seed = request.completion_seed(Seed::run(9), 0);
+        let mut heard = Vec::new();
+        let streamed = stream(
+            &policy,
+            &request.prompt.tokens,
+            &sampling,
+            seed,
+            512,
+            SampleOn::Host,
+            &mut |token, logprob| {
+                heard.push((token, logprob));
+                if heard.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        )
+        .unwrap();
+        (streamed, heard)
+    };
+    let mut ends = BTreeSet::new();
+    for id in 0..12 {
+        let request = request(id, 1 + (id as usize * 17) % 40, 1);
+        let requests = std::slice::from_ref(&request);
+        let whole = generate(&policy, requests, &sampling, 1, SampleOn::Host);
+        let completion = whole.into_values().next().unwrap();
+        let (streamed, heard) = run(&request, usize::MAX);
+        assert_eq!(streamed.tokens, completion.tokens);
+        assert_eq!(streamed.logprobs, completion.logprobs);
+        assert_eq!(streamed.finish, Some(completion.finish));
+        assert_eq!(heard.iter().map(|heard| heard.0).collect::<Vec<_>>(), completion.tokens);
+        ends.insert((completion.finish == FinishReason::Stop, completion.tokens.len() > 64));
+
+        let (cut, _) = run(&request, 1);
+        assert_eq!(cut.tokens, completion.tokens[..1]);
+    }
+    assert!(ends.contains(&(true, true)) && ends.contains(&(false, true)), "{ends:?}");
 }
 
 #[test]

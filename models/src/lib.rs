@@ -9,6 +9,7 @@ mod batch;
 mod cache;
 mod checkpoint;
 mod config;
+mod count;
 mod decoder;
 mod gemma;
 mod init;
@@ -35,6 +36,7 @@ pub use checkpoint::{
 pub use config::{
     Activation, Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes,
 };
+pub use count::ParameterCount;
 pub use decoder::Decoder;
 pub use init::random;
 pub use logprob::{

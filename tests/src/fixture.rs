@@ -52,6 +52,19 @@ pub fn for_each_adapter<T: DeserializeOwned>(block: &str, test: impl Fn(&Fixture
     for_each(block, |fixture| firebrick_models::is_adapter(&fixture.folder), test);
 }
 
+/// The folders, in order: those in `FIREBRICK_FIXTURES_DIR`, or those in this repository.
+///
+/// # Panics
+/// When they cannot be listed.
+pub fn folders() -> Vec<PathBuf> {
+    let entries = fs::read_dir(root())
+        .unwrap_or_else(|error| panic!("cannot list {}: {error}", root().display()));
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    folders.retain(|path| path.is_dir());
+    folders.sort();
+    folders
+}
+
 /// Prints past the test harness, which shows a passing test's output to nobody.
 #[allow(clippy::explicit_write, reason = "the harness captures what eprintln! writes")]
 pub fn aloud(line: &str) {
@@ -111,14 +124,8 @@ fn for_each<T: DeserializeOwned>(
     );
 }
 
-static FIXTURES: LazyLock<Vec<Fixture>> = LazyLock::new(|| {
-    let entries = fs::read_dir(root())
-        .unwrap_or_else(|error| panic!("cannot list {}: {error}", root().display()));
-    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    folders.retain(|path| path.is_dir());
-    folders.sort();
-    folders.iter().filter_map(|folder| open(folder)).collect()
-});
+static FIXTURES: LazyLock<Vec<Fixture>> =
+    LazyLock::new(|| folders().iter().filter_map(|folder| open(folder)).collect());
 
 fn open(folder: &Path) -> Option<Fixture> {
     let name = folder.file_name().unwrap().to_string_lossy().into_owned();

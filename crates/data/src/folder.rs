@@ -11,7 +11,7 @@ use crate::DataError;
 const MAX_BYTES: u64 = 256 << 20;
 
 /// The names under which special tokens are known to templates and configurations.
-const SPECIAL_TOKENS: [&str; 7] =
+pub(crate) const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// The bytes of a file in a model folder; `None` when there is no such file.

@@ -47,7 +47,7 @@ pub use problem::{Columns, Problem, Question, problems_from_rows};
 pub use prompts::Prompts;
 pub use task::Task;
 pub use template::ChatTemplate;
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{Streamer, Tokenizer, TokenizerFacts};
 
 /// The clock reading that a chat template may print, re-exported from `jiff`.
 pub use jiff::civil::DateTime;

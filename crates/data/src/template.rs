@@ -12,6 +12,10 @@ const FUEL: u64 = 2_000_000;
 const MAX_RECURSION: usize = 100;
 /// The longest text that a rendering may give, in bytes.
 const MAX_OUTPUT: usize = 16 << 20;
+/// What every template is given.
+const GIVEN: [&str; 2] = ["messages", "add_generation_prompt"];
+/// Marks the end of a text that a template is to leave open. No conversation has it.
+const END_OF_TEXT: &str = "\u{2}END-OF-UNFINISHED-TEXT\u{3}";
 
 /// A model's chat template: turns a conversation into the text that the model was trained on.
 ///
@@ -24,6 +28,7 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     /// Where it is from, for messages.
     place: String,
+    source: String,
     special_tokens: Map<String, serde_json::Value>,
 }
 
@@ -82,7 +87,11 @@ impl ChatTemplate {
         special_tokens: Map<String, serde_json::Value>,
     ) -> Result<Self, DataError> {
         let mut environment = environment();
+        let mut default = String::new();
         for (name, source) in templates {
+            if *name == "default" {
+                default = source.to_string();
+            }
             environment
                 .add_template_owned(name.to_string(), without_generation_tags(source))
                 .map_err(|error| template_error(&place, &error))?;
@@ -93,7 +102,7 @@ impl ChatTemplate {
                 .to_owned();
             return Err(DataError::Template { place, problem });
         }
-        Ok(ChatTemplate { environment, place, special_tokens })
+        Ok(ChatTemplate { environment, place, source: default, special_tokens })
     }
 
     /// The same template, with `now` as what `strftime_now` prints. Without it that function is an
@@ -115,13 +124,86 @@ impl ChatTemplate {
     /// taken when there are tools.
     ///
     /// # Errors
-    /// When the template raises an exception, is wrong, or runs out of its budget.
+    /// When there is no message, or the template raises an exception, is wrong, or runs out of its
+    /// budget.
     pub fn render(
         &self,
         messages: &serde_json::Value,
         add_generation_prompt: bool,
         kwargs: &Map<String, serde_json::Value>,
     ) -> Result<String, DataError> {
+        self.fill(conversation(messages), add_generation_prompt, kwargs)
+    }
+
+    /// The text of a conversation up to the end of its last message's `content`, for the model to
+    /// go on with it: `continue_final_message` in `transformers`.
+    ///
+    /// # Errors
+    /// As for [`ChatTemplate::render`], and when the template leaves the last message out.
+    pub fn render_unfinished(
+        &self,
+        messages: &serde_json::Value,
+        kwargs: &Map<String, serde_json::Value>,
+    ) -> Result<String, DataError> {
+        let error = |problem: &str| {
+            let problem = format!("{problem}: it cannot be continued");
+            DataError::Template { place: self.place.clone(), problem }
+        };
+        let mut messages = conversation(messages);
+        let content = messages.last_mut().and_then(last_text);
+        let content = content.ok_or_else(|| error("the last message has no text"))?;
+        let end = content.trim().to_owned();
+        // The space at the end says whether the template trims the text.
+        *content += END_OF_TEXT;
+        *content += " ";
+        let text = self.fill(messages, false, kwargs)?;
+        match text.rfind(END_OF_TEXT) {
+            Some(place) if text.contains(&end) => {
+                let trimmed = !text[place + END_OF_TEXT.len()..].starts_with(' ');
+                let text = &text[..place];
+                Ok(if trimmed { text.trim_end() } else { text }.to_owned())
+            }
+            _ => Err(error("the template leaves text of the last message out")),
+        }
+    }
+
+    /// The text of the template, of the one named `default` where there are several.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The file that it is from.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The variables that may be given as `kwargs`: what the template reads and nothing else gives
+    /// it. Sorted.
+    pub fn variables(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .environment
+            .templates()
+            .flat_map(|(_, template)| template.undeclared_variables(false))
+            .filter(|name| !GIVEN.contains(&name.as_str()))
+            .filter(|name| !self.special_tokens.contains_key(name))
+            .filter(|name| !folder::SPECIAL_TOKENS.contains(&name.as_str()))
+            .filter(|name| self.environment.globals().all(|(global, _)| global != name))
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    fn fill(
+        &self,
+        messages: Vec<serde_json::Value>,
+        add_generation_prompt: bool,
+        kwargs: &Map<String, serde_json::Value>,
+    ) -> Result<String, DataError> {
+        if messages.is_empty() {
+            let problem = "a conversation needs at least one message".to_owned();
+            return Err(DataError::Template { place: self.place.clone(), problem });
+        }
         let mut context = Map::new();
         for name in ["tools", "documents"] {
             context.insert(name.into(), serde_json::Value::Null);
@@ -129,7 +211,7 @@ impl ChatTemplate {
         for (name, value) in self.special_tokens.iter().chain(kwargs) {
             context.insert(name.clone(), value.clone());
         }
-        context.insert("messages".into(), messages.clone());
+        context.insert("messages".into(), messages.into());
         context.insert("add_generation_prompt".into(), add_generation_prompt.into());
 
         let has_tools = kwargs.get("tools").is_some_and(|tools| !tools.is_null());
@@ -145,6 +227,37 @@ impl ChatTemplate {
             .map_err(|error| template_error(&self.place, &error))?;
         // Templates and values are UTF-8, and so is what is written of them.
         Ok(String::from_utf8_lossy(&text.0).into_owned())
+    }
+}
+
+/// What `transformers` makes of messages before a template sees them: keys without a value are left
+/// out, and a model's thoughts are known by all names that templates have for them.
+fn conversation(messages: &serde_json::Value) -> Vec<serde_json::Value> {
+    let mut messages = messages.as_array().cloned().unwrap_or_default();
+    for message in messages.iter_mut().filter_map(serde_json::Value::as_object_mut) {
+        message.retain(|_, value| !value.is_null());
+        let thoughts = ["reasoning_content", "thinking", "reasoning"];
+        if let Some(thoughts) = thoughts.iter().find_map(|name| message.get(*name)).cloned() {
+            if !message.contains_key("thinking") {
+                message.shift_insert(0, "thinking".into(), thoughts.clone());
+            }
+            message.insert("reasoning_content".into(), thoughts);
+        }
+    }
+    messages
+}
+
+/// The content of a message, or of the last of its parts that has text.
+fn last_text(message: &mut serde_json::Value) -> Option<&mut String> {
+    let text = match message.get_mut("content")? {
+        serde_json::Value::Array(parts) => {
+            parts.iter_mut().rev().find_map(|part| part.get_mut("text"))?
+        }
+        text => text,
+    };
+    match text {
+        serde_json::Value::String(text) => Some(text),
+        _ => None,
     }
 }
 

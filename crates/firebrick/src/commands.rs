@@ -2,10 +2,15 @@
 
 mod doctor;
 mod eval;
+mod generate;
+mod inspect;
 mod metrics;
+mod plan;
 mod schema;
 pub mod score;
 mod train;
+
+use std::{io::Write as _, path::Path};
 
 use clap::Subcommand;
 
@@ -18,6 +23,12 @@ pub enum Command {
     Train(train::Train),
     /// Measure a checkpoint on the held-out prompts: pass@1, avg@k, pass@k, maj@k
     Eval(eval::Eval),
+    /// Say how much memory a recipe takes, by part, and whether it fits
+    Plan(plan::Plan),
+    /// Stream a completion of a model
+    Generate(generate::Generate),
+    /// Show what a model folder holds, and what is unusual about it
+    Inspect(inspect::Inspect),
     /// List the devices of this machine and try them: what they can do, and whether it is right
     Doctor(doctor::Doctor),
     /// Judge responses against gold answers, and say how often the verdict is the expected one
@@ -37,6 +48,9 @@ impl Command {
         match self {
             Command::Train(command) => command.run(),
             Command::Eval(command) => command.run().map(|()| 0),
+            Command::Plan(command) => command.run(),
+            Command::Generate(command) => command.run(),
+            Command::Inspect(command) => command.run().map(|()| 0),
             Command::Doctor(command) => command.run(),
             Command::Score(command) => command.run(),
             Command::Metrics(command) => command.run().map(|()| 0),
@@ -53,7 +67,30 @@ fn device_settings(device: Option<firebrick_device::Name>) -> Vec<String> {
     device.into_iter().flat_map(set).collect()
 }
 
+/// The folder of the model that a command is given. The one place to look a Hub name up.
+fn model_folder(given: &Path) -> Result<&Path, ProgramError> {
+    let refuse =
+        |problem, remedy| Err(ProgramError::NotAModel { path: given.to_owned(), problem, remedy });
+    if !given.is_dir() {
+        return refuse("there is no such folder", "give a folder with config.json in it");
+    }
+    if given.join("run.db").is_file() {
+        return refuse("it is a run", "give one of the folders in its checkpoints/");
+    }
+    if !given.join("config.json").is_file() {
+        return refuse("it has no config.json", "give a Hugging Face model folder");
+    }
+    Ok(given)
+}
+
 /// What chat templates may print as today's date. The one place that reads the clock's date.
 fn now() -> firebrick_data::DateTime {
     jiff::Zoned::now().datetime()
+}
+
+/// Writes to standard output.
+fn print(text: &str) -> Result<(), ProgramError> {
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|source| ProgramError::File { path: "standard output".into(), source })
 }

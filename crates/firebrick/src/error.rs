@@ -102,6 +102,17 @@ pub enum ProgramError {
         /// `max_position_embeddings`.
         context: usize,
     },
+    /// A prompt that leaves nothing to generate.
+    #[error(
+        "the prompt has {tokens} tokens; the model's context takes {context}, completion included"
+    )]
+    #[diagnostic(help("give a prompt of at least one token that leaves room for a completion"))]
+    PromptLength {
+        /// Its tokens.
+        tokens: usize,
+        /// `max_position_embeddings`.
+        context: usize,
+    },
     /// Every prompt is too long.
     #[error("no prompt of {place} is left ({report}); a prompt may have {limit} tokens")]
     #[diagnostic(help("{remedy}"))]
@@ -144,6 +155,17 @@ pub enum ProgramError {
     #[error("{} is not a checkpoint of a run: {problem}", path.display())]
     #[diagnostic(help("{remedy}"))]
     NotACheckpoint {
+        /// As given.
+        path: PathBuf,
+        /// What is there, or is not.
+        problem: &'static str,
+        /// What to give instead.
+        remedy: &'static str,
+    },
+    /// A path that should be a model's folder is none.
+    #[error("{} is not a model folder: {problem}", path.display())]
+    #[diagnostic(help("{remedy}"))]
+    NotAModel {
         /// As given.
         path: PathBuf,
         /// What is there, or is not.
@@ -213,7 +235,9 @@ impl ProgramError {
             | ProgramError::NewModelNeedsTask
             | ProgramError::NoChatTemplate { .. }
             | ProgramError::Context { .. }
+            | ProgramError::PromptLength { .. }
             | ProgramError::NotACheckpoint { .. }
+            | ProgramError::NotAModel { .. }
             | ProgramError::NotARun { .. }
             | ProgramError::Changed { .. }
             | ProgramError::OtherPrompts { .. }

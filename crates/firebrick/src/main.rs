@@ -22,8 +22,11 @@ Examples:
   firebrick train recipes/quickstart.toml
   firebrick train recipes/quickstart.toml --set train.steps=20 --set name=short
   firebrick train recipes/quickstart.toml --resume
+  firebrick plan recipes/quickstart.toml
   firebrick doctor
   firebrick eval runs/quickstart/checkpoints/step-000200 --samples 8
+  firebrick generate runs/quickstart/checkpoints/step-000200 --prompt 47+85=
+  firebrick inspect runs/quickstart/checkpoints/step-000200
   firebrick score answers.jsonl
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted after a clean save.";

@@ -169,7 +169,7 @@ pub const TRAINER: &str = "trainer";
 pub const WEIGHTS: &str = "weights";
 
 /// Logits made at once: 64 MB in f32, whatever the vocabulary.
-const LOGITS_AT_ONCE: usize = 1 << 24;
+pub(crate) const LOGITS_AT_ONCE: usize = 1 << 24;
 
 fn engine(recipe: &Recipe, policy: &Decoder, tokenizer: &Arc<Tokenizer>) -> LocalEngine<Decoder> {
     LocalEngine::new(
@@ -432,6 +432,22 @@ fn checkpoint_dtype(recipe: &Recipe, resume: Option<&Path>) -> Result<WeightDtyp
         (recipe::CheckpointDtype::Bfloat16, _) => WeightDtype::BF16,
         (recipe::CheckpointDtype::Float16, _) => WeightDtype::F16,
     })
+}
+
+/// The sizes of the recipe's model, from its `config.json` or from the recipe alone.
+pub(crate) fn model_sizes(recipe: &Recipe) -> Result<DecoderConfig, ProgramError> {
+    match (&recipe.model.path, &recipe.model.new) {
+        (Some(folder), _) if !folder.is_dir() => {
+            Err(ProgramError::NoModel { folder: folder.clone() })
+        }
+        (Some(folder), _) => Ok(firebrick_models::load_config(folder)?.0),
+        (None, Some(new)) => {
+            let config = new_model(new, &tokenizer(recipe, None)?)?;
+            config.check().map_err(firebrick_models::CheckpointError::NewModel)?;
+            Ok(config)
+        }
+        (None, None) => Err(ProgramError::NoModel { folder: PathBuf::new() }),
+    }
 }
 
 fn new_model(new: &recipe::NewModel, tokenizer: &Tokenizer) -> Result<DecoderConfig, ProgramError> {

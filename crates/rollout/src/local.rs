@@ -100,7 +100,7 @@ fn waiting(requests: &[GroupRequest]) -> VecDeque<usize> {
 }
 
 /// Columns that the cache is grown by: more would attend to emptiness, fewer would copy too often.
-const BLOCK: usize = 64;
+pub(crate) const BLOCK: usize = 64;
 
 /// Prompt tokens prefilled at once; attention scores grow with their length squared.
 const PREFILL_TOKENS: usize = 8192;
@@ -142,11 +142,7 @@ impl Row {
     fn push(&mut self, (token, logprob): (TokenId, f32), sampling: &Sampling) {
         self.tokens.push(token);
         self.logprobs.push(logprob);
-        if sampling.stop.contains(&token) {
-            self.finish = Some(FinishReason::Stop);
-        } else if self.tokens.len() >= sampling.max_completion_tokens {
-            self.finish = Some(FinishReason::Length);
-        }
+        self.finish = sampling.finish(&self.tokens);
     }
 }
 
@@ -258,25 +254,7 @@ impl<M: PolicyModel> Decoding<'_, M> {
     fn sample(&self, hidden: Tensor<2>, rows: &mut [Row]) -> Result<(), RolloutError> {
         let logits = head_logits(hidden, self.engine.policy.head().val());
         let uniforms: Vec<f64> = rows.iter_mut().map(Row::uniform).collect();
-        let drawn: Vec<(TokenId, f32)> = match self.engine.sample_on {
-            SampleOn::Host => {
-                let logits: Vec<f32> = read(logits.try_into_vec_as::<f32>())?;
-                sample_on_host(&logits, &uniforms, self.sampling)
-            }
-            SampleOn::Device => {
-                let uniforms: Vec<f32> = uniforms.iter().map(|&uniform| uniform as f32).collect();
-                let uniforms = Tensor::from_floats(uniforms.as_slice(), &logits.device());
-                let (tokens, logprobs) = sample_on_device(logits, uniforms, self.sampling);
-                // One tensor, one read-back. Ids below 2²⁴ are exact in f32.
-                let both = Tensor::stack::<2>(vec![tokens.float(), logprobs], 1);
-                let both: Vec<f32> = read(both.try_into_vec_as::<f32>())?;
-                both.as_chunks::<2>()
-                    .0
-                    .iter()
-                    .map(|&[token, logprob]| (token as TokenId, logprob))
-                    .collect()
-            }
-        };
+        let drawn = draw_tokens(logits, &uniforms, self.sampling, self.engine.sample_on)?;
         for (row, drawn) in rows.iter_mut().zip(drawn) {
             if row.live() {
                 row.push(drawn, self.sampling);
@@ -303,7 +281,33 @@ impl<M: PolicyModel> Decoding<'_, M> {
     }
 }
 
-fn indices(values: &[usize], device: &burn::tensor::Device) -> Tensor<1, Int> {
+/// Draws one token per row of `logits`, `[rows, vocab]`, at the uniform numbers; gives it with its
+/// log-probability.
+pub(crate) fn draw_tokens(
+    logits: Tensor<2>,
+    uniforms: &[f64],
+    sampling: &Sampling,
+    sample_on: SampleOn,
+) -> Result<Vec<(TokenId, f32)>, RolloutError> {
+    match sample_on {
+        SampleOn::Host => {
+            let logits: Vec<f32> = read(logits.try_into_vec_as::<f32>())?;
+            Ok(sample_on_host(&logits, uniforms, sampling))
+        }
+        SampleOn::Device => {
+            let uniforms: Vec<f32> = uniforms.iter().map(|&uniform| uniform as f32).collect();
+            let uniforms = Tensor::from_floats(uniforms.as_slice(), &logits.device());
+            let (tokens, logprobs) = sample_on_device(logits, uniforms, sampling);
+            // One tensor, one read-back. Ids below 2²⁴ are exact in f32.
+            let both = Tensor::stack::<2>(vec![tokens.float(), logprobs], 1);
+            let both: Vec<f32> = read(both.try_into_vec_as::<f32>())?;
+            let pairs = both.as_chunks::<2>().0.iter();
+            Ok(pairs.map(|&[token, logprob]| (token as TokenId, logprob)).collect())
+        }
+    }
+}
+
+pub(crate) fn indices(values: &[usize], device: &burn::tensor::Device) -> Tensor<1, Int> {
     let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
     let count = values.len();
     Tensor::from_data(TensorData::new(values, [count]), device)

@@ -1,5 +1,5 @@
 use burn::tensor::{Int, Tensor};
-use firebrick_core::TokenId;
+use firebrick_core::{FinishReason, TokenId};
 use rayon::prelude::*;
 
 /// How tokens are drawn.
@@ -22,6 +22,15 @@ impl Sampling {
     /// The likeliest token, always.
     pub fn greedy(max_completion_tokens: usize, stop: Vec<TokenId>) -> Self {
         Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, max_completion_tokens, stop }
+    }
+
+    /// Why a completion of `tokens` has ended, if it has.
+    pub(crate) fn finish(&self, tokens: &[TokenId]) -> Option<FinishReason> {
+        if tokens.last().is_some_and(|last| self.stop.contains(last)) {
+            Some(FinishReason::Stop)
+        } else {
+            (tokens.len() >= self.max_completion_tokens).then_some(FinishReason::Length)
+        }
     }
 
     fn truncates(&self, vocab: usize) -> bool {

@@ -50,6 +50,8 @@ impl Train {
             false => RunFolder::check_free(&self.runs, &loaded.name).map(|()| None)?,
         };
         let Loaded { recipe, text, name } = loaded;
+        // Before anything is loaded, which takes of the memory that there is.
+        let warning = super::plan::warning(&recipe);
         let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
         let (wired, progress) = match &checkpoint {
             Some((_, path)) => resume(&recipe, path).map_err(|error| error.of_checkpoint(path))?,
@@ -70,6 +72,9 @@ impl Train {
         say(&mut terminal, &format!("{name}: {parameters} parameters; {}", wired.report));
         if let Some(device) = &wired.device {
             say(&mut terminal, device);
+        }
+        if let Some(warning) = warning {
+            say(&mut terminal, &warning);
         }
         for note in wired.notes.try_iter() {
             say(&mut terminal, &note);

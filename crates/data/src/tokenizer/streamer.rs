@@ -1,0 +1,202 @@
+use firebrick_core::TokenId;
+use serde_json::json;
+
+use super::Tokenizer;
+
+/// Turns tokens into text one by one, without special tokens.
+///
+/// A token is not always a piece of text: a character may be spread over several, and some decoders
+/// take a space off the very first. So a streamer says what can no longer change, and keeps the
+/// rest for later. All that it says, joined, is what [`Tokenizer::decode`] makes of all tokens.
+///
+/// ```
+/// use firebrick_data::Tokenizer;
+///
+/// let tokenizer = Tokenizer::characters("0123456789+=")?;
+/// let mut streamer = tokenizer.streamer();
+/// assert_eq!(streamer.push(3), "1");
+/// assert_eq!(streamer.push(12), "+");
+/// assert_eq!(streamer.push(tokenizer.eos()), "");
+/// assert_eq!(streamer.finish(), "");
+/// # Ok::<(), firebrick_data::DataError>(())
+/// ```
+pub struct Streamer<'a> {
+    tokenizer: &'a Tokenizer,
+    decoder: Decoder,
+    /// The tokens of the piece that was said last, then those that are not said yet. A decoder
+    /// treats the first token of a text differently, so there is always one in front.
+    window: Vec<TokenId>,
+    /// How many tokens of the window are said, and how many bytes of text they are.
+    said: (usize, usize),
+}
+
+impl Tokenizer {
+    /// What says the text of tokens as they come.
+    pub fn streamer(&self) -> Streamer<'_> {
+        let decoder = Decoder::of(&self.inner);
+        Streamer { tokenizer: self, decoder, window: Vec::new(), said: (0, 0) }
+    }
+}
+
+impl Streamer<'_> {
+    /// Takes the next token, and gives the text that is certain since the last call; often empty.
+    ///
+    /// Special tokens, and ids outside the vocabulary, have no text.
+    pub fn push(&mut self, token: TokenId) -> String {
+        let inner = &self.tokenizer.inner;
+        let Some(text) = inner.id_to_token(token) else { return String::new() };
+        if inner.get_added_vocabulary().is_special_token(&text) {
+            return String::new();
+        }
+        self.window.push(token);
+        let open = match self.decoder {
+            Decoder::AtTheEnd => true,
+            // Whether bytes are text is decided for a run of them as a whole.
+            Decoder::Bytes => is_byte(&text),
+            Decoder::Plain => false,
+        };
+        if open {
+            return String::new();
+        }
+        let (tokens, bytes) = self.said;
+        let mut text = self.tokenizer.decode(&self.window, true);
+        // The replacement character is what an unfinished character looks like.
+        if text.len() <= bytes || text.ends_with(char::REPLACEMENT_CHARACTER) {
+            return String::new();
+        }
+        self.window.drain(..tokens);
+        let bytes_of_piece = self.tokenizer.decode(&self.window, true).len();
+        self.said = (self.window.len(), bytes_of_piece);
+        text.split_off(bytes)
+    }
+
+    /// The text that was still kept back.
+    pub fn finish(self) -> String {
+        self.tokenizer.decode(&self.window, true).split_off(self.said.1)
+    }
+}
+
+/// How far a decoder looks.
+#[derive(Clone, Copy)]
+enum Decoder {
+    /// The text of a token depends on no later one, but for characters that are not complete.
+    Plain,
+    /// As sentencepiece does: characters outside the vocabulary are runs of byte tokens, and a run
+    /// that is no text loses also those of its bytes that were.
+    Bytes,
+    /// It may join or clean up text across any tokens, so nothing is certain before the end. No
+    /// family of causal language models has one.
+    AtTheEnd,
+}
+
+impl Decoder {
+    fn of(tokenizer: &tokenizers::Tokenizer) -> Self {
+        let json = serde_json::to_value(tokenizer.get_decoder()).unwrap_or_default();
+        if matches!(json["type"].as_str(), Some("ByteLevel" | "Metaspace")) || json.is_null() {
+            return Decoder::Plain;
+        }
+        let spaces = json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "});
+        let strip = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
+        let bytes = json!({"type": "ByteFallback"});
+        let fuse = json!({"type": "Fuse"});
+        match json["decoders"].as_array().map(Vec::as_slice) {
+            Some([a, b, c]) if [a, b, c] == [&spaces, &bytes, &fuse] => Decoder::Bytes,
+            Some([a, b, c, d]) if [a, b, c, d] == [&spaces, &bytes, &fuse, &strip] => {
+                Decoder::Bytes
+            }
+            _ => Decoder::AtTheEnd,
+        }
+    }
+}
+
+/// Whether a token stands for one byte, as `<0x0A>` does.
+fn is_byte(token: &str) -> bool {
+    token.len() == 6 && token.starts_with("<0x") && token.ends_with('>')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Bytes and words in the ways of the usual decoders, with two special tokens in front.
+    fn tokenizer(decoder: Value) -> Tokenizer {
+        let words = ["▁", "▁a", "b", "é", "�", " .", "##s", "", "<0x", "Ġ", "ð", "Ł", "ĺ", "Ģ"];
+        let bytes = [0x41, 0x0a, 0xe2, 0x82, 0xac, 0xff].map(|byte: u8| format!("<0x{byte:02X}>"));
+        let tokens = ["<pad>", "<eos>"].into_iter().chain(words).map(String::from).chain(bytes);
+        let vocabulary: serde_json::Map<String, Value> =
+            tokens.enumerate().map(|(id, token)| (token, id.into())).collect();
+        let folder = tempfile::tempdir().unwrap();
+        Tokenizer::characters("x").unwrap().save(folder.path()).unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        json["decoder"] = decoder;
+        json["model"]["vocab"] = vocabulary.into();
+        fs::write(path, json.to_string()).unwrap();
+        Tokenizer::from_folder(folder.path()).unwrap()
+    }
+
+    fn sentencepiece(strip: bool) -> Value {
+        let mut decoders = vec![
+            json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}),
+            json!({"type": "ByteFallback"}),
+            json!({"type": "Fuse"}),
+        ];
+        if strip {
+            decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+        }
+        json!({"type": "Sequence", "decoders": decoders})
+    }
+
+    fn byte_level() -> Value {
+        json!({
+            "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true,
+        })
+    }
+
+    fn decoders() -> impl Strategy<Value = Value> {
+        prop::sample::select(vec![
+            byte_level(),
+            sentencepiece(true),
+            sentencepiece(false),
+            json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}),
+            json!({"type": "WordPiece", "prefix": "##", "cleanup": true}),
+            Value::Null,
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_streamed_is_what_is_decoded(
+            decoder in decoders(),
+            tokens in prop::collection::vec(0_u32..24, 0..24),
+        ) {
+            let tokenizer = tokenizer(decoder);
+            let mut streamer = tokenizer.streamer();
+            let mut text: String = tokens.iter().map(|&token| streamer.push(token)).collect();
+            text += &streamer.finish();
+            prop_assert_eq!(text, tokenizer.decode(&tokens, true));
+        }
+    }
+
+    #[test]
+    fn text_comes_as_soon_as_it_is_certain() {
+        let pieces = |decoder, tokens: &[&str]| {
+            let tokenizer = tokenizer(decoder);
+            let mut streamer = tokenizer.streamer();
+            let ids = tokens.iter().map(|token| tokenizer.inner.token_to_id(token).unwrap());
+            let mut pieces: Vec<String> = ids.map(|id| streamer.push(id)).collect();
+            pieces.push(streamer.finish());
+            pieces
+        };
+        let smile = ["b", "ð", "Ł", "ĺ", "Ģ", "<eos>", "b", "ð"];
+        assert_eq!(pieces(byte_level(), &smile), ["b", "", "", "", "😀", "", "b", "", "\u{fffd}"]);
+        let euro = ["▁a", "▁a", "<0xE2>", "<0x82>", "<0xAC>", "b", "<0x0A>"];
+        let said = ["a", " a", "", "", "", "€b", "", "\n"];
+        assert_eq!(pieces(sentencepiece(true), &euro), said);
+    }
+}

@@ -1,0 +1,57 @@
+use std::{fmt::Write as _, path::PathBuf};
+
+use clap::Args;
+use firebrick_device::{Name, Precision, open};
+use firebrick_models::load_noting;
+
+use crate::{ProgramError, inspect::Inspection};
+
+/// The arguments of `firebrick inspect`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Inspect {
+    /// A model folder, such as runs/quickstart/checkpoints/step-000200, or an adapter's
+    checkpoint: PathBuf,
+    /// List every tensor
+    #[arg(long)]
+    tensors: bool,
+    /// Read the weights too, and look for values that are no numbers
+    #[arg(long)]
+    check: bool,
+    /// Print what was found as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Weights are only read with --check; without it the size of a model does not matter.
+
+Examples:
+  firebrick inspect qwen
+  firebrick inspect runs/quickstart/checkpoints/step-000200 --check
+  firebrick inspect qwen --tensors --json";
+
+impl Inspect {
+    pub(super) fn run(self) -> Result<(), ProgramError> {
+        let folder = match self.checkpoint.join("adapter_config.json").is_file() {
+            true => self.checkpoint.as_path(),
+            false => super::model_folder(&self.checkpoint)?,
+        };
+        let mut inspection = Inspection::of(folder);
+        if self.check {
+            let loaded = load_noting(folder, &open(Name::default(), Precision::F32)?)?;
+            let words = |name| format!("{name} has values that are no finite numbers");
+            inspection.unusual.extend(loaded.nonfinite.iter().map(words));
+        }
+        if self.json {
+            return super::print(&format!("{}\n", inspection.json(self.tensors)));
+        }
+        let mut text = inspection.to_string();
+        for tensor in inspection.inventory.iter().flat_map(|all| &all.tensors) {
+            if self.tensors {
+                let _ = writeln!(text, "  {} {} {:?}", tensor.name, tensor.dtype, tensor.shape);
+            }
+        }
+        super::print(&text)
+    }
+}

@@ -1,0 +1,127 @@
+//! How much memory a run needs, from its recipe and the sizes of its model alone.
+//!
+//! A step holds most at one of six moments, each of which is a column of the plan: while it samples,
+//! when the activations of a micro-batch are whole and logits are made from them, when the backward
+//! pass enters the last layer, when it has left the first, while AdamW moves the weights, and while a
+//! checkpoint is written. What is held at each is counted from what the code keeps: the comments
+//! below say where. A part is exact where the tensors that it counts are there for the whole moment
+//! and have these very sizes; what depends on the lengths that a policy writes, or on tensors that
+//! live for an operation, is an estimate, taken at its largest.
+
+mod advice;
+mod facts;
+mod sums;
+
+use serde::Serialize;
+
+pub use advice::Advice;
+pub use facts::{Facts, Work};
+
+use crate::recipe::Recipe;
+use firebrick_models::DecoderConfig;
+
+/// When a run holds most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Moment {
+    /// Sampling, with all completions at their full length.
+    Rollout,
+    /// In a micro-batch, after its forward pass: logits, a chunk at a time.
+    Head,
+    /// In a micro-batch, at the beginning of the backward pass through the layers.
+    Backward,
+    /// In a micro-batch, at the end of that pass: its gradient is whole.
+    Gradient,
+    /// AdamW's step.
+    Optimizer,
+    /// Writing a checkpoint.
+    Saving,
+}
+
+impl Moment {
+    /// All of them, in the order of a step.
+    pub const ALL: [Moment; 6] = [
+        Moment::Rollout,
+        Moment::Head,
+        Moment::Backward,
+        Moment::Gradient,
+        Moment::Optimizer,
+        Moment::Saving,
+    ];
+
+    /// As the plan's columns are headed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Moment::Rollout => "rollout",
+            Moment::Head => "head",
+            Moment::Backward => "backward",
+            Moment::Gradient => "gradient",
+            Moment::Optimizer => "optimizer",
+            Moment::Saving => "saving",
+        }
+    }
+}
+
+/// Something that takes memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Part {
+    /// What it is.
+    pub name: &'static str,
+    /// Whether the bytes are counted, and not estimated.
+    pub exact: bool,
+    /// Bytes at each of [`Moment::ALL`].
+    pub bytes: [u64; 6],
+}
+
+/// What a run needs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// What it was worked out from.
+    pub facts: Facts,
+    /// By what it is for.
+    pub parts: Vec<Part>,
+}
+
+impl Plan {
+    /// The plan of `recipe` for a model of these sizes.
+    pub fn new(config: &DecoderConfig, recipe: &Recipe) -> Self {
+        Plan::of(Facts::new(config, recipe))
+    }
+
+    /// The plan of a run of which these things are known.
+    pub fn of(facts: Facts) -> Self {
+        let parts = sums::parts(&facts);
+        Plan { facts, parts }
+    }
+
+    /// Bytes at `moment`.
+    pub fn sum(&self, moment: Moment) -> u64 {
+        let bytes = self.parts.iter().map(|part| part.bytes[moment as usize]);
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// The most bytes that are needed at any moment, and the first one at which they are.
+    pub fn peak(&self) -> (u64, Moment) {
+        let sums = Moment::ALL.into_iter().rev().map(|moment| (self.sum(moment), moment));
+        sums.max_by_key(|&(bytes, _)| bytes).unwrap_or((0, Moment::Rollout))
+    }
+
+    /// Whether the run fits into `memory` bytes.
+    pub fn fits(&self, memory: u64) -> bool {
+        self.peak().0 <= memory
+    }
+
+    /// The same run with the smallest batches: what no key about their sizes can go below.
+    pub fn least(&self) -> Plan {
+        advice::least(self)
+    }
+
+    /// What to change for the run to fit into `memory` bytes; empty where it does. Where
+    /// [`Plan::least`] does not fit, it is not all that has to change.
+    pub fn advice(&self, memory: u64) -> Vec<Advice> {
+        advice::advice(self, memory)
+    }
+}
+
+#[cfg(test)]
+mod tests;

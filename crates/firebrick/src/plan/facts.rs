@@ -1,0 +1,169 @@
+use firebrick_device::Kind;
+use firebrick_models::DecoderConfig;
+use serde::Serialize;
+
+use crate::{recipe::Recipe, wire::LOGITS_AT_ONCE};
+
+/// Bytes of an f32.
+const F32: u128 = 4;
+
+/// What is known of a run before it is there. Another way to train, such as adapters or half
+/// precision, is other facts under the same sums.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Facts {
+    /// Values of the model.
+    pub parameters: u128,
+    /// Values that are trained: these have a gradient and moments.
+    pub trainable: u128,
+    /// Values of the largest single parameter that is trained.
+    pub largest: u128,
+    /// Values of the largest parameter of a layer that is trained.
+    pub largest_in_layer: u128,
+    /// Values of the embedding, which is also the gradient of a head of its own.
+    pub lookup: u128,
+    /// Whether the head is the embedding.
+    pub tied: bool,
+    /// Bytes of a weight as the passes read it.
+    pub weight_bytes: u128,
+    /// Bytes of an activation, and of a cached key or value.
+    pub activation_bytes: u128,
+    /// The model's widths.
+    #[serde(skip)]
+    pub shape: Shape,
+    /// What the recipe asks for.
+    pub work: Work,
+}
+
+/// The widths that tensors of a forward pass have.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shape {
+    /// Layers.
+    pub layers: u128,
+    /// Of the residual stream.
+    pub hidden: u128,
+    /// Query heads.
+    pub heads: u128,
+    /// All query heads side by side.
+    pub query: u128,
+    /// All key heads side by side; as many for values.
+    pub key: u128,
+    /// Of the MLP.
+    pub inner: u128,
+    /// Of the logits.
+    pub vocab: u128,
+}
+
+/// The largest batches that a recipe may lead to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Work {
+    /// Tokens of the longest prompt.
+    pub prompt: u128,
+    /// Tokens of the longest completion.
+    pub completion: u128,
+    /// Completions of a prompt.
+    pub group_size: u128,
+    /// Completions that are decoded at once.
+    pub sequences: u128,
+    /// The fewest that can be: a group is never cut.
+    pub least_sequences: u128,
+    /// Completions that a step trains on.
+    pub completions: u128,
+    /// Completions per update.
+    pub mini_batch: u128,
+    /// Updates of a step.
+    pub updates: u128,
+    /// Tokens of a micro-batch.
+    pub micro_batch_tokens: u128,
+    /// Whether a frozen policy is kept beside the trained one.
+    pub reference: bool,
+    /// Whether entropy has a gradient.
+    pub entropy: bool,
+    /// Whether tensors are in the machine's own memory, as on the CPU.
+    pub on_host: bool,
+}
+
+impl Facts {
+    /// The facts of `recipe` for a model of these sizes.
+    pub fn new(config: &DecoderConfig, recipe: &Recipe) -> Self {
+        let count = config.parameters();
+        let shape = Shape {
+            layers: config.layers as u128,
+            hidden: config.hidden_size as u128,
+            heads: config.heads as u128,
+            query: (config.heads * config.head_dim) as u128,
+            key: (config.kv_heads * config.head_dim) as u128,
+            inner: config.intermediate_size as u128,
+            vocab: config.vocab_size as u128,
+        };
+        Facts {
+            parameters: count.total.into(),
+            trainable: count.total.into(),
+            largest: count.largest.into(),
+            largest_in_layer: count.largest_in_layer.into(),
+            lookup: shape.vocab * shape.hidden,
+            tied: config.tied,
+            weight_bytes: F32,
+            activation_bytes: F32,
+            shape,
+            work: Work::new(config.max_position_embeddings, recipe),
+        }
+    }
+
+    /// Tokens of the longest sequence.
+    pub fn length(&self) -> u128 {
+        self.work.prompt + self.work.completion
+    }
+
+    /// Tokens of the largest micro-batch, padding included. A sequence that is longer than the
+    /// recipe's limit is a micro-batch of its own.
+    pub fn tokens(&self) -> u128 {
+        let most = self.work.micro_batch_tokens.max(self.length());
+        most.min(self.work.mini_batch * self.length())
+    }
+
+    /// Tokens whose logits are made at once.
+    pub fn logits_chunk(&self) -> u128 {
+        (LOGITS_AT_ONCE as u128 / self.shape.vocab.max(1)).max(1)
+    }
+
+    /// Whether an update is cut into several micro-batches.
+    pub fn accumulates(&self) -> bool {
+        self.work.mini_batch * self.length() > self.tokens()
+    }
+}
+
+impl Work {
+    fn new(context: usize, recipe: &Recipe) -> Self {
+        let (rollout, eval) = (&recipe.rollout, &recipe.eval);
+        let completion = rollout.max_completion_tokens;
+        let prompt = recipe.data.max_prompt_tokens.min(context.saturating_sub(completion)).max(1);
+        let completions = recipe.sampling.prompts_per_step.saturating_mul(rollout.group_size);
+        // As the trainer cuts a step: into updates of equal size.
+        let updates = completions.div_ceil(recipe.train.mini_batch).max(1);
+        let heldout = match eval.prompts {
+            0 => recipe.data.heldout_size,
+            prompts => prompts.min(recipe.data.heldout_size),
+        };
+        // An evaluation's groups are as large as its samples.
+        let at_once = |group: usize, all: usize| all.min(rollout.max_sequences.max(group));
+        let samples = eval.samples;
+        let sequences = at_once(rollout.group_size, completions)
+            .max(at_once(samples, heldout.saturating_mul(samples)));
+        // So that products of several are in range, whatever a recipe says.
+        let bounded = |number: usize| number.min(u32::MAX as usize) as u128;
+        Work {
+            prompt: bounded(prompt),
+            completion: bounded(completion),
+            group_size: bounded(rollout.group_size),
+            sequences: bounded(sequences),
+            least_sequences: bounded(rollout.group_size.max(samples).min(sequences)),
+            completions: bounded(completions),
+            mini_batch: bounded(completions.div_ceil(updates)),
+            updates: bounded(updates),
+            micro_batch_tokens: bounded(recipe.train.micro_batch_tokens),
+            reference: recipe.loss.kl.is_some(),
+            entropy: recipe.loss.entropy_coef != 0.0,
+            on_host: recipe.device.kind == Kind::Cpu,
+        }
+    }
+}

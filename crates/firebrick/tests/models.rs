@@ -1,0 +1,125 @@
+//! The commands that look at a model: generate, inspect and plan.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use place::{Place, repository};
+use serde_json::Value;
+
+/// A place with the fixture `name` in the folder `model`.
+fn with_model(name: &str) -> Place {
+    let place = Place::new();
+    for entry in fs::read_dir(repository(&format!("tests/fixtures/{name}"))).unwrap() {
+        let path = entry.unwrap().path();
+        let file = path.file_name().unwrap().to_str().unwrap();
+        if !file.starts_with("expected") {
+            place.write(&format!("model/{file}"), fs::read(&path).unwrap());
+        }
+    }
+    place
+}
+
+fn json(place: &Place, arguments: &[&str]) -> Value {
+    serde_json::from_str(&place.succeed(arguments).stdout).unwrap()
+}
+
+#[test]
+fn a_completion_streams_what_json_holds() {
+    let place = with_model("qwen2-bf16");
+    let ask = ["generate", "model", "--prompt", "What is 2 + 2?", "--max-tokens", "80"];
+    let with = |more: &[&'static str]| [&ask, more].concat();
+    let streamed = place.succeed(&ask);
+    let object = json(&place, &with(&["--json"]));
+    let text = object["text"].as_str().unwrap();
+    assert_eq!(streamed.stdout.trim_end_matches('\n'), text.trim_end_matches('\n'));
+    assert!(streamed.stdout.ends_with('\n') && !text.is_empty());
+    assert!(streamed.stderr.contains("tokens/s"), "{}", streamed.stderr);
+    assert!(object["logprob_sum"].as_f64().unwrap() < 0.0);
+    assert_ne!(object["text"], json(&place, &with(&["--json", "--seed", "18"]))["text"]);
+
+    let prompt = |more: &[&'static str]| {
+        json(&place, &with(&[&["--json"], more].concat()))["prompt"].clone()
+    };
+    assert_eq!(prompt(&["--plain"]), "What is 2 + 2?");
+    assert!(prompt(&[]).as_str().unwrap().contains("<|im_start|>user"));
+    let dated = prompt(&["--option", "dated=true", "--system", "Be brief."]);
+    assert!(dated.as_str().unwrap().contains("It is "), "{dated}");
+    assert!(dated.as_str().unwrap().contains("Be brief."), "{dated}");
+}
+
+#[test]
+fn a_reader_that_leaves_ends_a_completion() {
+    let place = with_model("qwen2-bf16");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_firebrick"))
+        .args(["generate", "model", "--plain", "--prompt", "1", "--max-tokens", "30000"])
+        .current_dir(place.path(""))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(!stderr.contains("panic"), "{stderr}");
+}
+
+#[test]
+fn an_inspection_says_what_is_there_and_what_is_unusual() {
+    for name in ["qwen2-f32", "qwen2-bf16"] {
+        let place = with_model(name);
+        insta::assert_snapshot!(name, place.succeed(&["inspect", "model", "--check"]).stdout);
+        let object = json(&place, &["inspect", "model", "--json", "--tensors"]);
+        let weights = &object["weights"];
+        assert_eq!(weights["count"], weights["tensors"].as_array().unwrap().len());
+    }
+    // What is broken is said, and the rest is shown.
+    let place = with_model("qwen2-f32");
+    fs::remove_file(place.path("model/model.safetensors")).unwrap();
+    place.write("model/tokenizer.json", "{");
+    let text = place.succeed(&["inspect", "model"]).stdout;
+    for word in ["Qwen2ForCausalLM", "model.safetensors", "tokenizer.json"] {
+        assert!(text.contains(word), "{word} is not in {text}");
+    }
+    assert_eq!(place.run(&["inspect", "nowhere"]).code, Some(2));
+}
+
+#[test]
+fn a_plan_says_whether_a_recipe_fits() {
+    let place = Place::new();
+    let quickstart = repository("recipes/quickstart.toml");
+    let fits = place.succeed(&["plan", &quickstart, "--memory", "2GiB"]).stdout;
+    assert!(fits.contains("\nfits: ") && fits.contains("149,312 parameters"), "{fits}");
+    let object = json(&place, &["plan", &quickstart, "--memory", "2GiB", "--json"]);
+    let weights = object["parts"].as_array().unwrap().iter().find(|part| part["name"] == "weights");
+    assert_eq!(weights.unwrap()["bytes"]["rollout"], 4 * 149_312);
+    assert_eq!(object["fits"], true);
+
+    // The sizes of a model are in its config.json; nothing else of it is there.
+    let config = fs::read(repository("tests/fixtures/qwen2-f32/config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    for (key, size) in [("hidden_size", 896), ("intermediate_size", 4864), ("vocab_size", 151_936)]
+    {
+        config[key] = size.into();
+    }
+    config["num_attention_heads"] = 14.into();
+    config["num_hidden_layers"] = 24.into();
+    place.write("large/config.json", config.to_string());
+    place.write("r.toml", "[model]\npath = \"large\"\n[data]\ntrain = \"t.jsonl\"\n");
+    let refused = place.run(&["plan", "r.toml", "--memory", "24GiB"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stdout.contains("does not fit"), "{}", refused.stdout);
+    let advice = refused.stdout.lines().find(|line| line.contains("set train.micro_batch_tokens"));
+    let value = advice.unwrap().split_whitespace().nth(3).unwrap();
+    let set = format!("train.micro_batch_tokens={value}");
+    let after = place.run(&["plan", "r.toml", "--memory", "24GiB", "--set", &set]);
+    assert_eq!(after.code, Some(0), "{}", after.stdout);
+    let never = place.run(&["plan", "r.toml", "--memory", "4GiB"]);
+    assert!(never.stdout.contains("with the smallest batches"), "{}", never.stdout);
+}

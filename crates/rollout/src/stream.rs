@@ -1,0 +1,74 @@
+//! One completion, token by token, for whoever watches it being written.
+
+use std::ops::ControlFlow;
+
+use firebrick_core::{FinishReason, Seed, TokenId};
+use firebrick_models::{Padding, PolicyModel, TokenBatch, head_logits};
+
+use crate::{
+    RolloutError, SampleOn, Sampling,
+    local::{BLOCK, draw_tokens, indices},
+};
+
+/// What a stream was when it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Streamed {
+    /// Every token that was sampled, the stop token included.
+    pub tokens: Vec<TokenId>,
+    /// The log-probability of each, as in [`Completion::logprobs`](firebrick_core::Completion).
+    pub logprobs: Vec<f32>,
+    /// Why it ended; none when whoever listened ended it.
+    pub finish: Option<FinishReason>,
+}
+
+/// Samples one completion of `prompt`, which has at least one token, and tells `hear` every token
+/// with its log-probability as it comes; the stop token is told too.
+///
+/// With the seed of a completion ([`GroupRequest::completion_seed`](crate::GroupRequest)) it is the
+/// completion that [`LocalEngine`](crate::LocalEngine) samples. `max_tokens` is the model's context,
+/// prompt and completion together.
+///
+/// # Errors
+/// When prompt and completion do not fit the context, or the device fails.
+pub fn stream<M: PolicyModel>(
+    policy: &M,
+    prompt: &[TokenId],
+    sampling: &Sampling,
+    seed: Seed,
+    max_tokens: usize,
+    sample_on: SampleOn,
+    hear: &mut dyn FnMut(TokenId, f32) -> ControlFlow<()>,
+) -> Result<Streamed, RolloutError> {
+    let most = sampling.max_completion_tokens;
+    if prompt.len() + most > max_tokens {
+        let (prompt, completion, limit) = (prompt.len(), most, max_tokens);
+        return Err(RolloutError::TooLong { id: 0, prompt, completion, limit });
+    }
+    let policy = policy.valid();
+    let device = policy.device();
+    let mut numbers = seed.stream();
+    let mut streamed = Streamed { tokens: Vec::new(), logprobs: Vec::new(), finish: None };
+
+    let batch = TokenBatch::new(&[prompt], Padding::Left, &device);
+    let (mut hidden, mut cache) = policy.prefill(&batch);
+    loop {
+        let logits = head_logits(hidden, policy.head().val());
+        let uniform = numbers.uniform_at(streamed.tokens.len() as u64);
+        let drawn = draw_tokens(logits, &[uniform], sampling, sample_on)?;
+        for (token, logprob) in drawn {
+            streamed.tokens.push(token);
+            streamed.logprobs.push(logprob);
+            streamed.finish = sampling.finish(&streamed.tokens);
+            if hear(token, logprob).is_break() || streamed.finish.is_some() {
+                return Ok(streamed);
+            }
+        }
+        if cache.room() == 0 {
+            // As the engine does, so that the sums have its lengths.
+            cache = cache.arrange(&[0], None, (most - streamed.tokens.len()).clamp(1, BLOCK));
+        }
+        let last: Vec<usize> =
+            streamed.tokens.last().map(|&token| token as usize).into_iter().collect();
+        hidden = policy.decode(indices(&last, &device), &mut cache);
+    }
+}

@@ -1,0 +1,119 @@
+"""Renders conversations with transformers, for the tests to compare with.
+
+    python3 tests/chat/render.py FOLDER...
+    python3 tests/chat/render.py --block FOLDER...
+
+The first form renders conversations.json with the published template of each folder, and writes
+rendered.json beside it. Published templates are other people's text, and so is what they render:
+of a text only its digest and length are kept, of its tokens and of a template's complaint a digest.
+
+The second form writes the block `chat` of each folder's expected.json anew, with text and tokens,
+for folders whose template is our own. Each entry names its conversation (`messages`,
+`add_generation_prompt`, `kwargs`, and `now` where the template prints the date).
+"""
+
+import datetime
+import hashlib
+import json
+import pathlib
+import sys
+
+import jinja2
+import transformers
+from transformers.utils import chat_template_utils
+
+HERE = pathlib.Path(__file__).parent
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def render(tokenizer, entry):
+    """The text, or what was raised instead."""
+
+    class Clock(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls.fromisoformat(entry["now"])
+
+    chat_template_utils.datetime = Clock
+    try:
+        return tokenizer.apply_chat_template(
+            entry["messages"],
+            tokenize=False,
+            add_generation_prompt=entry["add_generation_prompt"],
+            continue_final_message=entry.get("continue_final_message", False),
+            **entry["kwargs"],
+        )
+    except Exception as error:
+        return error
+
+
+def is_complaint(error):
+    """Whether the template itself raised it; subclasses are jinja's own."""
+    return type(error) is jinja2.TemplateError
+
+
+def encode(tokenizer, text):
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def in_full(tokenizer, entry):
+    rendered = render(tokenizer, entry)
+    if is_complaint(rendered):
+        return {"raises": str(rendered)}
+    if isinstance(rendered, Exception):
+        raise rendered
+    return {"text": rendered, "ids": encode(tokenizer, rendered)}
+
+
+def in_short(tokenizer, entry):
+    rendered = render(tokenizer, entry)
+    if is_complaint(rendered):
+        return {"raises": digest(str(rendered))}
+    if isinstance(rendered, Exception):
+        return {"fails": type(rendered).__name__}
+    ids = " ".join(map(str, encode(tokenizer, rendered)))
+    return {"text": digest(rendered), "characters": len(rendered), "ids": digest(ids)}
+
+
+def write_blocks(folders):
+    for folder in folders:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        path = pathlib.Path(folder, "expected.json")
+        expected = json.loads(path.read_text(encoding="utf-8"))
+        for entry in expected["chat"]:
+            for name in ("text", "ids", "raises"):
+                entry.pop(name, None)
+            entry.update(in_full(tokenizer, entry))
+        path.write_text(json.dumps(expected, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_digests(folders):
+    conversations = json.loads((HERE / "conversations.json").read_text(encoding="utf-8"))
+    templates = {}
+    for folder in folders:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        key = digest(tokenizer.chat_template)
+        if key in templates:
+            continue
+        config = json.loads(pathlib.Path(folder, "config.json").read_text(encoding="utf-8"))
+        templates[key] = {
+            "family": config["model_type"],
+            # A folder with this template may have another vocabulary.
+            "tokenizer": hashlib.sha256(pathlib.Path(folder, "tokenizer.json").read_bytes()).hexdigest(),
+            "rendered": {
+                entry["name"]: in_short(tokenizer, entry)
+                for entry in conversations["conversations"]
+            },
+        }
+    written = {"transformers": transformers.__version__, "templates": templates}
+    (HERE / "rendered.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--block"]:
+        write_blocks(sys.argv[2:])
+    else:
+        write_digests(sys.argv[1:])
