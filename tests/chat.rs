@@ -53,7 +53,7 @@ enum Outcome {
     Text {
         text: String,
         characters: usize,
-        ids: String,
+        ids: Option<String>,
     },
     /// The template's own complaint.
     Raises {

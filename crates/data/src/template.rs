@@ -419,7 +419,8 @@ mod tests {
         let message = render("{% if %}").unwrap_err().to_string();
         assert!(message.contains("syntax error") && message.contains("line 1"), "{message}");
         let undated = ChatTemplate::new("{{ strftime_now('%Y') }}", Map::new()).unwrap();
-        let message = undated.render(&json!([]), false, &Map::new()).unwrap_err().to_string();
+        let hello = json!([{"role": "user", "content": "Hello."}]);
+        let message = undated.render(&hello, false, &Map::new()).unwrap_err().to_string();
         assert!(message.contains("with_date"), "{message}");
     }
 }
