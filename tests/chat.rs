@@ -1,9 +1,14 @@
-//! Published chat templates, from the folders in `FIREBRICK_FIXTURES_DIR`: they render our
-//! conversations as transformers does. `chat/render.py` wrote what to expect, as digests.
+//! Chat templates render our conversations as transformers does: our own, and published ones from
+//! the folders in `FIREBRICK_FIXTURES_DIR`. `chat/render.py` wrote what to expect, as digests.
 
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use firebrick_data::{ChatTemplate, DataError, Tokenizer};
 use firebrick_tests::fixture::{aloud, folders};
@@ -24,7 +29,7 @@ struct Conversation {
     #[serde(default)]
     continue_final_message: bool,
     kwargs: Map<String, Value>,
-    now: Option<String>,
+    now: String,
 }
 
 #[derive(Deserialize)]
@@ -35,8 +40,10 @@ struct Rendered {
 /// What transformers makes of every conversation with one template.
 #[derive(Deserialize)]
 struct Expected {
-    family: String,
-    tokenizer: String,
+    /// The family, or the file of a template of our own.
+    name: String,
+    /// The digest of the tokenizer whose `ids` were noted.
+    tokenizer: Option<String>,
     rendered: BTreeMap<String, Outcome>,
 }
 
@@ -46,7 +53,7 @@ enum Outcome {
     Text {
         text: String,
         characters: usize,
-        ids: String,
+        ids: Option<String>,
     },
     /// The template's own complaint.
     Raises {
@@ -59,29 +66,38 @@ enum Outcome {
 }
 
 #[test]
-fn published_templates_render_as_in_transformers() {
+fn templates_render_as_in_transformers() {
     let Rendered { templates } = read("rendered.json");
     let Conversations { conversations } = read("conversations.json");
-    let found: Vec<(String, std::path::PathBuf)> = folders()
+    let published: Vec<(ChatTemplate, PathBuf)> = folders()
         .into_iter()
-        .filter_map(|folder| {
-            Some((digest(ChatTemplate::from_folder(&folder).unwrap()?.source()), folder))
-        })
+        .filter_map(|folder| Some((ChatTemplate::from_folder(&folder).unwrap()?, folder)))
         .collect();
     let mut differences = String::new();
-    for (template, expected) in &templates {
-        let family = &expected.family;
+    for (template_digest, expected) in &templates {
+        let name = &expected.name;
         assert_eq!(expected.rendered.len(), conversations.len(), "run chat/render.py again");
-        let Some((_, folder)) = found.iter().find(|(digest, _)| digest == template) else {
-            aloud(&format!("skipped: the published template of {family} is not there"));
-            continue;
+        let is_it = |(template, _): &&(ChatTemplate, PathBuf)| {
+            digest(template.source()) == *template_digest
         };
-        let same_tokenizer =
-            digest(fs::read(folder.join("tokenizer.json")).unwrap()) == expected.tokenizer;
+        let (template, tokenizer) = match published.iter().find(is_it) {
+            _ if name.ends_with(".jinja") => (own(name), None),
+            Some((template, folder)) => {
+                let bytes = fs::read(folder.join("tokenizer.json")).unwrap();
+                let same = expected.tokenizer == Some(digest(bytes));
+                let tokenizer = same.then(|| Tokenizer::from_folder(folder).unwrap());
+                (template.clone(), tokenizer)
+            }
+            None => {
+                aloud(&format!("skipped: the published template of {name} is not there"));
+                continue;
+            }
+        };
         for conversation in &conversations {
+            let rendered = render(&template, conversation);
             let outcome = &expected.rendered[&conversation.name];
-            if let Err(difference) = compare(folder, conversation, outcome, same_tokenizer) {
-                writeln!(differences, "{family}, {:?}: {difference}", conversation.name).unwrap();
+            if let Err(difference) = compare(rendered, outcome, tokenizer.as_ref()) {
+                writeln!(differences, "{name}, {:?}: {difference}", conversation.name).unwrap();
             }
         }
     }
@@ -89,23 +105,21 @@ fn published_templates_render_as_in_transformers() {
 }
 
 fn compare(
-    folder: &Path,
-    conversation: &Conversation,
+    rendered: Result<String, DataError>,
     expected: &Outcome,
-    same_tokenizer: bool,
+    tokenizer: Option<&Tokenizer>,
 ) -> Result<(), String> {
-    match (render(folder, conversation), expected) {
+    match (rendered, expected) {
         (Ok(text), Outcome::Text { text: theirs, characters, ids }) => {
             if digest(&text) != *theirs {
                 let ours = text.chars().count();
                 return Err(format!("{ours} characters in place of {characters}: {text:?}"));
             }
-            let tokens = Tokenizer::from_folder(folder).unwrap().encode(&text, false).unwrap();
+            let Some(tokenizer) = tokenizer else { return Ok(()) };
+            let tokens = tokenizer.encode(&text, false).unwrap();
             let tokens: Vec<String> = tokens.iter().map(ToString::to_string).collect();
-            if same_tokenizer && digest(tokens.join(" ")) != *ids {
-                return Err(format!("other tokens: {tokens:?}"));
-            }
-            Ok(())
+            let same = *ids == Some(digest(tokens.join(" ")));
+            if same { Ok(()) } else { Err(format!("other tokens: {tokens:?}")) }
         }
         // Our message has theirs in it, before the line of the template.
         (Err(DataError::Template { problem, .. }), Outcome::Raises { raises }) => {
@@ -120,11 +134,15 @@ fn compare(
     }
 }
 
-fn render(folder: &Path, conversation: &Conversation) -> Result<String, DataError> {
-    let mut template = ChatTemplate::from_folder(folder)?.unwrap();
-    if let Some(now) = &conversation.now {
-        template = template.with_date(now.parse().unwrap());
-    }
+fn own(name: &str) -> ChatTemplate {
+    let special = [("bos_token", "<s>"), ("eos_token", "</s>")];
+    let special = special.map(|(name, token)| (name.to_owned(), Value::from(token)));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("chat/templates").join(name);
+    ChatTemplate::new(&fs::read_to_string(path).unwrap(), special.into_iter().collect()).unwrap()
+}
+
+fn render(template: &ChatTemplate, conversation: &Conversation) -> Result<String, DataError> {
+    let template = template.clone().with_date(conversation.now.parse().unwrap());
     let Conversation { messages, add_generation_prompt, kwargs, .. } = conversation;
     match conversation.continue_final_message {
         true => template.render_unfinished(messages, kwargs),

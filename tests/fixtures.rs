@@ -291,7 +291,7 @@ fn fixtures_saved_checkpoint_is_the_same() {
 }
 
 #[test]
-fn fixtures_saved_checkpoint_opens_in_transformers() {
+fn interop_saved_checkpoint_opens_in_transformers() {
     let Some(transformers) = Transformers::find() else { return };
     for_each_checkpoint("tokenizer", |fixture, expected: Tokens| {
         let (_, config) = load_config(&fixture.folder).unwrap();

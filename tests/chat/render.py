@@ -3,9 +3,10 @@
     python3 tests/chat/render.py FOLDER...
     python3 tests/chat/render.py --block FOLDER...
 
-The first form renders conversations.json with the published template of each folder, and writes
-rendered.json beside it. Published templates are other people's text, and so is what they render:
-of a text only its digest and length are kept, of its tokens and of a template's complaint a digest.
+The first form renders conversations.json with our own templates, and with the published template of
+each folder, and writes rendered.json beside it. Published templates are other people's text, and so
+is what they render: of a text only its digest and length are kept, of its tokens and of a template's
+complaint a digest.
 
 The second form writes the block `chat` of each folder's expected.json anew, with text and tokens,
 for folders whose template is our own. Each entry names its conversation (`messages`,
@@ -19,6 +20,7 @@ import pathlib
 import sys
 
 import jinja2
+import tokenizers
 import transformers
 from transformers.utils import chat_template_utils
 
@@ -74,8 +76,26 @@ def in_short(tokenizer, entry):
         return {"raises": digest(str(rendered))}
     if isinstance(rendered, Exception):
         return {"fails": type(rendered).__name__}
-    ids = " ".join(map(str, encode(tokenizer, rendered)))
-    return {"text": digest(rendered), "characters": len(rendered), "ids": digest(ids)}
+    return {"text": digest(rendered), "characters": len(rendered)}
+
+
+def with_ids(tokenizer, entry):
+    short = in_short(tokenizer, entry)
+    if "text" in short:
+        ids = encode(tokenizer, render(tokenizer, entry))
+        short["ids"] = digest(" ".join(map(str, ids)))
+    return short
+
+
+def without_vocabulary(template):
+    """A tokenizer that is there for its template alone."""
+    words = tokenizers.models.WordLevel({"<s>": 0, "</s>": 1}, unk_token="</s>")
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(words),
+        bos_token="<s>",
+        eos_token="</s>",
+        chat_template=template.read_text(encoding="utf-8"),
+    )
 
 
 def write_blocks(folders):
@@ -91,8 +111,15 @@ def write_blocks(folders):
 
 
 def write_digests(folders):
-    conversations = json.loads((HERE / "conversations.json").read_text(encoding="utf-8"))
+    text = (HERE / "conversations.json").read_text(encoding="utf-8")
+    conversations = json.loads(text)["conversations"]
     templates = {}
+    for path in sorted((HERE / "templates").iterdir()):
+        tokenizer = without_vocabulary(path)
+        templates[digest(tokenizer.chat_template)] = {
+            "name": path.name,
+            "rendered": {entry["name"]: in_short(tokenizer, entry) for entry in conversations},
+        }
     for folder in folders:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         key = digest(tokenizer.chat_template)
@@ -100,13 +127,12 @@ def write_digests(folders):
             continue
         config = json.loads(pathlib.Path(folder, "config.json").read_text(encoding="utf-8"))
         templates[key] = {
-            "family": config["model_type"],
+            "name": config["model_type"],
             # A folder with this template may have another vocabulary.
-            "tokenizer": hashlib.sha256(pathlib.Path(folder, "tokenizer.json").read_bytes()).hexdigest(),
-            "rendered": {
-                entry["name"]: in_short(tokenizer, entry)
-                for entry in conversations["conversations"]
-            },
+            "tokenizer": hashlib.sha256(
+                pathlib.Path(folder, "tokenizer.json").read_bytes()
+            ).hexdigest(),
+            "rendered": {entry["name"]: with_ids(tokenizer, entry) for entry in conversations},
         }
     written = {"transformers": transformers.__version__, "templates": templates}
     (HERE / "rendered.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")

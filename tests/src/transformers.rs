@@ -2,7 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
-use std::{env, ffi::OsString, path::Path, process::Command};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::Path,
+    process::Command,
+};
 
 use burn::tensor::Device;
 use firebrick_core::TokenId;
@@ -20,12 +25,18 @@ pub struct Transformers {
 
 impl Transformers {
     /// `FIREBRICK_PYTHON`, else `python3`; when it has no transformers, says so aloud.
+    ///
+    /// # Panics
+    /// When `FIREBRICK_PYTHON` is set and has none: a stage of CI that asks for this must not pass
+    /// by skipping it.
     pub fn find() -> Option<Self> {
-        let python = env::var_os("FIREBRICK_PYTHON").unwrap_or_else(|| "python3".into());
+        let named = env::var_os("FIREBRICK_PYTHON");
+        let python = named.clone().unwrap_or_else(|| "python3".into());
         let probe = Command::new(&python).args(["-c", "import torch, transformers"]).output();
         if probe.is_ok_and(|output| output.status.success()) {
             return Some(Transformers { python });
         }
+        assert!(named.is_none(), "FIREBRICK_PYTHON, {python:?}, cannot import torch, transformers");
         aloud(&format!(
             "skipped: {python:?} cannot import torch and transformers, which would open what was \
              saved; FIREBRICK_PYTHON names another interpreter"
@@ -33,9 +44,9 @@ impl Transformers {
         None
     }
 
-    /// Saves a model and its tokenizer into an empty `folder`, and has `transformers_roundtrip.py` compare what it
-    /// computes from that folder with what is computed here: the logits of `texts`, right-padded,
-    /// and their tokens. Gives what the script says.
+    /// Saves a model and its tokenizer into an empty `folder`, and has `interop/roundtrip.py`
+    /// compare what it computes from that folder with what is computed here: the logits of `texts`,
+    /// right-padded, and their tokens. Gives what the script says.
     ///
     /// # Panics
     /// When they differ, with what the script says.
@@ -49,12 +60,40 @@ impl Transformers {
     ) -> String {
         save(decoder, config, folder, &SaveOptions::default()).unwrap();
         tokenizer.save(folder).unwrap();
-        let expected = folder.join("firebrick.safetensors");
-        write_expected(&expected, decoder, tokenizer, texts);
+        self.compare(folder, &[], decoder, tokenizer, texts)
+    }
 
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("transformers_roundtrip.py");
-        let run = Command::new(&self.python).arg(script).arg(folder).arg(&expected).output();
-        let output = run.unwrap();
+    /// The same for a PEFT adapter that was saved into `adapter`: opened by `peft` on the
+    /// checkpoint in `base`, it computes what `decoder` does, and so does the merged model.
+    ///
+    /// # Panics
+    /// As for [`Transformers::check`].
+    pub fn check_adapter(
+        &self,
+        base: &Path,
+        adapter: &Path,
+        decoder: &Decoder,
+        tokenizer: &Tokenizer,
+        texts: &[String],
+    ) -> String {
+        let adapter = ["--adapter".as_ref(), adapter.as_os_str()];
+        self.compare(base, &adapter, decoder, tokenizer, texts)
+    }
+
+    fn compare(
+        &self,
+        folder: &Path,
+        more: &[&OsStr],
+        decoder: &Decoder,
+        tokenizer: &Tokenizer,
+        texts: &[String],
+    ) -> String {
+        let scratch = tempfile::tempdir().unwrap();
+        let expected = scratch.path().join("expected.safetensors");
+        write_expected(&expected, decoder, tokenizer, texts);
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/roundtrip.py");
+        let mut run = Command::new(&self.python);
+        let output = run.arg(script).arg(folder).arg(&expected).args(more).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
         said.trim().to_owned()

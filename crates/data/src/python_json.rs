@@ -8,7 +8,7 @@ use minijinja::{
 /// JSON nested deeper than this is refused, which bounds the recursion.
 const MAX_DEPTH: usize = 128;
 /// Longer texts are refused; no prompt comes near.
-const MAX_LENGTH: usize = 16 << 20;
+const MAX_LENGTH: usize = 4 << 20;
 
 /// The `tojson` filter of `transformers`: Python's `json.dumps(value, ensure_ascii=False)`.
 ///
@@ -161,7 +161,7 @@ impl Writer {
 }
 
 /// A float as Python's `repr` writes it: `1.0`, `1e-05`, `1e+16`.
-fn float(number: f64) -> String {
+pub(crate) fn float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();
     }

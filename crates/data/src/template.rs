@@ -1,13 +1,22 @@
-use std::{io, path::Path};
+mod guard;
+mod print;
+mod weight;
+
+use std::{collections::BTreeMap, path::Path};
 
 use jiff::civil::DateTime;
-use minijinja::{Environment, Error, ErrorKind, State, Value, syntax::SyntaxConfig, value::Serde};
+use minijinja::{
+    AutoEscape, Environment, Error, ErrorKind, Output, State, Value,
+    machinery::{eval, get_compiled_template, make_string_output},
+    syntax::SyntaxConfig,
+    value::Serde,
+};
 use serde_json::Map;
 
 use crate::{DataError, folder, python_json::tojson};
 
 /// Template instructions that one rendering may take; a long conversation takes some thousands.
-const FUEL: u64 = 2_000_000;
+const FUEL: u64 = 4_000_000;
 /// Calls inside each other that a template may make.
 const MAX_RECURSION: usize = 100;
 /// The longest text that a rendering may give, in bytes.
@@ -92,6 +101,8 @@ impl ChatTemplate {
             if *name == "default" {
                 default = source.to_string();
             }
+            guard::check_source(source, syntax())
+                .map_err(|error| template_error(&place, &error))?;
             environment
                 .add_template_owned(name.to_string(), without_generation_tags(source))
                 .map_err(|error| template_error(&place, &error))?;
@@ -215,18 +226,26 @@ impl ChatTemplate {
         context.insert("add_generation_prompt".into(), add_generation_prompt.into());
 
         let has_tools = kwargs.get("tools").is_some_and(|tools| !tools.is_null());
-        let mut text = Bounded(Vec::new());
+        let mut text = String::new();
         let template = match self.environment.get_template("tool_use") {
             Ok(template) if has_tools => Ok(template),
             _ => self.environment.get_template("default"),
         };
         template
             .and_then(|template| {
-                template.render_captured_to(Value::from(Serde(&context)), &mut text)
+                let program = guard::guarded(&get_compiled_template(&template).instructions)?;
+                eval(
+                    &self.environment,
+                    &program,
+                    Value::from(Serde(&context)),
+                    &BTreeMap::new(),
+                    &mut make_string_output(&mut text),
+                    AutoEscape::None,
+                )
+                .map(drop)
             })
             .map_err(|error| template_error(&self.place, &error))?;
-        // Templates and values are UTF-8, and so is what is written of them.
-        Ok(String::from_utf8_lossy(&text.0).into_owned())
+        Ok(text)
     }
 }
 
@@ -261,17 +280,27 @@ fn last_text(message: &mut serde_json::Value) -> Option<&mut String> {
     }
 }
 
-fn environment() -> Environment<'static> {
-    let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder()
+fn syntax() -> SyntaxConfig {
+    SyntaxConfig::builder()
         .trim_blocks(true)
         .lstrip_blocks(true)
         .build()
-        .expect("the default delimiters are valid ones");
-    environment.set_syntax(syntax);
+        .expect("the default delimiters are valid ones")
+}
+
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_syntax(syntax());
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(MAX_RECURSION);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(write);
+    guard::add_guards(&mut environment);
+    environment.remove_global("debug");
+    environment.add_filter("string", |value: Value| match value.as_str() {
+        Some(_) => value,
+        None => print::print(&value).into(),
+    });
     environment.add_filter("tojson", tojson);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
@@ -285,13 +314,21 @@ fn environment() -> Environment<'static> {
     environment
 }
 
+/// Writes what a template prints, into the text or into a variable.
+fn write(output: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
+    weight::weigh(state, value)?;
+    let text = print::print(value);
+    weight::charge_written(state, text.len(), MAX_OUTPUT)?;
+    output.write_str(&text).map_err(Error::from)
+}
+
 fn template_error(place: &str, error: &Error) -> DataError {
     let mut problem = match (error.kind(), error.detail()) {
-        (ErrorKind::OutOfFuel, _) => {
+        (ErrorKind::OutOfFuel, None) => {
             format!("the template ran for more than {FUEL} instructions; does it loop?")
         }
-        (ErrorKind::WriteFailure, _) => {
-            format!("the template wrote more than {MAX_OUTPUT} bytes; does it loop?")
+        (ErrorKind::OutOfFuel, Some(_)) => {
+            "the template makes more than any conversation needs; does it loop?".to_owned()
         }
         // Mostly what the template itself gave to `raise_exception`.
         (ErrorKind::InvalidOperation, Some(detail)) => format!("the template stops: {detail}"),
@@ -326,23 +363,6 @@ fn without_generation_tags(source: &str) -> String {
     }
     text.push_str(rest);
     text
-}
-
-/// A buffer that refuses to grow past [`MAX_OUTPUT`].
-struct Bounded(Vec<u8>);
-
-impl io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_OUTPUT {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -399,7 +419,8 @@ mod tests {
         let message = render("{% if %}").unwrap_err().to_string();
         assert!(message.contains("syntax error") && message.contains("line 1"), "{message}");
         let undated = ChatTemplate::new("{{ strftime_now('%Y') }}", Map::new()).unwrap();
-        let message = undated.render(&json!([]), false, &Map::new()).unwrap_err().to_string();
+        let hello = json!([{"role": "user", "content": "Hello."}]);
+        let message = undated.render(&hello, false, &Map::new()).unwrap_err().to_string();
         assert!(message.contains("with_date"), "{message}");
     }
 }

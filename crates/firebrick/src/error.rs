@@ -76,6 +76,17 @@ pub enum ProgramError {
         /// The model's folder; empty for a new model.
         folder: PathBuf,
     },
+    /// `data.template_options` without a template that reads them.
+    #[error("data.template_options names `{name}`, which {place} does not read")]
+    #[diagnostic(help("{}", template_options(variables)))]
+    TemplateOption {
+        /// The option.
+        name: String,
+        /// The template's file, or what stands in its place.
+        place: String,
+        /// The variables that the template has.
+        variables: Vec<String>,
+    },
     /// The tokenizer knows more tokens than the model.
     #[error(
         "{}: tokenizer.json has {tokenizer} tokens, but the vocab_size of config.json is {model}",
@@ -219,6 +230,13 @@ pub enum ProgramError {
     },
 }
 
+fn template_options(variables: &[String]) -> String {
+    match variables {
+        [] => "leave the option out: there is no template that reads any".into(),
+        all => format!("the template reads {}", all.join(", ")),
+    }
+}
+
 impl From<RolloutError> for ProgramError {
     fn from(error: RolloutError) -> Self {
         ProgramError::Train(error.into())
@@ -234,6 +252,7 @@ impl ProgramError {
             | ProgramError::Reward(_)
             | ProgramError::NewModelNeedsTask
             | ProgramError::NoChatTemplate { .. }
+            | ProgramError::TemplateOption { .. }
             | ProgramError::Context { .. }
             | ProgramError::PromptLength { .. }
             | ProgramError::NotACheckpoint { .. }

@@ -350,13 +350,28 @@ fn format(
             folder: folder.map(Path::to_owned).unwrap_or_default(),
         });
     }
+    known_options(data, chat.as_ref())?;
     let default = PromptFormat::default();
     Ok(PromptFormat {
         text: data.prompt.clone().unwrap_or(default.text),
         system: data.system.clone(),
         chat: chat.map(|chat| chat.with_date(now)),
-        kwargs: default.kwargs,
+        kwargs: data.template_options.clone(),
     })
+}
+
+/// An option that no template reads is a misspelling that would go unnoticed: templates take what
+/// they know, and leave the rest.
+fn known_options(data: &recipe::Data, chat: Option<&ChatTemplate>) -> Result<(), ProgramError> {
+    let variables = chat.map(ChatTemplate::variables).unwrap_or_default();
+    match data.template_options.keys().find(|name| !variables.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(ProgramError::TemplateOption {
+            name: name.clone(),
+            place: chat.map_or("a plain prompt".into(), |chat| chat.place().to_owned()),
+            variables,
+        }),
+    }
 }
 
 /// The weights to start from, on `device`, with the content of their `config.json`.

@@ -108,7 +108,12 @@ fn recipes() {
     train(&mut page, "mini-batch larger than the step", &["train.mini_batch=64"]);
     train(&mut page, "device that is not compiled in", &["device.kind=vulkan"]);
     train(&mut page, "completion as long as the context", &["rollout.max_completion_tokens=32768"]);
+    let template = "{% if think %}{{ tools }}{% endif %}{{ messages }}{{ bos_token }}";
+    page.place.write("qwen2/chat_template.jinja", template);
+    train(&mut page, "no such template option", &["data.template_options.thinking=true"]);
+    std::fs::remove_file(page.place.path("qwen2/chat_template.jinja")).unwrap();
     page.place.write("qwen2/tokenizer_config.json", r#"{"eos_token": "<|im_end|>"}"#);
+    train(&mut page, "template option without a template", &["data.template_options.think=true"]);
     train(&mut page, "no chat template", &["data.template=chat"]);
     page.check("recipes");
 }

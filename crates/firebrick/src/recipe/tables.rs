@@ -183,6 +183,10 @@ pub struct Data {
     pub columns: Option<Columns>,
     /// How a question becomes what the model reads.
     pub template: Template,
+    /// Variables of the chat template, such as `enable_thinking = false` or `tools = [...]`; which
+    /// ones there are is the template's affair.
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    pub template_options: serde_json::Map<String, serde_json::Value>,
     /// System message of the chat template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
@@ -204,6 +208,7 @@ impl Default for Data {
             heldout_size: 500,
             columns: None,
             template: Template::Auto,
+            template_options: serde_json::Map::new(),
             system: None,
             prompt: None,
             max_prompt_tokens: 512,

@@ -1,14 +1,17 @@
-"""Opens a checkpoint that Firebrick saved, and compares logits and tokens.
+"""Opens what Firebrick saved with transformers, and with peft, and compares logits and tokens.
 
-    python3 tests/transformers_roundtrip.py FOLDER [EXPECTED.safetensors]
+    python3 tests/interop/roundtrip.py FOLDER [EXPECTED.safetensors] [--adapter FOLDER]
 
 EXPECTED holds `input_ids`, `attention_mask` and `logits` as Firebrick computed them, and in its
 metadata `texts`: texts with their tokens and the text that those decode to. Without it the folder
-is only opened. The exit status is 0 when everything agrees.
+is only opened. With an adapter, the logits are those of the model with the adapter on it, and then
+also those of the merged one. The exit status is 0 when everything agrees.
 """
 
+import argparse
 import json
 import sys
+import warnings
 
 import safetensors
 import torch
@@ -55,15 +58,33 @@ def compare_texts(tokenizer, texts):
     return f"{len(texts)} texts with equal tokens"
 
 
-def main(folder, expected=None):
+def adapted(model, adapter):
+    import peft
+
+    # peft only warns of tensors that it did not find, and leaves the adapter as it was made: zero.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return peft.PeftModel.from_pretrained(model, adapter).eval()
+
+
+def main(folder, expected, adapter):
     model, tokenizer = open_folder(folder)
+    if adapter is not None:
+        model = adapted(model, adapter)
     if expected is None:
         print("opens")
         return
     with safetensors.safe_open(expected, "pt") as file:
         texts = json.loads(file.metadata()["texts"])
-        print(f"{compare_logits(model, file)}; {compare_texts(tokenizer, texts)}")
+        said = [compare_logits(model, file), compare_texts(tokenizer, texts)]
+        if adapter is not None:
+            said.append("merged: " + compare_logits(model.merge_and_unload(), file))
+        print("; ".join(said))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("expected", nargs="?")
+    parser.add_argument("--adapter")
+    main(**vars(parser.parse_args()))
