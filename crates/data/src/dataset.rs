@@ -119,7 +119,8 @@ fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, DataError>>>,
 
 fn begins_with(path: &Path, bytes: &[u8; 4]) -> bool {
     let mut start = [0; 4];
-    let read = fs::File::open(path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
+    let read =
+        fs::File::open(path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
     read.is_ok() && start == *bytes
 }
 
@@ -161,7 +162,10 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         write("b/train-2.jsonl", "{\"prompt\": \"c\", \"answer\": 3}\n");
-        write("a/train-1.jsonl", "{\"prompt\": \"a\", \"answer\": 1}\n\n{\"prompt\": \"b\", \"answer\": 2}\n");
+        write(
+            "a/train-1.jsonl",
+            "{\"prompt\": \"a\", \"answer\": 1}\n\n{\"prompt\": \"b\", \"answer\": 2}\n",
+        );
         write("README.md", "no rows");
         write(".hidden.jsonl", "no rows");
         let files = data_set_files(folder.path(), &part("")).unwrap();
@@ -171,7 +175,10 @@ mod tests {
 
         write("test.jsonl", "{\"prompt\": \"d\", \"answer\": 4}\n");
         let mixed = data_set_files(folder.path(), &part("")).unwrap_err().to_string();
-        assert!(mixed.ends_with("it has several splits (test, train): name one of them"), "{mixed}");
+        assert!(
+            mixed.ends_with("it has several splits (test, train): name one of them"),
+            "{mixed}"
+        );
         let test = data_set_files(folder.path(), &part("test")).unwrap();
         assert_eq!(test, [folder.path().join("test.jsonl")]);
         let file = folder.path().join("test.jsonl");
@@ -193,7 +200,9 @@ mod tests {
         assert!(read(&csv).unwrap_err().to_string().contains("set.csv is a .csv file; expected"));
         let empty = folder.path().join("empty.jsonl");
         fs::write(&empty, "\n").unwrap();
-        assert!(read(&empty).unwrap_err().to_string().ends_with("has no rows; is this the right file?"));
+        assert!(
+            read(&empty).unwrap_err().to_string().ends_with("has no rows; is this the right file?")
+        );
     }
 
     #[test]

@@ -191,9 +191,11 @@ fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
         chosen.push("model.safetensors.index.json".into());
         chosen.extend(shards.into_iter().map(|shard| shard.to_string()));
     } else {
-        return Err("it has no model.safetensors: choose a repository that has the weights in that \
+        return Err(
+            "it has no model.safetensors: choose a repository that has the weights in that \
                     format"
-            .into());
+                .into(),
+        );
     }
     for needed in ["config.json", "tokenizer.json"] {
         if !has(needed) {

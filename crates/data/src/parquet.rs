@@ -39,7 +39,8 @@ impl ParquetRows {
             damaged(format!("it is no Parquet file, or damaged: {problem}; fetch it again"))
         })?;
         check(&metadata, size).map_err(damaged)?;
-        let rows = guarded(|| Ok(RowIter::from_file_into(Box::new(pages::Pages::new(file, metadata)))));
+        let rows =
+            guarded(|| Ok(RowIter::from_file_into(Box::new(pages::Pages::new(file, metadata)))));
         let rows = rows.map_err(damaged)?;
         Ok(ParquetRows { path: path.to_owned(), file: path.into(), rows, row: 0, failed: false })
     }
@@ -139,7 +140,8 @@ mod tests {
         assert_eq!(expected.len(), 6);
         for codec in ["none", "snappy", "gzip", "brotli", "lz4", "zstd", "zstd-v2"] {
             let rows = rows(&fixture(codec)).unwrap();
-            let fields = |rows: &[Row]| rows.iter().map(|row| row.fields.clone()).collect::<Vec<_>>();
+            let fields =
+                |rows: &[Row]| rows.iter().map(|row| row.fields.clone()).collect::<Vec<_>>();
             assert_eq!(fields(&rows), fields(&expected), "{codec}");
             assert_eq!(rows[5].place.to_string(), "row 6");
         }

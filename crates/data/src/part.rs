@@ -88,7 +88,8 @@ pub(crate) fn data_files<'f>(files: &[&'f str]) -> Vec<&'f str> {
         let of_kind = |file: &&&str| {
             let extension = name(file).rsplit_once('.').map(|(_, extension)| extension);
             !name(file).starts_with('.')
-                && extension.is_some_and(|is| endings.iter().any(|end| is.eq_ignore_ascii_case(end)))
+                && extension
+                    .is_some_and(|is| endings.iter().any(|end| is.eq_ignore_ascii_case(end)))
         };
         files.iter().filter(of_kind).copied().collect()
     };
@@ -185,7 +186,8 @@ mod tests {
         assert!(choose(&gsm8k, "mains", "").unwrap_err().contains("no subset \"mains\""));
         assert!(choose(&gsm8k, "main", "dev").unwrap_err().contains("no split \"dev\""));
 
-        let two = ["data/TRAIN-00001-of-00002-ab12.parquet", "data/TRAIN-00000-of-00002-cd34.parquet"];
+        let two =
+            ["data/TRAIN-00001-of-00002-ab12.parquet", "data/TRAIN-00000-of-00002-cd34.parquet"];
         assert_eq!(choose(&two, "", "").unwrap(), [two[1], two[0]].join(" "));
         assert!(choose(&two[..1], "", "").unwrap_err().contains("of the 2 files"));
 

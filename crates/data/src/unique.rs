@@ -54,18 +54,7 @@ impl Collector {
 
     /// Takes the problem of a row.
     pub(crate) fn add(&mut self, problem: Problem, row: &Row) {
-        if self.deduplicate {
-            let question = problem.question.text();
-            let places = self.places.entry(self.hasher.hash_one(&question)).or_default();
-            let earlier = places
-                .iter()
-                .copied()
-                .find(|&place| self.kept[place].problem.question.text() == question);
-            let Some(index) = earlier else {
-                places.push(self.kept.len());
-                drop(question);
-                return self.keep(problem, row);
-            };
+        if let Some(index) = self.earlier(&problem) {
             let kept = &mut self.kept[index];
             kept.rows += 1;
             if !kept.conflicting && kept.problem.reference != problem.reference {
@@ -74,14 +63,26 @@ impl Collector {
                 let reference = problem.reference;
                 self.conflicts.push(Conflict { kept: index, file, place, reference });
             }
-        } else {
-            self.keep(problem, row);
+            return;
         }
-    }
-
-    fn keep(&mut self, problem: Problem, row: &Row) {
         let (file, place) = (row.file.clone(), row.place);
         self.kept.push(Kept { problem, file, place, rows: 1, conflicting: false });
+    }
+
+    /// Where a problem with the same question is kept; when there is none, remembers where this one
+    /// is going to be.
+    fn earlier(&mut self, problem: &Problem) -> Option<usize> {
+        if !self.deduplicate {
+            return None;
+        }
+        let question = problem.question.text();
+        let places = self.places.entry(self.hasher.hash_one(&question)).or_default();
+        let same = |place: &usize| self.kept[*place].problem.question.text() == question;
+        let earlier = places.iter().copied().find(same);
+        if earlier.is_none() {
+            places.push(self.kept.len());
+        }
+        earlier
     }
 
     pub(crate) fn finish(self) -> ProblemSet {
@@ -116,7 +117,8 @@ impl Collector {
                 conflict.place
             )
         });
-        let questions = if count == 1 { "1 question comes" } else { &format!("{count} questions come") };
+        let questions =
+            if count == 1 { "1 question comes" } else { &format!("{count} questions come") };
         let heading = format!("{questions} with different reference answers, and are left out");
         let heading = if count == 1 { heading.replace("are left", "is left") } else { heading };
         let first = if count > SHOWN { "; the first:" } else { ":" };

@@ -5,6 +5,7 @@ mod eval;
 mod metrics;
 mod schema;
 pub mod score;
+mod sources;
 mod train;
 
 use clap::Subcommand;

@@ -58,12 +58,35 @@ pub enum ProgramError {
     /// `model.path` leads nowhere.
     #[error("model.path is {}, expected a folder with config.json, model.safetensors and tokenizer.json", folder.display())]
     #[diagnostic(help(
-        "a model from the Hugging Face Hub has to be downloaded first, such as with \
-         hf download Qwen/Qwen2.5-0.5B-Instruct --local-dir qwen"
+        "or the name of a model on the Hugging Face Hub, such as Qwen/Qwen2.5-0.5B-Instruct, which \
+         is downloaded"
     ))]
     NoModel {
         /// As in the recipe.
         folder: PathBuf,
+    },
+    /// A revision of a folder.
+    #[error("model.revision is set, and model.path is the folder {}", folder.display())]
+    #[diagnostic(help("only a name on the Hugging Face Hub has revisions: remove model.revision"))]
+    RevisionOfFolder {
+        /// As in the recipe.
+        folder: PathBuf,
+    },
+    /// A revision that can be none.
+    #[error("model.revision is {revision:?}, expected a branch, a tag or a commit")]
+    NoRevision {
+        /// As in the recipe.
+        revision: String,
+    },
+    /// `data.train` or `data.heldout` leads nowhere.
+    #[error("there is no {}", path.display())]
+    #[diagnostic(help(
+        "name a file or folder of .jsonl or .parquet files, or a data set on the Hugging Face Hub, \
+         such as openai/gsm8k"
+    ))]
+    NoData {
+        /// As in the recipe.
+        path: PathBuf,
     },
     /// A new model has no tokenizer but the task's.
     #[error("model.new needs data.task: a model made from nothing gets its alphabet from a task")]
@@ -211,6 +234,8 @@ impl ProgramError {
             | ProgramError::Device(_)
             | ProgramError::Reward(_)
             | ProgramError::NewModelNeedsTask
+            | ProgramError::RevisionOfFolder { .. }
+            | ProgramError::NoRevision { .. }
             | ProgramError::NoChatTemplate { .. }
             | ProgramError::Context { .. }
             | ProgramError::NotACheckpoint { .. }

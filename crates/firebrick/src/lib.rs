@@ -1,8 +1,8 @@
 //! Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 //!
 //! This crate is the program, and the one place where a recipe is read and things are built from
-//! it: [`recipe`] says what to do, [`wire`] builds it, [`run`] does it, [`resume`] says what it
-//! may do otherwise the second time, [`commands`] are the program's.
+//! it: [`recipe`] says what to do, [`source`] finds what it names, [`wire`] builds it, [`run`] does
+//! it, [`resume`] says what it may do otherwise the second time, [`commands`] are the program's.
 
 pub mod commands;
 mod device;
@@ -10,6 +10,7 @@ mod error;
 pub mod recipe;
 pub mod resume;
 pub mod run;
+pub mod source;
 pub mod wire;
 
 pub use burn;

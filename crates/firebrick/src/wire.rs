@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        mpsc::{Receiver, channel},
+        mpsc::{Receiver, Sender, channel},
     },
 };
 
@@ -16,8 +16,8 @@ use firebrick_core::{
     WorkedExample,
 };
 use firebrick_data::{
-    ChatTemplate, DataError, DateTime, Preparation, Problem, PromptFormat, PromptReport, Prompts,
-    Tokenizer, problems_from_rows, read_jsonl,
+    ChatTemplate, ColumnNames, DataError, DateTime, Part, Preparation, Problem, ProblemSet,
+    PromptFormat, PromptReport, Prompts, Tokenizer, read_problems,
 };
 use firebrick_device::Kind;
 use firebrick_models::{Decoder, DecoderConfig, Family};
@@ -29,7 +29,7 @@ use firebrick_train::{
 };
 use rand::Rng as _;
 
-use crate::{ProgramError, device, recipe, recipe::Recipe};
+use crate::{ProgramError, device, recipe, recipe::Recipe, source::Sources};
 
 /// A run, ready to begin or to go on.
 pub struct Wired {
@@ -49,24 +49,33 @@ pub struct Wired {
     pub config: serde_json::Value,
     /// What became of the training problems.
     pub report: PromptReport,
-    /// What the verifier has to tell a person, as it comes up.
+    /// What the data and the verifier have to tell a person, as it comes up.
     pub notes: Receiver<String>,
 }
 
 /// Builds the run of `recipe`; with `resume`, weights, optimizer and place come from that
-/// checkpoint. `now` is what chat templates may print.
+/// checkpoint. `sources` find what the recipe names; `now` is what chat templates may print.
 ///
 /// # Errors
 /// When a file is missing or damaged, or the parts do not fit each other.
-pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wired, ProgramError> {
+pub fn wire(
+    recipe: &Recipe,
+    resume: Option<&Path>,
+    sources: &Sources,
+    now: DateTime,
+) -> Result<Wired, ProgramError> {
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
     let device = device.autodiff();
     let (said, notes) = channel();
     let verifier = reward::verifier(recipe, &said)?;
-    let data = Data::read(recipe, resume, seed, now)?;
-    let (policy, config) = policy(recipe, resume, &data.tokenizer, seed, &device)?;
+    let folder = match (&recipe.model, resume) {
+        (recipe::Model::Path(path), None) => Some(sources.model_folder(path, None)?),
+        _ => resume.map(Path::to_owned),
+    };
+    let data = Data::read(recipe, folder.as_deref(), sources, seed, now, &said)?;
+    let (policy, config) = policy(recipe, folder.as_deref(), &data.tokenizer, seed, &device)?;
     let vocab = policy.config().vocab_size;
 
     let mut optimizer = AdamW::new(optim(&recipe.optim));
@@ -125,7 +134,7 @@ pub struct Evaluation {
     pub heldout: Vec<Prompt>,
     /// How completions are drawn.
     pub sampling: Sampling,
-    /// What the verifier has to tell a person, as it comes up.
+    /// What the data and the verifier have to tell a person, as it comes up.
     pub notes: Receiver<String>,
 }
 
@@ -137,13 +146,14 @@ pub struct Evaluation {
 pub fn evaluation(
     recipe: &Recipe,
     checkpoint: &Path,
+    sources: &Sources,
     now: DateTime,
 ) -> Result<Evaluation, ProgramError> {
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let (said, notes) = channel();
     let verifier = reward::verifier(recipe, &said)?;
-    let data = Data::read(recipe, Some(checkpoint), seed, now)?;
+    let data = Data::read(recipe, Some(checkpoint), sources, seed, now, &said)?;
     let (policy, _) = policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device)?;
     Ok(Evaluation {
         device,
@@ -200,17 +210,15 @@ struct Data {
 }
 
 impl Data {
+    /// With the model in `folder`; what was left out of the data is said through `notes`.
     fn read(
         recipe: &Recipe,
-        resume: Option<&Path>,
+        folder: Option<&Path>,
+        sources: &Sources,
         seed: Seed,
         now: DateTime,
+        notes: &Sender<String>,
     ) -> Result<Self, ProgramError> {
-        let folder = match (&recipe.model, resume) {
-            (_, Some(checkpoint)) => Some(checkpoint),
-            (recipe::Model::Path(path), None) => Some(path.as_path()),
-            (recipe::Model::New(_), None) => None,
-        };
         if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
             return Err(ProgramError::NoModel { folder: folder.to_owned() });
         }
@@ -224,14 +232,17 @@ impl Data {
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = limit;
 
-        let (train, mut heldout) = problems(&recipe.data, seed)?;
+        let ProblemSets { train, mut heldout, dropped } =
+            problems(&recipe.data, sources, seed, notes)?;
         if recipe.eval.prompts > 0 {
             heldout.truncate(recipe.eval.prompts);
         }
         let data = &recipe.data;
         let lost = |file| move |error| no_prompts(data, file, error);
         let train_file = data.train.as_ref();
-        let (prompts, report) = preparation.prompts(&train).map_err(lost(train_file))?;
+        let (prompts, mut report) = preparation.prompts(&train).map_err(lost(train_file))?;
+        report.read += dropped.duplicates + dropped.conflicting;
+        (report.duplicates, report.conflicting) = (dropped.duplicates, dropped.conflicting);
         let heldout = if heldout.is_empty() {
             Vec::new()
         } else {
@@ -287,31 +298,60 @@ fn fingerprint(prompts: &[Prompt]) -> u64 {
     all.rng().next_u64()
 }
 
+struct ProblemSets {
+    train: Vec<Problem>,
+    heldout: Vec<Problem>,
+    /// What was left out of the training problems.
+    dropped: ProblemSet,
+}
+
 /// Training and held-out problems.
-fn problems(data: &recipe::Data, seed: Seed) -> Result<(Vec<Problem>, Vec<Problem>), ProgramError> {
-    let columns = data.columns.as_ref().map(|columns| firebrick_data::Columns {
-        prompt: columns.prompt.clone(),
-        reference: columns.reference.clone(),
-    });
-    let read = |path: &PathBuf| -> Result<Vec<Problem>, ProgramError> {
-        Ok(problems_from_rows(&read_jsonl(path)?, columns.as_ref())?)
+fn problems(
+    data: &recipe::Data,
+    sources: &Sources,
+    seed: Seed,
+    notes: &Sender<String>,
+) -> Result<ProblemSets, ProgramError> {
+    let given = data.columns.clone().unwrap_or_default();
+    let columns = ColumnNames { prompt: given.prompt, reference: given.reference };
+    let read = |key: &str, path: &Path, part: &Part| -> Result<ProblemSet, ProgramError> {
+        let files = sources.data_files(path, part)?;
+        let set = read_problems(&files, &columns, data.deduplicate)?;
+        if let Some(note) = &set.note {
+            let _ = notes.send(format!("{key}: {note}"));
+        }
+        Ok(set)
     };
-    match (&data.task, &data.train) {
-        (Some(task), _) => {
-            let task = generator(task);
-            Ok((task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?))
-        }
-        (None, Some(path)) => {
-            let mut train = read(path)?;
-            let heldout = match &data.heldout {
-                Some(path) => read(path)?,
-                // At most half: a file of ten rows is for trying things, and must still train.
-                None => train.split_off(train.len() - data.heldout_size.min(train.len() / 2)),
+    let Some(path) = &data.train else {
+        let task = generator(data.task.as_ref().ok_or(ProgramError::NewModelNeedsTask)?);
+        let (train, heldout) =
+            (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?);
+        return Ok(ProblemSets { train, heldout, dropped: ProblemSet::default() });
+    };
+    let (subset, split) = (data.subset.clone(), data.split.clone());
+    let part = Part { subset, split, default_split: "train" };
+    let mut dropped = read("data.train", path, &part)?;
+    let mut train = std::mem::take(&mut dropped.problems);
+    let heldout = match (&data.heldout, &data.heldout_split) {
+        // At most half: a file of ten rows is for trying things, and must still train.
+        (None, None) => train.split_off(train.len() - data.heldout_size.min(train.len() / 2)),
+        (heldout, split) => {
+            let subset = match heldout {
+                Some(_) => &data.heldout_subset,
+                None => &data.subset,
             };
-            Ok((train, heldout))
+            let (subset, split) = (subset.clone(), split.clone());
+            let part = Part { subset, split, default_split: "test" };
+            let set = read("data.heldout", heldout.as_ref().unwrap_or(path), &part)?;
+            if set.duplicates > 0 {
+                let (kept, left) = (set.problems.len(), set.duplicates);
+                let _ =
+                    notes.send(format!("data.heldout: {kept} prompts, {left} duplicates left out"));
+            }
+            set.problems
         }
-        (None, None) => Err(ProgramError::NewModelNeedsTask),
-    }
+    };
+    Ok(ProblemSets { train, heldout, dropped })
 }
 
 fn generator(task: &recipe::Task) -> firebrick_data::Task {

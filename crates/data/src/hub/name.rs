@@ -61,8 +61,8 @@ mod tests {
         }
         assert_eq!(HubName::parse("a/b@main").unwrap().to_string(), "a/b");
         for name in [
-            "gsm8k", "a/b/c", "/b", "a/", "../b", "a/..", "a/.b", "a/b..c", "a\\b/c", "a/b c", "~/b",
-            "C:/b", "a/b@", "a/b@../c", "a/b@/c", "a/b@c/", "a/b@c?d", "a--b/c", "a/-b", "",
+            "gsm8k", "a/b/c", "/b", "a/", "../b", "a/..", "a/.b", "a/b..c", "a\\b/c", "a/b c",
+            "~/b", "C:/b", "a/b@", "a/b@../c", "a/b@/c", "a/b@c/", "a/b@c?d", "a--b/c", "a/-b", "",
         ] {
             assert_eq!(HubName::parse(name), None, "{name}");
         }

@@ -87,7 +87,8 @@ impl<'a> Client<'a> {
             }
         };
         let answer = |problem: String| HubError::Answer { url: url.clone(), problem };
-        let info: Info = serde_json::from_slice(&text).map_err(|error| answer(error.to_string()))?;
+        let info: Info =
+            serde_json::from_slice(&text).map_err(|error| answer(error.to_string()))?;
         if !is_hash(&info.sha) {
             return Err(answer(format!("{:?} is no commit", info.sha)));
         }
@@ -99,7 +100,8 @@ impl<'a> Client<'a> {
             let size = lfs.as_ref().map(|lfs| lfs.size).or(size);
             let sha256 = lfs.as_ref().map(|lfs| lfs.sha256.as_str());
             let entry = size.zip(blob_id).and_then(|(size, id)| Entry::new(size, &id, sha256));
-            let entry = entry.ok_or_else(|| answer(format!("it says no size or hash of {path}")))?;
+            let entry =
+                entry.ok_or_else(|| answer(format!("it says no size or hash of {path}")))?;
             listing.insert(path, entry);
         }
         Ok((info.sha, listing))
