@@ -240,7 +240,7 @@ mod tests {
         );
         let columns = ColumnNames { prompt: Some("text".into()), ..Default::default() };
         assert!(message(json!({"text": "2+2?"}), &columns).contains("no column for the reference"));
-        let columns = ColumnNames { reference: Some("meta".into()), ..columns };
+        let columns = ColumnNames { reference: Some("meta".into()), ..columns.clone() };
         assert_eq!(
             message(json!({"text": "2+2?", "meta": {"a": 1}}), &columns),
             "set.jsonl, line 3: column `meta` should hold a text or a number, but holds {\"a\":1}; \
