@@ -43,7 +43,9 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
     let chosen = if asked {
         part.choose(&names).map_err(refused)?
     } else {
-        let data = data_files(&names);
+        // A folder has many reasons for a .json: a model's, for one.
+        let mut data = data_files(&names);
+        data.retain(|file| !file.ends_with(".json"));
         match (data.len(), splits(&data)) {
             (0, _) => return Err(refused("it has no .parquet or .jsonl file".into())),
             (_, splits) if splits.len() > 1 => {
