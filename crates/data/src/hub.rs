@@ -106,7 +106,7 @@ impl Hub {
         &self,
         kind: Kind,
         name: &HubName,
-        choose: &dyn Fn(&[&str]) -> Result<Vec<String>, String>,
+        choose: &Choose<'_>,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<(Repo, Vec<String>), HubError> {
         let unclear = |problem| HubError::Choice { name: name.clone(), problem };
@@ -156,6 +156,9 @@ impl Hub {
         Ok((repo, chosen))
     }
 }
+
+/// Which of a repository's files are wanted; in words, why that can't be said.
+type Choose<'a> = dyn Fn(&[&str]) -> Result<Vec<String>, String> + 'a;
 
 fn names(listing: &Listing) -> Vec<&str> {
     listing.keys().map(String::as_str).collect()
