@@ -6,7 +6,8 @@ mod error;
 mod name;
 #[cfg(feature = "hub")]
 mod net;
-#[cfg(all(test, feature = "hub"))]
+#[cfg(test)]
+#[cfg(feature = "hub")]
 mod tests;
 
 use std::{fmt, path::PathBuf};

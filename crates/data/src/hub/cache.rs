@@ -28,7 +28,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// When one of the hashes is none: they become file names.
+    /// None when one of the hashes is no hash: they become file names.
+    #[cfg(feature = "hub")]
     pub(super) fn new(size: u64, blob_id: &str, lfs_sha256: Option<&str>) -> Option<Self> {
         let entry =
             Entry { size, blob_id: blob_id.into(), lfs_sha256: lfs_sha256.map(str::to_owned) };
