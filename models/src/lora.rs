@@ -94,7 +94,7 @@ impl Decoder {
     }
 
     /// The same model with the adapters that `make` gives for a projection of that name (in the
-    /// checkpoint) and that shape.
+    /// checkpoint) and that shape, instead of those that it has.
     pub(crate) fn adapted<E>(
         self,
         lora: Lora,
@@ -109,9 +109,8 @@ impl Decoder {
                 .zip(&projection.widths)
                 .map(|(name, &outputs)| make(name, [inputs, outputs], &device))
                 .collect::<Result<Vec<Option<Adapter>>, E>>()?;
-            if adapters.iter().any(Option::is_some) {
-                projection.adapters = adapters;
-            }
+            let some = adapters.iter().any(Option::is_some);
+            projection.adapters = if some { adapters } else { Vec::new() };
         }
         decoder.set_lora(Some(lora));
         Ok(decoder)

@@ -32,7 +32,12 @@ impl Verifier for Near {
 /// Takes `steps` steps of the recipe at `path`, with [`Near`] in the place of its verifier.
 fn train(path: &Path, steps: usize) -> Result<Vec<Metrics>, Box<dyn Error>> {
     let recipe = firebrick::recipe::Recipe::load(path, &[])?.recipe;
-    let mut wired = firebrick::wire::wire(&recipe, None, firebrick_data::DateTime::default())?;
+    let mut wired = firebrick::wire::wire(
+        &recipe,
+        None,
+        &firebrick::source::Sources::here(),
+        firebrick_data::DateTime::default(),
+    )?;
     wired.trainer.task.verifier = Box::new(Near);
     (0..steps).map(|_| Ok(wired.trainer.step(&mut ())?.metrics)).collect()
 }

@@ -60,7 +60,13 @@ fn the_page_of_metrics_names_every_metric() {
     ];
     let recipe = repository().join("recipes/ci/tiny.toml");
     let recipe = Recipe::load(&recipe, &overrides.map(String::from)).unwrap().recipe;
-    let mut wired = wire(&recipe, None, firebrick_data::DateTime::default()).unwrap();
+    let mut wired = wire(
+        &recipe,
+        None,
+        &firebrick::source::Sources::here(),
+        firebrick_data::DateTime::default(),
+    )
+    .unwrap();
     wired.trainer.reference = Some(burn::module::Module::valid(&wired.trainer.policy));
     let report = wired.trainer.step(&mut ()).unwrap();
     let page = fs::read_to_string(repository().join("book/src/metrics.md")).unwrap();

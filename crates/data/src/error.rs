@@ -1,6 +1,6 @@
 use std::{io, path::PathBuf};
 
-use crate::PromptReport;
+use crate::{HubError, Place, PromptReport};
 
 /// What can be wrong with data, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -49,15 +49,45 @@ pub enum DataError {
         /// What the file should hold.
         remedy: &'static str,
     },
+    /// A Parquet file that can't be read.
+    #[error("{}{}: {problem}", path.display(), row.map_or(String::new(), |row| format!(", row {row}")))]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// The row, counted from 1; none for the file as a whole.
+        row: Option<u64>,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file of another kind than those that are read.
+    #[error(
+        "{} is a .{extension} file; expected JSON Lines (.jsonl, .json) or Parquet (.parquet): \
+         convert it, such as with the Python library datasets",
+        path.display()
+    )]
+    Kind {
+        /// The file.
+        path: PathBuf,
+        /// The end of its name.
+        extension: String,
+    },
+    /// A folder whose files are no data set, or more than one.
+    #[error("{}: {problem}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What was expected, and what there is.
+        problem: String,
+    },
     /// A data file without rows.
-    #[error("{} has no rows: expected one JSON object per line; is this the right file?", path.display())]
+    #[error("{} has no rows; is this the right file?", path.display())]
     NoRows {
         /// The file.
         path: PathBuf,
     },
     /// A row without the column that was asked for, or one without any that is known.
     #[error(
-        "{}, line {line}: {wanted}; it has the columns {}: set `columns = {{ prompt = \"…\", \
+        "{}, {place}: {wanted}; it has the columns {}: set `columns = {{ prompt = \"…\", \
          reference = \"…\" }}` to two of them",
         path.display(),
         found.join(", ")
@@ -65,8 +95,8 @@ pub enum DataError {
     Column {
         /// The file.
         path: PathBuf,
-        /// The row's line, counted from 1.
-        line: u64,
+        /// Where in it.
+        place: Place,
         /// What was looked for.
         wanted: String,
         /// The columns of that row, dotted where nested.
@@ -74,15 +104,15 @@ pub enum DataError {
     },
     /// A column that holds another kind of value than it should.
     #[error(
-        "{}, line {line}: column `{column}` should hold {expected}, but holds {found}; correct the \
+        "{}, {place}: column `{column}` should hold {expected}, but holds {found}; correct the \
          row, or choose another column",
         path.display()
     )]
     Value {
         /// The file.
         path: PathBuf,
-        /// The row's line, counted from 1.
-        line: u64,
+        /// Where in it.
+        place: Place,
         /// The column.
         column: String,
         /// What was expected.
@@ -90,6 +120,9 @@ pub enum DataError {
         /// What came.
         found: String,
     },
+    /// The Hugging Face Hub, or its cache, does not give what was asked for.
+    #[error(transparent)]
+    Hub(#[from] HubError),
     /// A tokenizer that could not be loaded or made.
     #[error("{place}: {problem}")]
     Tokenizer {

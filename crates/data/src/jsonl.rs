@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Map, Value};
 
-use crate::{DataError, folder::json_error};
+use crate::{DataError, Place, Row, folder::json_error};
 
 /// The longest line that is read. A prompt has a few kilobytes; a file without line ends would
 /// otherwise be read whole.
@@ -15,56 +15,9 @@ const MAX_LINE: u64 = 64 << 20;
 
 const REMEDY: &str = "every line of a JSON Lines file is one JSON object";
 
-/// Every row of a JSON Lines file: UTF-8, one object a line, blank lines skipped.
-///
-/// # Errors
-/// When the file cannot be read, a line is not an object, or there is no row.
-pub fn read_jsonl(path: impl AsRef<Path>) -> Result<Vec<Row>, DataError> {
-    let path = path.as_ref();
-    let rows = JsonlRows::open(path)?.collect::<Result<Vec<Row>, DataError>>()?;
-    if rows.is_empty() { Err(DataError::NoRows { path: path.to_owned() }) } else { Ok(rows) }
-}
-
-/// One row of a data set, and where it stood.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// The file it is from.
-    pub file: Arc<Path>,
-    /// Its line in that file, counted from 1.
-    pub line: u64,
-    /// Its columns.
-    pub fields: Map<String, Value>,
-}
-
-impl Row {
-    /// The value of a column; a dotted path such as `reward_model.ground_truth` leads into nested
-    /// objects. `None` when there is no such column, or when it is null.
-    pub fn get(&self, column: &str) -> Option<&Value> {
-        let value = self.fields.get(column).or_else(|| {
-            let mut names = column.split('.');
-            let first = self.fields.get(names.next()?)?;
-            names.try_fold(first, |value, name| value.get(name))
-        });
-        value.filter(|value| !value.is_null())
-    }
-
-    /// The columns that [`Row::get`] can be asked for, down to one dot.
-    pub fn columns(&self) -> Vec<String> {
-        let mut columns = Vec::new();
-        for (name, value) in &self.fields {
-            match value {
-                Value::Object(inner) => {
-                    columns.extend(inner.keys().map(|key| format!("{name}.{key}")));
-                }
-                _ => columns.push(name.clone()),
-            }
-        }
-        columns
-    }
-}
-
-/// The rows of a JSON Lines file, one at a time, so that a large file need not fit in memory.
-pub struct JsonlRows {
+/// The rows of a JSON Lines file, one at a time, so that a large file need not fit in memory: UTF-8,
+/// one object a line, blank lines skipped.
+pub(crate) struct JsonlRows {
     path: PathBuf,
     file: Arc<Path>,
     reader: BufReader<File>,
@@ -75,11 +28,8 @@ pub struct JsonlRows {
 
 impl JsonlRows {
     /// Opens the file.
-    ///
-    /// # Errors
-    /// When there is no such file, or it may not be read.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
-        let path = path.as_ref().to_owned();
+    pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
+        let path = path.to_owned();
         let file =
             File::open(&path).map_err(|source| DataError::Read { path: path.clone(), source })?;
         Ok(JsonlRows {
@@ -115,7 +65,8 @@ impl JsonlRows {
                 let fields = parse(line).map_err(|(column, error)| {
                     json_error(self.path.clone(), self.line, column, &error, REMEDY)
                 })?;
-                return Ok(Some(Row { file: self.file.clone(), line: self.line, fields }));
+                let (file, place) = (self.file.clone(), Place::Line(self.line));
+                return Ok(Some(Row { file, place, fields }));
             }
         }
     }
@@ -149,7 +100,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("set.jsonl");
         fs::write(&path, text).unwrap();
-        read_jsonl(&path)
+        JsonlRows::open(&path)?.collect()
     }
 
     fn message(text: &[u8]) -> String {
@@ -162,11 +113,12 @@ mod tests {
         let rows =
             rows(b"\xef\xbb\xbf{\"a\": 1}\r\n\n  \n{\"a\": {\"b\": {\"c\": 2}}, \"d.e\": 3}")
                 .unwrap();
-        assert_eq!(rows.iter().map(|row| row.line).collect::<Vec<_>>(), [1, 4]);
+        assert_eq!(rows.iter().map(|row| row.place).collect::<Vec<_>>(), [1, 4].map(Place::Line));
         assert_eq!(rows[1].get("a.b.c"), Some(&Value::from(2)));
         assert_eq!(rows[1].get("d.e"), Some(&Value::from(3)));
         assert_eq!(rows[1].get("a.b.c.d"), None);
         assert_eq!(rows[1].columns(), ["a.b", "d.e"]);
+        assert!(self::rows(b"\n\n").unwrap().is_empty());
     }
 
     #[test]
@@ -184,9 +136,5 @@ mod tests {
         assert!(message(b"[1]\n").starts_with("set.jsonl, line 1, column "));
         assert!(message(b"{\"a\": \"\xff\"}\n").contains("invalid unicode"));
         assert!(message(&b"[".repeat(100_000)).contains("line 1"));
-        assert_eq!(
-            message(b"\n\n"),
-            "set.jsonl has no rows: expected one JSON object per line; is this the right file?"
-        );
     }
 }

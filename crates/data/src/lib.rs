@@ -1,11 +1,11 @@
-//! Prompts for training and evaluation: from JSON Lines or a task generator, through a chat
-//! template and a tokenizer, to the token ids that a policy reads.
+//! Prompts for training and evaluation: from JSON Lines, Parquet, the Hugging Face Hub or a task
+//! generator, through a chat template and a tokenizer, to the token ids that a policy reads.
 //!
 //! ```text
-//! read_jsonl, Columns ─┐
-//!                      ├─▶ Problem ──Preparation──▶ Prompt ──▶ Prompts, a PromptSource
-//! Task ────────────────┘            (PromptFormat,        └──▶ evaluation
-//!                                    Tokenizer)      └──▶ WorkedExample, for the warm-up
+//! Hub ──▶ data_set_files ──▶ read_problems ─┐
+//!                                           ├─▶ Problem ──Preparation──▶ Prompt ──▶ Prompts, a PromptSource
+//! Task ─────────────────────────────────────┘            (PromptFormat,        └──▶ evaluation
+//!                                                         Tokenizer)      └──▶ WorkedExample, for the warm-up
 //! ```
 //!
 //! A task from nothing but a seed:
@@ -27,24 +27,33 @@
 //! # Ok::<(), firebrick_data::DataError>(())
 //! ```
 
+mod dataset;
 mod error;
 mod folder;
 mod format;
+mod hub;
 mod jsonl;
+mod parquet;
+mod part;
 mod prepare;
 mod problem;
 mod prompts;
 mod python_json;
+mod row;
 mod task;
 mod template;
 mod tokenizer;
+mod unique;
 
+pub use dataset::{ProblemSet, data_set_files, read_problems};
 pub use error::DataError;
 pub use format::PromptFormat;
-pub use jsonl::{JsonlRows, Row, read_jsonl};
+pub use hub::{Hub, HubError, HubName, Progress};
+pub use part::Part;
 pub use prepare::{Preparation, PromptReport};
-pub use problem::{Columns, Problem, Question, problems_from_rows};
+pub use problem::{ColumnNames, Columns, Problem, Question};
 pub use prompts::Prompts;
+pub use row::{Place, Row};
 pub use task::Task;
 pub use template::ChatTemplate;
 pub use tokenizer::{Streamer, Tokenizer, TokenizerFacts};

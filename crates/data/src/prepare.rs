@@ -1,4 +1,4 @@
-use std::{borrow::Cow, collections::HashMap, fmt};
+use std::fmt;
 
 use firebrick_core::{Prompt, WorkedExample};
 use rayon::prelude::*;
@@ -14,15 +14,12 @@ pub struct Preparation<'a> {
     pub format: &'a PromptFormat,
     /// Longer prompts are dropped, because the policy could not read them whole.
     pub max_prompt_tokens: usize,
-    /// Whether problems with the same question are merged into one; if their references differ,
-    /// none is kept. DAPO-Math-17k has each prompt about a hundred times, by accident.
-    pub deduplicate: bool,
 }
 
 impl<'a> Preparation<'a> {
-    /// Without a limit on length, and with every duplicate.
+    /// Without a limit on length.
     pub fn new(tokenizer: &'a Tokenizer, format: &'a PromptFormat) -> Self {
-        Preparation { tokenizer, format, max_prompt_tokens: usize::MAX, deduplicate: false }
+        Preparation { tokenizer, format, max_prompt_tokens: usize::MAX }
     }
 
     /// The prompts of the problems that can be used, in the same order, and what became of the
@@ -32,14 +29,8 @@ impl<'a> Preparation<'a> {
     /// When a problem does not fit the format or the tokenizer, or none is left.
     pub fn prompts(&self, problems: &[Problem]) -> Result<(Vec<Prompt>, PromptReport), DataError> {
         let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
-        // Before tokenizing, so that a hundredfold data set takes a hundredth of the memory.
-        let unique: Vec<&Problem> = if self.deduplicate {
-            without_duplicates(problems, &mut report)
-        } else {
-            problems.iter().collect()
-        };
-        let mut prompts = unique
-            .into_par_iter()
+        let mut prompts = problems
+            .par_iter()
             .map(|problem| self.prompt(problem))
             .collect::<Result<Vec<Prompt>, DataError>>()?;
         prompts.retain(|prompt| self.fits(prompt.tokens.len(), &mut report));
@@ -47,7 +38,7 @@ impl<'a> Preparation<'a> {
     }
 
     /// What the supervised warm-up imitates: the prompts of the problems that are short enough,
-    /// with the tokens of their solutions. Duplicates are kept.
+    /// with the tokens of their solutions.
     ///
     /// # Errors
     /// As for [`Preparation::prompts`].
@@ -132,31 +123,6 @@ impl fmt::Display for PromptReport {
     }
 }
 
-/// The first problem of each question, unless the question comes with different references.
-fn without_duplicates<'p>(problems: &'p [Problem], report: &mut PromptReport) -> Vec<&'p Problem> {
-    let mut references: HashMap<Cow<'p, str>, Option<&'p str>> = HashMap::new();
-    for problem in problems {
-        let reference = problem.reference.as_str();
-        let known = references.entry(problem.question.text()).or_insert(Some(reference));
-        if *known != Some(reference) {
-            *known = None;
-        }
-    }
-    let mut unique = Vec::with_capacity(references.len());
-    for problem in problems {
-        // A question is taken out of the table by its first problem; a conflict stays.
-        match references.get(&problem.question.text()) {
-            Some(None) => report.conflicting += 1,
-            Some(Some(_)) => {
-                references.remove(&problem.question.text());
-                unique.push(problem);
-            }
-            None => report.duplicates += 1,
-        }
-    }
-    unique
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,27 +147,14 @@ mod tests {
         let format = PromptFormat::default();
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = 4;
-        preparation.deduplicate = true;
-        let problems = problems(&[
-            ("1+1=", "2"),
-            ("10+1=", "11"),
-            ("2+2=", "4"),
-            ("1+1=", "2"),
-            ("", "0"),
-            ("2+2=", "5"),
-        ]);
+        let problems = problems(&[("1+1=", "2"), ("10+1=", "11"), ("2+2=", "4"), ("", "0")]);
         let (prompts, report) = preparation.prompts(&problems).unwrap();
-        assert_eq!(prompts.iter().map(|prompt| prompt.id).collect::<Vec<_>>(), [0]);
-        assert_eq!(
-            report.to_string(),
-            "1 of 6 prompts kept, 1 too long, 1 empty, 1 duplicates, 2 with conflicting references"
-        );
-        preparation.deduplicate = false;
-        assert_eq!(preparation.prompts(&problems).unwrap().1.kept, 4);
+        assert_eq!(prompts.iter().map(|prompt| prompt.id).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(report.to_string(), "2 of 4 prompts kept, 1 too long, 1 empty");
         preparation.max_prompt_tokens = 3;
         assert_eq!(
             preparation.prompts(&problems).unwrap_err().to_string(),
-            "no prompt is left to train on (0 of 6 prompts kept, 5 too long, 1 empty); raise \
+            "no prompt is left to train on (0 of 4 prompts kept, 3 too long, 1 empty); raise \
              `max_prompt_tokens`, now 3, or check the data"
         );
     }

@@ -70,45 +70,43 @@ pub struct Columns {
     pub reference: String,
 }
 
-impl Columns {
-    /// The columns of a known layout.
+/// What is known of a data set's columns before its first row is seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ColumnNames {
+    /// The prompt's; none when its layout is to be recognised.
+    pub prompt: Option<String>,
+    /// The reference answer's; none likewise.
+    pub reference: Option<String>,
+}
+
+impl ColumnNames {
+    /// The columns of a data set with rows like this one.
     ///
-    /// The prompt is the first of `prompt`, `question` and `problem` that the row has; the
-    /// reference the first of `reward_model.ground_truth`, `ground_truth`, `answer`, `solution` and
-    /// `reference`. That covers TRL's, verl's and GSM8K's.
+    /// Where no name is given, the prompt is the first of `prompt`, `question` and `problem` that
+    /// the row has; the reference the first of `reward_model.ground_truth`, `ground_truth`,
+    /// `answer`, `solution` and `reference`. That covers TRL's, verl's and GSM8K's.
     ///
     /// # Errors
     /// When one of the two is not there.
-    pub fn detect(row: &Row) -> Result<Columns, DataError> {
-        let first = |names: &[&str], what: &str| {
+    pub fn find(&self, row: &Row) -> Result<Columns, DataError> {
+        let first = |given: &Option<String>, names: &[&str], what: &str| {
+            if let Some(name) = given {
+                return Ok(name.clone());
+            }
             let found = names.iter().find(|name| row.get(name).is_some());
             found.map(|name| name.to_string()).ok_or_else(|| {
                 missing(row, format!("no column for the {what} ({})", names.join(", ")))
             })
         };
         Ok(Columns {
-            prompt: first(&["prompt", "question", "problem"], "prompt")?,
+            prompt: first(&self.prompt, &["prompt", "question", "problem"], "prompt")?,
             reference: first(
+                &self.reference,
                 &["reward_model.ground_truth", "ground_truth", "answer", "solution", "reference"],
                 "reference",
             )?,
         })
     }
-}
-
-/// The problems of a data set; ids are places in `rows`, counted from 0.
-///
-/// Without `columns`, those of the first row's layout are taken for all.
-///
-/// # Errors
-/// As for [`Problem::from_row`].
-pub fn problems_from_rows(
-    rows: &[Row],
-    columns: Option<&Columns>,
-) -> Result<Vec<Problem>, DataError> {
-    let Some(first) = rows.first() else { return Ok(Vec::new()) };
-    let columns = columns.cloned().map_or_else(|| Columns::detect(first), Ok)?;
-    rows.iter().zip(0..).map(|(row, id)| Problem::from_row(row, id, &columns)).collect()
 }
 
 fn question(row: &Row, column: &str) -> Result<Question, DataError> {
@@ -151,8 +149,8 @@ fn value<'row>(row: &'row Row, column: &str) -> Result<&'row Value, DataError> {
 }
 
 fn missing(row: &Row, wanted: String) -> DataError {
-    let (path, line) = (row.file.to_path_buf(), row.line);
-    DataError::Column { path, line, wanted, found: row.columns() }
+    let (path, place) = (row.file.to_path_buf(), row.place);
+    DataError::Column { path, place, wanted, found: row.columns() }
 }
 
 fn unexpected(row: &Row, column: &str, expected: &'static str, found: &Value) -> DataError {
@@ -161,8 +159,8 @@ fn unexpected(row: &Row, column: &str, expected: &'static str, found: &Value) ->
     if shown.len() < text.len() {
         shown.push('…');
     }
-    let (path, line) = (row.file.to_path_buf(), row.line);
-    DataError::Value { path, line, column: column.to_owned(), expected, found: shown }
+    let (path, place) = (row.file.to_path_buf(), row.place);
+    DataError::Value { path, place, column: column.to_owned(), expected, found: shown }
 }
 
 #[cfg(test)]
@@ -170,10 +168,16 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::Place;
 
     fn row(value: Value) -> Row {
         let Value::Object(fields) = value else { panic!("not an object") };
-        Row { file: Path::new("set.jsonl").into(), line: 3, fields }
+        Row { file: Path::new("set.jsonl").into(), place: Place::Line(3), fields }
+    }
+
+    fn problem(value: Value, columns: &ColumnNames) -> Result<Problem, DataError> {
+        let row = row(value);
+        Problem::from_row(&row, 0, &columns.find(&row)?)
     }
 
     #[test]
@@ -194,7 +198,7 @@ mod tests {
                 "4",
             ),
         ] {
-            let problem = problems_from_rows(&[row(layout)], None).unwrap().remove(0);
+            let problem = problem(layout, &ColumnNames::default()).unwrap();
             let asked = match problem.question {
                 Question::Text(text) => json!(text),
                 Question::Messages(messages) => messages,
@@ -217,7 +221,7 @@ mod tests {
             ("", None),
         ] {
             let layout = json!({"question": "2+2?", "answer": solution});
-            let problem = problems_from_rows(&[row(layout)], None).unwrap().remove(0);
+            let problem = problem(layout, &ColumnNames::default()).unwrap();
             assert_eq!(problem.reference, answer.unwrap_or(solution), "{solution:?}");
             assert_eq!(problem.worked.is_some(), answer.is_some(), "{solution:?}");
             assert_eq!(problem.solution(), solution);
@@ -226,20 +230,22 @@ mod tests {
 
     #[test]
     fn what_is_missing_or_odd_is_named() {
-        let message =
-            |value, columns| problems_from_rows(&[row(value)], columns).unwrap_err().to_string();
+        let message = |value, columns| problem(value, columns).unwrap_err().to_string();
+        let unknown = ColumnNames::default();
         assert_eq!(
-            message(json!({"text": "2+2?", "meta": {"a": 1, "b": 2}}), None),
+            message(json!({"text": "2+2?", "meta": {"a": 1, "b": 2}}), &unknown),
             "set.jsonl, line 3: no column for the prompt (prompt, question, problem); it has the \
              columns text, meta.a, meta.b: set `columns = { prompt = \"…\", reference = \"…\" }` \
              to two of them"
         );
-        let columns = Columns { prompt: "text".into(), reference: "meta".into() };
+        let columns = ColumnNames { prompt: Some("text".into()), ..Default::default() };
+        assert!(message(json!({"text": "2+2?"}), &columns).contains("no column for the reference"));
+        let columns = ColumnNames { reference: Some("meta".into()), ..columns.clone() };
         assert_eq!(
-            message(json!({"text": "2+2?", "meta": {"a": 1}}), Some(&columns)),
+            message(json!({"text": "2+2?", "meta": {"a": 1}}), &columns),
             "set.jsonl, line 3: column `meta` should hold a text or a number, but holds {\"a\":1}; \
              correct the row, or choose another column"
         );
-        assert!(message(json!({"prompt": [], "answer": 4}), None).contains("list of {role"));
+        assert!(message(json!({"prompt": [], "answer": 4}), &unknown).contains("list of {role"));
     }
 }

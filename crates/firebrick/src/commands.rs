@@ -8,6 +8,7 @@ mod metrics;
 mod plan;
 mod schema;
 pub mod score;
+mod sources;
 mod train;
 
 use std::{io::Write as _, path::Path};

@@ -58,12 +58,35 @@ pub enum ProgramError {
     /// `model.path` leads nowhere.
     #[error("model.path is {}, expected a folder with config.json, model.safetensors and tokenizer.json", folder.display())]
     #[diagnostic(help(
-        "a model from the Hugging Face Hub has to be downloaded first, such as with \
-         hf download Qwen/Qwen2.5-0.5B-Instruct --local-dir qwen"
+        "or the name of a model on the Hugging Face Hub, such as Qwen/Qwen2.5-0.5B-Instruct, which \
+         is downloaded"
     ))]
     NoModel {
         /// As in the recipe.
         folder: PathBuf,
+    },
+    /// A revision of a folder.
+    #[error("model.revision is set, and model.path is the folder {}", folder.display())]
+    #[diagnostic(help("only a name on the Hugging Face Hub has revisions: remove model.revision"))]
+    RevisionOfFolder {
+        /// As in the recipe.
+        folder: PathBuf,
+    },
+    /// A revision that can be none.
+    #[error("model.revision is {revision:?}, expected a branch, a tag or a commit")]
+    NoRevision {
+        /// As in the recipe.
+        revision: String,
+    },
+    /// `data.train` or `data.heldout` leads nowhere.
+    #[error("there is no {}", path.display())]
+    #[diagnostic(help(
+        "name a file or folder of .jsonl or .parquet files, or a data set on the Hugging Face Hub, \
+         such as openai/gsm8k"
+    ))]
+    NoData {
+        /// As in the recipe.
+        path: PathBuf,
     },
     /// A new model has no tokenizer but the task's.
     #[error("model.new needs data.task: a model made from nothing gets its alphabet from a task")]
@@ -100,6 +123,24 @@ pub enum ProgramError {
         tokenizer: usize,
         /// `vocab_size`.
         model: usize,
+    },
+    /// `model.dtype = "bfloat16"` on a device without it.
+    #[error("model.dtype is \"bfloat16\", which {device} does not compute")]
+    #[diagnostic(help("leave model.dtype out: it is then chosen by the device"))]
+    NoBfloat16 {
+        /// Which.
+        device: Name,
+    },
+    /// `[model.lora]` beside a model that is an adapter already.
+    #[error("{} is an adapter already, and the recipe has [model.lora] for another", folder.display())]
+    #[diagnostic(help(
+        "remove [model.lora] to go on with that adapter, or merge it first: firebrick export {} OUT \
+         --merge",
+        folder.display()
+    ))]
+    TwoAdapters {
+        /// The adapter's folder.
+        folder: PathBuf,
     },
     /// No prompt fits beside the completion.
     #[error(
@@ -251,7 +292,11 @@ impl ProgramError {
             | ProgramError::Device(_)
             | ProgramError::Reward(_)
             | ProgramError::NewModelNeedsTask
+            | ProgramError::RevisionOfFolder { .. }
+            | ProgramError::NoRevision { .. }
             | ProgramError::NoChatTemplate { .. }
+            | ProgramError::NoBfloat16 { .. }
+            | ProgramError::TwoAdapters { .. }
             | ProgramError::TemplateOption { .. }
             | ProgramError::Context { .. }
             | ProgramError::PromptLength { .. }

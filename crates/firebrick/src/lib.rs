@@ -1,19 +1,21 @@
 //! Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 //!
 //! This crate is the program, and the one place where a recipe is read and things are built from
-//! it: [`recipe`] says what to do, [`plan`] what memory that takes, [`wire`] builds it, [`run`] does
-//! it, [`card`] describes the result, [`resume`] says what it may do otherwise the second time,
-//! [`inspect`] what a model folder holds, [`commands`] are the program's.
+//! it: [`recipe`] says what to do, [`source`] finds what it names, [`plan`] says what memory that takes,
+//! [`wire`] builds it, [`run`] does it, [`card`] describes the result, [`resume`] says what it may do
+//! otherwise the second time, [`inspect`] what a model folder holds, [`commands`] are the program's.
 
 pub mod card;
 pub mod commands;
 mod device;
 mod error;
 pub mod inspect;
+pub mod model;
 pub mod plan;
 pub mod recipe;
 pub mod resume;
 pub mod run;
+pub mod source;
 pub mod wire;
 
 pub use burn;

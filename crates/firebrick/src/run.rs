@@ -13,7 +13,9 @@ use std::{
 use burn::module::Module as _;
 use firebrick_core::{Metrics, Step, Tracker as _, WorkedExample};
 use firebrick_device::{Cause, Failure};
-use firebrick_models::{PolicyModel as _, SaveOptions, WeightDtype, save};
+use firebrick_models::{
+    PolicyModel as _, SaveOptions, WeightDtype, load, load_adapter, save,
+};
 use firebrick_runs::{
     Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
     peak_rss_bytes, publish_folder, write_atomically,
@@ -355,12 +357,18 @@ impl Run {
         }
         if path.is_dir() {
             let device = trainer.policy.device().inner();
-            trainer.reference = Some(firebrick_models::load(&path, &device)?);
+            let reference = match trainer.policy.lora() {
+                // The frozen weights are the same, and shared.
+                Some(_) => load_adapter(trainer.policy.valid(), &path)?,
+                None => load(&path, &device)?,
+            };
+            trainer.reference = Some(reference.with_compute(trainer.policy.compute()));
         } else {
             let temporary = self.folder.path().join(".tmp-reference");
             fs::create_dir_all(&temporary)
                 .map_err(|source| ProgramError::File { path: temporary.clone(), source })?;
-            save(&trainer.policy, &self.wired.config, &temporary, &SaveOptions::default())?;
+            let Wired { config, base, .. } = &self.wired;
+            model::write(&trainer.policy, config, base, WeightDtype::F32, &temporary)?;
             publish_folder(&temporary, &path)?;
             trainer.reference = Some(trainer.policy.valid());
         }
@@ -419,7 +427,8 @@ impl Run {
         let temporary = self.folder.begin_checkpoint(trainer.state.step)?;
         self.write_model(&temporary)?;
         let inner = make_folder(temporary.join(TRAINER))?;
-        if *dtype != WeightDtype::F32 {
+        // An adapter is written as it is trained.
+        if *dtype != WeightDtype::F32 && trainer.policy.lora().is_none() {
             let weights = make_folder(inner.join(WEIGHTS))?;
             save(&trainer.policy, config, &weights, &SaveOptions::default())?;
         }
@@ -435,9 +444,8 @@ impl Run {
 
     /// Writes what a checkpoint is to others: the model, its tokenizer and its card.
     fn write_model(&self, folder: &Path) -> Result<(), ProgramError> {
-        let Wired { trainer, config, dtype, tokenizer, heldout, .. } = &self.wired;
-        let options = SaveOptions { dtype: *dtype, ..SaveOptions::default() };
-        save(&trainer.policy, config, folder, &options)?;
+        let Wired { trainer, config, base, dtype, tokenizer, heldout, .. } = &self.wired;
+        model::write(&trainer.policy, config, base, *dtype, folder)?;
         tokenizer.save(folder)?;
         let name = self.folder.path().file_name().unwrap_or_default().to_string_lossy();
         let card = Card {

@@ -16,11 +16,11 @@ use firebrick_core::{
     WorkedExample,
 };
 use firebrick_data::{
-    ChatTemplate, DataError, DateTime, Preparation, Problem, PromptFormat, PromptReport, Prompts,
-    Tokenizer, problems_from_rows, read_jsonl,
+    ChatTemplate, ColumnNames, DataError, DateTime, Part, Preparation, Problem, ProblemSet,
+    PromptFormat, PromptReport, Prompts, Tokenizer, read_problems,
 };
 use firebrick_device::Kind;
-use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, WeightDtype};
+use firebrick_models::{Decoder, DecoderConfig, WeightDtype};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
 use firebrick_train::{
     AdamW, Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut,
@@ -29,7 +29,13 @@ use firebrick_train::{
 };
 use rand::Rng as _;
 
-use crate::{ProgramError, device, recipe, recipe::Recipe};
+use crate::{
+    ProgramError, device,
+    model::{self, Folders, Policy},
+    recipe,
+    recipe::Recipe,
+    source::Sources,
+};
 
 /// A run, ready to begin or to go on.
 pub struct Wired {
@@ -47,31 +53,39 @@ pub struct Wired {
     pub tokenizer: Arc<Tokenizer>,
     /// The content of the checkpoints' `config.json`.
     pub config: serde_json::Value,
+    /// What the file of an adapter calls the model that it is for.
+    pub base: String,
     /// The number format of the weights in checkpoints.
     pub dtype: WeightDtype,
     /// What became of the training problems.
     pub report: PromptReport,
-    /// What the model and the verifier have to tell a person, as it comes up.
+    /// What data, model and verifier have to tell a person, as it comes up.
     pub notes: Receiver<String>,
 }
 
 /// Builds the run of `recipe`; with `resume`, weights, optimizer and place come from that
-/// checkpoint. `now` is what chat templates may print.
+/// checkpoint. `sources` find what the recipe names; `now` is what chat templates may print.
 ///
 /// # Errors
 /// When a file is missing or damaged, or the parts do not fit each other.
-pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wired, ProgramError> {
+pub fn wire(
+    recipe: &Recipe,
+    resume: Option<&Path>,
+    sources: &Sources,
+    now: DateTime,
+) -> Result<Wired, ProgramError> {
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
     let device = device.autodiff();
     let (said, notes) = channel();
     let verifier = reward::verifier(recipe, &said)?;
-    let data = Data::read(recipe, resume, seed, now)?;
-    let dtype = checkpoint_dtype(recipe, resume)?;
-    let trained = resume.map(trained_weights);
-    let (policy, config) =
-        policy(recipe, trained.as_deref(), &data.tokenizer, seed, &device, &said)?;
+    let folders = Folders::of_recipe(recipe, resume, sources)?;
+    let data = Data::read(recipe, folders.as_ref(), sources, seed, now, &said)?;
+    let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
+    let tokenizer = &data.tokenizer;
+    let Policy { decoder: policy, config, base } =
+        Policy::read(recipe, folders.as_ref(), tokenizer, seed, &device, &said)?;
     let vocab = policy.config().vocab_size;
 
     let mut optimizer = AdamW::new(optim(&recipe.optim));
@@ -113,6 +127,7 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
         eval_sampling: eval_sampling(recipe, &data.tokenizer),
         tokenizer: data.tokenizer,
         config,
+        base,
         dtype,
         report: data.report,
         notes,
@@ -131,7 +146,7 @@ pub struct Evaluation {
     pub heldout: Vec<Prompt>,
     /// How completions are drawn.
     pub sampling: Sampling,
-    /// What the model and the verifier have to tell a person, as it comes up.
+    /// What data, model and verifier have to tell a person, as it comes up.
     pub notes: Receiver<String>,
 }
 
@@ -143,14 +158,17 @@ pub struct Evaluation {
 pub fn evaluation(
     recipe: &Recipe,
     checkpoint: &Path,
+    sources: &Sources,
     now: DateTime,
 ) -> Result<Evaluation, ProgramError> {
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let (said, notes) = channel();
     let verifier = reward::verifier(recipe, &said)?;
-    let data = Data::read(recipe, Some(checkpoint), seed, now)?;
-    let (policy, _) = policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device, &said)?;
+    let folders = Folders::of(checkpoint, sources)?;
+    let data = Data::read(recipe, Some(&folders), sources, seed, now, &said)?;
+    let tokenizer = &data.tokenizer;
+    let policy = Policy::read(recipe, Some(&folders), tokenizer, seed, &device, &said)?.decoder;
     Ok(Evaluation {
         device,
         engine: engine(recipe, &policy, &data.tokenizer),
@@ -210,36 +228,33 @@ struct Data {
 }
 
 impl Data {
+    /// With the model in `folders`; what was left out of the data is said through `notes`.
     fn read(
         recipe: &Recipe,
-        resume: Option<&Path>,
+        folders: Option<&Folders>,
+        sources: &Sources,
         seed: Seed,
         now: DateTime,
+        notes: &Sender<String>,
     ) -> Result<Self, ProgramError> {
-        let folder = resume.or(recipe.model.path.as_deref());
-        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-            return Err(ProgramError::NoModel { folder: folder.to_owned() });
-        }
-        let limit = prompt_limit(recipe, folder)?;
-        let of_new = recipe.model.new.as_ref().and_then(|new| new.tokenizer.as_deref());
-        let folder = folder.or(of_new);
-        let tokenizer = match (folder, &recipe.data.task) {
-            (Some(folder), _) => Tokenizer::from_folder(folder)?,
-            (None, Some(task)) => Tokenizer::characters(generator(task).alphabet())?,
-            (None, None) => return Err(ProgramError::NewModelNeedsTask),
-        };
-        let format = format(&recipe.data, folder, now)?;
+        let limit = prompt_limit(recipe, folders)?;
+        let text = text_folder(recipe, folders);
+        let tokenizer = tokenizer(recipe, text)?;
+        let format = format(&recipe.data, text, now)?;
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = limit;
 
-        let (train, mut heldout) = problems(&recipe.data, seed)?;
+        let ProblemSets { train, mut heldout, dropped } =
+            problems(&recipe.data, sources, seed, notes)?;
         if recipe.eval.prompts > 0 {
             heldout.truncate(recipe.eval.prompts);
         }
         let data = &recipe.data;
         let lost = |file| move |error| no_prompts(data, file, error);
         let train_file = data.train.as_ref();
-        let (prompts, report) = preparation.prompts(&train).map_err(lost(train_file))?;
+        let (prompts, mut report) = preparation.prompts(&train).map_err(lost(train_file))?;
+        report.read += dropped.duplicates + dropped.conflicting;
+        (report.duplicates, report.conflicting) = (dropped.duplicates, dropped.conflicting);
         let heldout = if heldout.is_empty() {
             Vec::new()
         } else {
@@ -255,11 +270,37 @@ impl Data {
     }
 }
 
+/// Where the tokenizer is from; none for one that is made for a task.
+fn text_folder<'a>(recipe: &'a Recipe, folders: Option<&'a Folders>) -> Option<&'a Path> {
+    let of_new = recipe.model.new.as_ref().and_then(|new| new.tokenizer.as_deref());
+    folders.map(|folders| folders.text.as_path()).or(of_new)
+}
+
+fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokenizer, ProgramError> {
+    match (folder, &recipe.data.task) {
+        (Some(folder), _) => Ok(Tokenizer::from_folder(folder)?),
+        (None, Some(task)) => Ok(Tokenizer::characters(generator(task).alphabet())?),
+        (None, None) => Err(ProgramError::NewModelNeedsTask),
+    }
+}
+
+/// The sizes of the recipe's model, from its `config.json` or from the recipe alone.
+pub(crate) fn model_sizes(
+    recipe: &Recipe,
+    sources: &Sources,
+) -> Result<DecoderConfig, ProgramError> {
+    match (Folders::of_recipe(recipe, None, sources)?, &recipe.model.new) {
+        (Some(folders), _) => Ok(folders.sizes()?),
+        (None, Some(new)) => model::new_model(new, &tokenizer(recipe, text_folder(recipe, None))?),
+        (None, None) => Err(ProgramError::NoModel { folder: PathBuf::new() }),
+    }
+}
+
 /// The longest prompt that is kept: what the recipe allows, as far as the model's context has room
 /// for it beside a completion. A longer one would end the run at the step that draws it.
-fn prompt_limit(recipe: &Recipe, folder: Option<&Path>) -> Result<usize, ProgramError> {
-    let context = match (folder, &recipe.model.new) {
-        (Some(folder), _) => firebrick_models::load_config(folder)?.0.max_position_embeddings,
+fn prompt_limit(recipe: &Recipe, folders: Option<&Folders>) -> Result<usize, ProgramError> {
+    let context = match (folders, &recipe.model.new) {
+        (Some(folders), _) => folders.sizes()?.max_position_embeddings,
         (None, Some(new)) => new.max_position_embeddings,
         // The recipe's check wants one of the two.
         (None, None) => usize::MAX,
@@ -295,31 +336,60 @@ fn fingerprint(prompts: &[Prompt]) -> u64 {
     all.rng().next_u64()
 }
 
+struct ProblemSets {
+    train: Vec<Problem>,
+    heldout: Vec<Problem>,
+    /// What was left out of the training problems.
+    dropped: ProblemSet,
+}
+
 /// Training and held-out problems.
-fn problems(data: &recipe::Data, seed: Seed) -> Result<(Vec<Problem>, Vec<Problem>), ProgramError> {
-    let columns = data.columns.as_ref().map(|columns| firebrick_data::Columns {
-        prompt: columns.prompt.clone(),
-        reference: columns.reference.clone(),
-    });
-    let read = |path: &PathBuf| -> Result<Vec<Problem>, ProgramError> {
-        Ok(problems_from_rows(&read_jsonl(path)?, columns.as_ref())?)
+fn problems(
+    data: &recipe::Data,
+    sources: &Sources,
+    seed: Seed,
+    notes: &Sender<String>,
+) -> Result<ProblemSets, ProgramError> {
+    let given = data.columns.clone().unwrap_or_default();
+    let columns = ColumnNames { prompt: given.prompt, reference: given.reference };
+    let read = |key: &str, path: &Path, part: &Part| -> Result<ProblemSet, ProgramError> {
+        let files = sources.data_files(path, part)?;
+        let set = read_problems(&files, &columns, data.deduplicate)?;
+        if let Some(note) = &set.note {
+            let _ = notes.send(format!("{key}: {note}"));
+        }
+        Ok(set)
     };
-    match (&data.task, &data.train) {
-        (Some(task), _) => {
-            let task = generator(task);
-            Ok((task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?))
-        }
-        (None, Some(path)) => {
-            let mut train = read(path)?;
-            let heldout = match &data.heldout {
-                Some(path) => read(path)?,
-                // At most half: a file of ten rows is for trying things, and must still train.
-                None => train.split_off(train.len() - data.heldout_size.min(train.len() / 2)),
+    let Some(path) = &data.train else {
+        let task = generator(data.task.as_ref().ok_or(ProgramError::NewModelNeedsTask)?);
+        let (train, heldout) =
+            (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?);
+        return Ok(ProblemSets { train, heldout, dropped: ProblemSet::default() });
+    };
+    let (subset, split) = (data.subset.clone(), data.split.clone());
+    let part = Part { subset, split, default_split: "train" };
+    let mut dropped = read("data.train", path, &part)?;
+    let mut train = std::mem::take(&mut dropped.problems);
+    let heldout = match (&data.heldout, &data.heldout_split) {
+        // At most half: a file of ten rows is for trying things, and must still train.
+        (None, None) => train.split_off(train.len() - data.heldout_size.min(train.len() / 2)),
+        (heldout, split) => {
+            let subset = match heldout {
+                Some(_) => &data.heldout_subset,
+                None => &data.subset,
             };
-            Ok((train, heldout))
+            let (subset, split) = (subset.clone(), split.clone());
+            let part = Part { subset, split, default_split: "test" };
+            let set = read("data.heldout", heldout.as_ref().unwrap_or(path), &part)?;
+            if set.duplicates > 0 {
+                let (kept, left) = (set.problems.len(), set.duplicates);
+                let _ =
+                    notes.send(format!("data.heldout: {kept} prompts, {left} duplicates left out"));
+            }
+            set.problems
         }
-        (None, None) => Err(ProgramError::NewModelNeedsTask),
-    }
+    };
+    Ok(ProblemSets { train, heldout, dropped })
 }
 
 fn generator(task: &recipe::Task) -> firebrick_data::Task {
@@ -372,129 +442,6 @@ fn known_options(data: &recipe::Data, chat: Option<&ChatTemplate>) -> Result<(),
             variables,
         }),
     }
-}
-
-/// The weights to start from, on `device`, with the content of their `config.json`.
-fn policy(
-    recipe: &Recipe,
-    resume: Option<&Path>,
-    tokenizer: &Tokenizer,
-    seed: Seed,
-    device: &Device,
-    said: &Sender<String>,
-) -> Result<(Decoder, serde_json::Value), ProgramError> {
-    device::unsaved(recipe, device, "loading the model", device::smaller_model(), || {
-        weights(recipe, resume, tokenizer, seed, device, said)
-    })
-}
-
-fn weights(
-    recipe: &Recipe,
-    resume: Option<&Path>,
-    tokenizer: &Tokenizer,
-    seed: Seed,
-    device: &Device,
-    said: &Sender<String>,
-) -> Result<(Decoder, serde_json::Value), ProgramError> {
-    let folder = match (resume.or(recipe.model.path.as_deref()), &recipe.model.new) {
-        (Some(folder), _) => folder,
-        (None, Some(new)) => {
-            let config = new_model(new, tokenizer)?;
-            let policy = firebrick_models::random(&config, seed.derive("weights", &[]), device)?;
-            return Ok((policy, config.to_json(Some(tokenizer.pad()), tokenizer.eos())));
-        }
-        (None, None) => return Err(ProgramError::NoModel { folder: PathBuf::new() }),
-    };
-    let (config, json) = firebrick_models::load_config(folder)?;
-    // More rows than tokens is usual (padding for speed); fewer would index past the embedding.
-    if tokenizer.rows() > config.vocab_size {
-        return Err(ProgramError::Vocabulary {
-            folder: folder.to_owned(),
-            tokenizer: tokenizer.rows(),
-            model: config.vocab_size,
-        });
-    }
-    let loaded = firebrick_models::load_noting(folder, device)?;
-    if let Some(first) = loaded.nonfinite.first() {
-        // Who has no receiver any more wants no notes.
-        let _ = said.send(format!(
-            "{}: {} of its tensors hold values that are no numbers or infinite, such as {first}; what \
-             the model says will be meaningless",
-            folder.display(),
-            loaded.nonfinite.len(),
-        ));
-    }
-    Ok((loaded.decoder, json))
-}
-
-/// Where the weights of a checkpoint are as they were trained.
-fn trained_weights(checkpoint: &Path) -> PathBuf {
-    let rounded_from = checkpoint.join(TRAINER).join(WEIGHTS);
-    if rounded_from.is_dir() { rounded_from } else { checkpoint.to_owned() }
-}
-
-/// The number format of the weights in checkpoints.
-fn checkpoint_dtype(recipe: &Recipe, resume: Option<&Path>) -> Result<WeightDtype, ProgramError> {
-    // A checkpoint is in the format of the model that the run began with.
-    let origin = resume.or(recipe.model.path.as_deref());
-    Ok(match (recipe.checkpoint.dtype, origin) {
-        (recipe::CheckpointDtype::Auto, Some(folder)) => {
-            firebrick_models::inventory(folder)?.dtype().unwrap_or_default()
-        }
-        (recipe::CheckpointDtype::Auto, None) | (recipe::CheckpointDtype::Float32, _) => {
-            WeightDtype::F32
-        }
-        (recipe::CheckpointDtype::Bfloat16, _) => WeightDtype::BF16,
-        (recipe::CheckpointDtype::Float16, _) => WeightDtype::F16,
-    })
-}
-
-/// The sizes of the recipe's model, from its `config.json` or from the recipe alone.
-pub(crate) fn model_sizes(recipe: &Recipe) -> Result<DecoderConfig, ProgramError> {
-    match (&recipe.model.path, &recipe.model.new) {
-        (Some(folder), _) if !folder.is_dir() => {
-            Err(ProgramError::NoModel { folder: folder.clone() })
-        }
-        (Some(folder), _) => Ok(firebrick_models::load_config(folder)?.0),
-        (None, Some(new)) => {
-            let config = new_model(new, &tokenizer(recipe, None)?)?;
-            config.check().map_err(firebrick_models::CheckpointError::NewModel)?;
-            Ok(config)
-        }
-        (None, None) => Err(ProgramError::NoModel { folder: PathBuf::new() }),
-    }
-}
-
-fn new_model(new: &recipe::NewModel, tokenizer: &Tokenizer) -> Result<DecoderConfig, ProgramError> {
-    let vocab_size = new.vocab_size.unwrap_or(tokenizer.rows());
-    if vocab_size < tokenizer.rows() {
-        let folder = new.tokenizer.clone().unwrap_or_default();
-        return Err(ProgramError::Vocabulary {
-            folder,
-            tokenizer: tokenizer.rows(),
-            model: vocab_size,
-        });
-    }
-    let family = match new.family {
-        recipe::ModelFamily::Qwen2 => Family::Qwen2,
-        recipe::ModelFamily::Qwen3 => Family::Qwen3,
-        recipe::ModelFamily::Llama => Family::Llama,
-        recipe::ModelFamily::Mistral => Family::Mistral,
-        recipe::ModelFamily::Gemma => Family::Gemma,
-    };
-    let sizes = Sizes {
-        vocab_size,
-        hidden_size: new.hidden_size,
-        layers: new.layers,
-        heads: new.heads,
-        kv_heads: new.kv_heads,
-        head_dim: new.hidden_size / new.heads,
-        intermediate_size: new.intermediate_size,
-        max_position_embeddings: new.max_position_embeddings,
-        rope_theta: new.rope_theta,
-        tied: new.tied,
-    };
-    Ok(DecoderConfig::new(family, sizes))
 }
 
 fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {

@@ -130,7 +130,9 @@ fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
     let settings = ["warmup.steps=0", "sampling.max_rounds=1", "checkpoint.every=100"];
     let settings = settings.map(str::to_owned);
     let recipe = Recipe::load(repository("recipes/ci/tiny.toml").as_ref(), &settings).unwrap();
-    let mut wired = wire(&recipe.recipe, None, DateTime::default()).unwrap();
+    let mut wired =
+        wire(&recipe.recipe, None, &firebrick::source::Sources::here(), DateTime::default())
+            .unwrap();
     wired.heldout.clear();
     let engine = std::mem::replace(&mut wired.trainer.engine, Box::new(Failing::default()));
     wired.trainer.engine = Box::new(Failing { engine: Some(engine), calls_left: 2 });
@@ -174,7 +176,10 @@ impl AdvantageEstimator for Panicking {
 fn device_failure_before_the_update_leaves_the_place_in_the_data() {
     let settings = ["warmup.steps=0", "sampling.surplus=keep"].map(str::to_owned);
     let recipe = Recipe::load(repository("recipes/ci/tiny.toml").as_ref(), &settings).unwrap();
-    let mut trainer = wire(&recipe.recipe, None, DateTime::default()).unwrap().trainer;
+    let mut trainer =
+        wire(&recipe.recipe, None, &firebrick::source::Sources::here(), DateTime::default())
+            .unwrap()
+            .trainer;
     trainer.task.filter = Box::new(KeepAll);
     trainer.step(&mut ()).unwrap();
     let before = trainer.state.clone();

@@ -4,15 +4,21 @@ use std::{collections::BTreeSet, path::Path};
 
 use serde_json::{Map, Value, json};
 
-use super::{CheckpointError, WeightDtype, file::TensorFile, json, layout, save};
+use super::{
+    CheckpointError, WeightDtype,
+    file::TensorFile,
+    folder::{INDEX, SINGLE},
+    json, layout, save,
+};
 use crate::{Adapter, Decoder, Lora, config::Fields, names};
 
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
 
-/// Whether `folder` holds an adapter instead of a whole model.
+/// Whether `folder` holds an adapter instead of a whole model. One that has both, as a merged model may
+/// that is kept beside its adapter, is a model.
 pub fn is_adapter(folder: &Path) -> bool {
-    folder.join(CONFIG).is_file()
+    folder.join(CONFIG).is_file() && !folder.join(SINGLE).exists() && !folder.join(INDEX).exists()
 }
 
 /// The adapter of a folder, and the model that it was made for: a folder or a name on the Hub, as the

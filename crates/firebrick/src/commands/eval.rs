@@ -37,11 +37,12 @@ impl Eval {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let set = [self.set.as_slice(), &super::device_settings(self.device)].concat();
         let recipe = Recipe::load(&self.recipe_path()?, &set)?.recipe;
-        let mut evaluation = wire::evaluation(&recipe, &self.checkpoint, super::now())?;
+        let bars = Bars::new(ProgressDrawTarget::stderr());
+        let sources = super::sources::sources(&bars);
+        let mut evaluation = wire::evaluation(&recipe, &self.checkpoint, &sources, super::now())?;
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
         }
-        let bars = Bars::new(ProgressDrawTarget::stderr());
         let samples = self.samples as usize;
         let bar = bars.phase("held-out", (evaluation.heldout.len() * samples) as u64);
         let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));

@@ -18,6 +18,7 @@ use crate::{
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
     run::{Progress, Run, read_progress},
+    source::Sources,
     wire::{Wired, wire},
 };
 
@@ -50,12 +51,16 @@ impl Train {
             false => RunFolder::check_free(&self.runs, &loaded.name).map(|()| None)?,
         };
         let Loaded { recipe, text, name } = loaded;
+        let bars = Bars::new(ProgressDrawTarget::stderr());
+        let sources = super::sources::sources(&bars);
         // Before anything is loaded, which takes of the memory that there is.
         let warning = super::plan::warning(&recipe);
         let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
         let (wired, progress) = match &checkpoint {
-            Some((_, path)) => resume(&recipe, path).map_err(|error| error.of_checkpoint(path))?,
-            None => (wire(&recipe, None, super::now())?, Progress::default()),
+            Some((_, path)) => {
+                resume(&recipe, path, &sources).map_err(|error| error.of_checkpoint(path))?
+            }
+            None => (wire(&recipe, None, &sources, super::now())?, Progress::default()),
         };
         // A new folder is made last: whatever can be wrong before is found before.
         let (folder, changes) = match earlier {
@@ -65,11 +70,13 @@ impl Train {
         write_atomically(&folder.recipe(), text.as_bytes())?;
         let mut store = Store::open(&folder.database())?;
         let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        let bars = Bars::new(ProgressDrawTarget::stderr());
         let mut terminal =
             Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, recipe.train.steps);
         let parameters = burn::module::Module::num_params(&wired.trainer.policy);
         say(&mut terminal, &format!("{name}: {parameters} parameters; {}", wired.report));
+        for note in wired.notes.try_iter() {
+            say(&mut terminal, &note);
+        }
         if let Some(device) = &wired.device {
             say(&mut terminal, device);
         }
@@ -138,8 +145,12 @@ impl Earlier {
     }
 }
 
-fn resume(recipe: &Recipe, checkpoint: &Path) -> Result<(Wired, Progress), ProgramError> {
-    Ok((wire(recipe, Some(checkpoint), super::now())?, read_progress(checkpoint)?))
+fn resume(
+    recipe: &Recipe,
+    checkpoint: &Path,
+    sources: &Sources,
+) -> Result<(Wired, Progress), ProgramError> {
+    Ok((wire(recipe, Some(checkpoint), sources, super::now())?, read_progress(checkpoint)?))
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the program at once.

@@ -63,6 +63,14 @@ impl Checks<'_> {
             (None, Some(new)) => self.new_model(new),
             (Some(_), None) => {}
         }
+        if model.lora.is_some() && model.path.is_none() {
+            self.fail(
+                &["model.lora"],
+                "model.lora is set, expected only beside a `path`".into(),
+                "adapters to random weights that nobody else has",
+                "remove it: a new model is trained whole",
+            );
+        }
         if model.revision.is_some() && model.path.is_none() {
             self.fail(
                 &["model.revision"],
@@ -122,7 +130,7 @@ impl Checks<'_> {
                 &["data.task", "data.train"],
                 "[data] has both `train` and `task`, expected one of them".into(),
                 "one too many",
-                "`train` reads a JSONL file, `task` generates problems",
+                "`train` reads a data set, `task` generates problems",
             ),
             (None, None) => self.fail(
                 &["data"],
@@ -138,6 +146,38 @@ impl Checks<'_> {
                 "[data] has `columns`, expected a file that has them".into(),
                 "a task has no columns",
                 "remove `columns`",
+            );
+        }
+        let parts = [
+            ("subset", data.subset.is_some(), data.train.is_some()),
+            ("split", data.split.is_some(), data.train.is_some()),
+            ("heldout_subset", data.heldout_subset.is_some(), data.heldout.is_some()),
+            (
+                "heldout_split",
+                data.heldout_split.is_some(),
+                data.heldout.is_some() || data.train.is_some(),
+            ),
+        ];
+        for (key, given, has_whole) in parts {
+            if given && !has_whole {
+                let whole = if key == "heldout_subset" { "heldout" } else { "train" };
+                self.fail(
+                    &[&format!("data.{key}")],
+                    format!("[data] has `{key}`, expected `{whole}`, a part of which it names"),
+                    "a part of nothing",
+                    &format!("add `{whole}`, or remove `{key}`"),
+                );
+            }
+        }
+        if data.heldout.is_none()
+            && data.heldout_split.is_some()
+            && data.heldout_split.as_deref() == Some(data.split.as_deref().unwrap_or("train"))
+        {
+            self.fail(
+                &["data.heldout_split"],
+                "data.heldout_split is the split that is trained on".into(),
+                "would measure what was learnt by heart",
+                "name another split, or leave it out: then some of `train` is held out",
             );
         }
         if data.prompt.as_ref().is_some_and(|pattern| !pattern.contains("{prompt}")) {

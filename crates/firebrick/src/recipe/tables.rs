@@ -159,26 +159,43 @@ pub enum ModelFamily {
     Gemma,
 }
 
-/// The prompts: a JSONL file (`train`) or generated problems (`task`), one of the two.
+/// The prompts: a data set (`train`) or generated problems (`task`), one of the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Data {
-    /// JSONL file of training prompts.
+    /// Training prompts: a JSONL or Parquet file, a folder of them, or a data set on the Hugging Face
+    /// Hub, as `owner/name` or `owner/name@revision`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<PathBuf>,
+    /// The subset of `train`, where it has several: what the Hub calls a configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subset: Option<String>,
+    /// The split of `train`; for a data set on the Hub `train` when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
     /// Generator of training and held-out problems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// JSONL file of held-out prompts; without one they are split off the end of `train`, or come
-    /// from the task.
+    /// Held-out prompts, named as in `train`; without them or `heldout_split` they are split off the
+    /// end of `train`, or come from the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heldout: Option<PathBuf>,
+    /// The subset of `heldout`; that of `train` when `heldout` is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heldout_subset: Option<String>,
+    /// The split of `heldout`, or of `train` when `heldout` is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heldout_split: Option<String>,
+    /// Whether rows with the same question become one, and questions with different references
+    /// none, before anything is split off.
+    pub deduplicate: bool,
     /// Number of training problems to generate; a task that has fewer gives what it has.
     pub train_size: usize,
-    /// Number of held-out prompts to generate or split off; ignored when `heldout` names a file.
+    /// Number of held-out prompts to generate or split off; ignored with `heldout` or
+    /// `heldout_split`.
     #[schemars(range(min = 1))]
     pub heldout_size: usize,
-    /// Names of the file's columns, for files that are in none of the known formats.
+    /// Names of the data's columns, for layouts that are not recognised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<Columns>,
     /// How a question becomes what the model reads.
@@ -202,8 +219,13 @@ impl Default for Data {
     fn default() -> Self {
         Data {
             train: None,
+            subset: None,
+            split: None,
             task: None,
             heldout: None,
+            heldout_subset: None,
+            heldout_split: None,
+            deduplicate: true,
             train_size: 20_000,
             heldout_size: 500,
             columns: None,
@@ -254,14 +276,16 @@ pub enum Task {
     },
 }
 
-/// Which columns of a JSONL file hold what.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+/// Which columns of a data set hold what; one that is left out is recognised by its name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Columns {
     /// Column of the question: a string, or a list of chat messages.
-    pub prompt: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
     /// Column of the reference answer.
-    pub reference: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
 }
 
 /// How a question becomes what the model reads.

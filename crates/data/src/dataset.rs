@@ -1,0 +1,218 @@
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    ColumnNames, DataError, Part, Problem, Row,
+    jsonl::JsonlRows,
+    parquet::ParquetRows,
+    part::{data_files, splits},
+    unique::Collector,
+};
+
+/// Folders inside folders that are looked into: the Hub's data sets have two.
+const DEPTH: usize = 4;
+
+/// What a Parquet file begins with.
+const PARQUET: &[u8; 4] = b"PAR1";
+
+/// Endings of data that people have, and that is not read.
+const OTHERS: [&str; 11] =
+    ["csv", "tsv", "arrow", "feather", "xlsx", "pkl", "gz", "zst", "zip", "tar", "bz2"];
+
+/// The files of a data set on this machine: a file, or those of a folder, sorted. Of a folder, a
+/// subset or split takes its part; without either it is all of one split.
+///
+/// # Errors
+/// When there is nothing there, or it is not clear which files are meant.
+pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataError> {
+    let refused = |problem| DataError::Folder { path: path.to_owned(), problem };
+    let read = |source| DataError::Read { path: path.to_owned(), source };
+    let asked = part.subset.is_some() || part.split.is_some();
+    if !fs::metadata(path).map_err(read)?.is_dir() {
+        return match asked {
+            true => Err(refused("a subset or a split was asked for, and it is one file".into())),
+            false => Ok(vec![path.to_owned()]),
+        };
+    }
+    let mut files = Vec::new();
+    walk(path, "", DEPTH, &mut files).map_err(read)?;
+    files.sort_unstable();
+    let names: Vec<&str> = files.iter().map(String::as_str).collect();
+    let chosen = if asked {
+        part.choose(&names).map_err(refused)?
+    } else {
+        // A folder has many reasons for a .json: a model's, for one.
+        let mut data = data_files(&names);
+        data.retain(|file| !file.ends_with(".json"));
+        match (data.len(), splits(&data)) {
+            (0, _) => return Err(refused("it has no .parquet or .jsonl file".into())),
+            (_, splits) if splits.len() > 1 => {
+                let splits = splits.join(", ");
+                return Err(refused(format!("it has several splits ({splits}): name one of them")));
+            }
+            _ => data,
+        }
+    };
+    Ok(chosen.into_iter().map(|file| path.join(file)).collect())
+}
+
+/// The problems of a data set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProblemSet {
+    /// Those to be used, in the order of the files; an id is a row's place among all rows.
+    pub problems: Vec<Problem>,
+    /// Rows left out: the same question as an earlier one, and the same reference.
+    pub duplicates: usize,
+    /// Rows left out: the same question as another one, and another reference.
+    pub conflicting: usize,
+    /// What to tell a person about those, with the first of them.
+    pub note: Option<String>,
+}
+
+/// Reads problems from JSON Lines and Parquet files, row by row. With `deduplicate`, rows with the
+/// same question become one, and questions with different references none, so that the memory is
+/// that of what is left: DAPO-Math-17k has each of its questions about a hundred times.
+///
+/// The columns that are not named are those of the first row's layout.
+///
+/// # Errors
+/// When a file can't be read, a row has not what it should, or there are no rows.
+pub fn read_problems(
+    files: &[PathBuf],
+    names: &ColumnNames,
+    deduplicate: bool,
+) -> Result<ProblemSet, DataError> {
+    let mut columns = None;
+    let mut collector = Collector::new(deduplicate);
+    for (id, row) in (0..).zip(files.iter().flat_map(|file| rows(file))) {
+        let row = row?;
+        let columns = match &columns {
+            Some(columns) => columns,
+            None => columns.insert(names.find(&row)?),
+        };
+        collector.add(Problem::from_row(&row, id, columns)?, &row);
+    }
+    match (columns, files.first()) {
+        (None, Some(path)) => Err(DataError::NoRows { path: path.clone() }),
+        _ => Ok(collector.finish()),
+    }
+}
+
+/// The rows of a file, of the kind that its name says, or its beginning.
+fn rows(path: &Path) -> Box<dyn Iterator<Item = Result<Row, DataError>>> {
+    match open(path) {
+        Ok(rows) => rows,
+        Err(error) => Box::new(std::iter::once(Err(error))),
+    }
+}
+
+fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, DataError>>>, DataError> {
+    let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    if extension == "parquet" || begins_with(path, PARQUET) {
+        Ok(Box::new(ParquetRows::open(path)?))
+    } else if OTHERS.contains(&extension.as_str()) {
+        Err(DataError::Kind { path: path.to_owned(), extension })
+    } else {
+        Ok(Box::new(JsonlRows::open(path)?))
+    }
+}
+
+fn begins_with(path: &Path, bytes: &[u8; 4]) -> bool {
+    let mut start = [0; 4];
+    let read =
+        fs::File::open(path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
+    read.is_ok() && start == *bytes
+}
+
+/// The files below a folder, as paths from it with `/`; hidden ones are passed over.
+fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') {
+            continue;
+        }
+        // Follows symbolic links, which the cache of the Hub is made of.
+        if fs::metadata(entry.path())?.is_dir() {
+            if depth > 0 {
+                walk(&entry.path(), &format!("{prefix}{name}/"), depth - 1, files)?;
+            }
+        } else {
+            files.push(format!("{prefix}{name}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(split: &str) -> Part {
+        let split = (!split.is_empty()).then(|| split.to_owned());
+        Part { subset: None, split, default_split: "train" }
+    }
+
+    #[test]
+    fn a_folder_is_its_files_of_one_split() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("b/train-2.jsonl", "{\"prompt\": \"c\", \"answer\": 3}\n");
+        write(
+            "a/train-1.jsonl",
+            "{\"prompt\": \"a\", \"answer\": 1}\n\n{\"prompt\": \"b\", \"answer\": 2}\n",
+        );
+        write("README.md", "no rows");
+        write(".hidden.jsonl", "no rows");
+        let files = data_set_files(folder.path(), &part("")).unwrap();
+        let set = read_problems(&files, &ColumnNames::default(), true).unwrap();
+        let read: Vec<_> = set.problems.iter().map(|p| (p.id, p.reference.as_str())).collect();
+        assert_eq!(read, [(0, "1"), (1, "2"), (2, "3")]);
+
+        write("test.jsonl", "{\"prompt\": \"d\", \"answer\": 4}\n");
+        let mixed = data_set_files(folder.path(), &part("")).unwrap_err().to_string();
+        assert!(
+            mixed.ends_with("it has several splits (test, train): name one of them"),
+            "{mixed}"
+        );
+        let test = data_set_files(folder.path(), &part("test")).unwrap();
+        assert_eq!(test, [folder.path().join("test.jsonl")]);
+        let file = folder.path().join("test.jsonl");
+        assert!(data_set_files(&file, &part("test")).unwrap_err().to_string().contains("one file"));
+    }
+
+    #[test]
+    fn the_kind_of_a_file_is_its_name_or_its_beginning() {
+        let read = |path: &Path| read_problems(&[path.to_owned()], &ColumnNames::default(), false);
+        let folder = tempfile::tempdir().unwrap();
+        let parquet = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parquet/zstd.parquet");
+        let unnamed = folder.path().join("blob");
+        fs::copy(&parquet, &unnamed).unwrap();
+        assert_eq!(read(&parquet).unwrap(), read(&unnamed).unwrap());
+        assert_eq!(read(&parquet).unwrap(), read(&parquet.with_file_name("plain.jsonl")).unwrap());
+
+        let csv = folder.path().join("set.csv");
+        fs::write(&csv, "a,b\n").unwrap();
+        assert!(read(&csv).unwrap_err().to_string().contains("set.csv is a .csv file; expected"));
+        let empty = folder.path().join("empty.jsonl");
+        fs::write(&empty, "\n").unwrap();
+        assert!(
+            read(&empty).unwrap_err().to_string().ends_with("has no rows; is this the right file?")
+        );
+    }
+
+    #[test]
+    fn the_row_of_a_table_is_named() {
+        let parquet = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parquet/snappy.parquet");
+        let names = ColumnNames { prompt: None, reference: Some("level".into()) };
+        let error = read_problems(&[parquet], &names, true).unwrap_err().to_string();
+        let expected = "snappy.parquet, row 4: no column `level`; it has the columns data_source, prompt, ability, reward_model.ground_truth";
+        assert!(error.contains(expected), "{error}");
+    }
+}

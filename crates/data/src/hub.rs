@@ -1,0 +1,241 @@
+//! Models and data sets of the Hugging Face Hub, by way of the cache that Python's
+//! `huggingface_hub` keeps: what one has downloaded, the other finds.
+
+mod cache;
+mod error;
+mod name;
+#[cfg(feature = "hub")]
+mod net;
+#[cfg(test)]
+#[cfg(feature = "hub")]
+mod tests;
+
+use std::{fmt, path::PathBuf};
+
+use crate::Part;
+use cache::{Listing, Repo};
+
+pub use error::HubError;
+pub use name::HubName;
+
+/// Where the Hub is, and what of it is on this machine.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hub {
+    /// The cache's folder, in Python's layout.
+    pub cache: PathBuf,
+    /// An access token. It is sent to the endpoint's own host and nowhere else, and never shown.
+    pub token: Option<String>,
+    /// Such as `https://huggingface.co`.
+    pub endpoint: String,
+    /// Whether to do with what is in the cache, and never connect.
+    pub offline: bool,
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let token = self.token.as_ref().map(|_| "…");
+        f.debug_struct("Hub")
+            .field("cache", &self.cache)
+            .field("token", &token)
+            .field("endpoint", &self.endpoint)
+            .field("offline", &self.offline)
+            .finish()
+    }
+}
+
+/// What a download has to tell while it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress<'a> {
+    /// A file of that many bytes begins.
+    Begin {
+        /// Its name on the Hub.
+        file: &'a str,
+        /// Its size.
+        bytes: u64,
+    },
+    /// So many more bytes of it are there.
+    Advance(u64),
+    /// It is complete.
+    End,
+    /// A line of talk.
+    Note(&'a str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Model,
+    DataSet,
+}
+
+impl Hub {
+    /// The folder of a model: its configuration, tokenizer, chat template and `*.safetensors`; never
+    /// weights in other formats, which may run code, nor code.
+    ///
+    /// What the cache has whole is taken from there, without the network, whatever a branch has
+    /// become since; of the rest, what is missing is downloaded.
+    ///
+    /// # Errors
+    /// When it is not there, may not be had, or can't be downloaded.
+    pub fn model(
+        &self,
+        name: &HubName,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<PathBuf, HubError> {
+        Ok(self.fetch(Kind::Model, name, &model_files, progress)?.0.snapshot())
+    }
+
+    /// The files of a part of a data set, sorted; as for [`Hub::model`].
+    ///
+    /// # Errors
+    /// Also when it is not clear which files are meant.
+    pub fn data_set(
+        &self,
+        name: &HubName,
+        part: &Part,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Vec<PathBuf>, HubError> {
+        let choose = |files: &[&str]| {
+            let chosen = part.choose(files)?;
+            Ok(chosen.into_iter().map(str::to_owned).collect())
+        };
+        let (repo, chosen) = self.fetch(Kind::DataSet, name, &choose, progress)?;
+        Ok(chosen.iter().map(|file| repo.file(file)).collect())
+    }
+
+    /// Sees to it that the files of `name` that are chosen among all of its files are in the cache.
+    fn fetch(
+        &self,
+        kind: Kind,
+        name: &HubName,
+        choose: &Choose<'_>,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<(Repo, Vec<String>), HubError> {
+        let unclear = |problem| HubError::Choice { name: name.clone(), problem };
+        let cached = Repo::find(&self.cache, kind, name);
+        if let Some(repo) = &cached
+            && let Some(listing) = repo.listing()
+        {
+            let chosen = choose(&names(&listing)).map_err(unclear)?;
+            if chosen.iter().all(|file| repo.has(file, listing[file].size)) {
+                return Ok((repo.clone(), chosen));
+            }
+        }
+        // Without a list of what there is, what is there may be all that is needed.
+        let at_hand = || {
+            let repo = cached.clone()?;
+            let files = repo.files();
+            let files: Vec<&str> = files.iter().map(String::as_str).collect();
+            let chosen = if repo.listing().is_none() { choose(&files).ok()? } else { return None };
+            Some((repo, chosen))
+        };
+        if self.offline {
+            let missing = || HubError::Offline { name: name.clone(), cache: self.cache.clone() };
+            return at_hand().ok_or_else(missing);
+        }
+        let client = net::Client::new(self, kind, name);
+        let (commit, listing) = match client.listing() {
+            Ok(found) => found,
+            Err(error @ HubError::Unreachable { .. }) => {
+                let Some(found) = at_hand() else { return Err(error) };
+                progress(Progress::Note(&format!("{error}; going on with what the cache has")));
+                return Ok(found);
+            }
+            Err(error) => return Err(error),
+        };
+        let chosen = choose(&names(&listing)).map_err(unclear)?;
+        let repo = Repo::at(&self.cache, kind, name, &commit);
+        repo.keep_listing(&listing)?;
+        for file in &chosen {
+            let entry = &listing[file];
+            if !repo.has(file, entry.size) {
+                repo.add(file, entry, progress, |partial, progress| {
+                    client.download(&commit, file, entry, partial, progress)
+                })?;
+            }
+        }
+        repo.keep_revision(&name.revision)?;
+        Ok((repo, chosen))
+    }
+}
+
+/// Which of a repository's files are wanted; in words, why that can't be said.
+type Choose<'a> = dyn Fn(&[&str]) -> Result<Vec<String>, String> + 'a;
+
+fn names(listing: &Listing) -> Vec<&str> {
+    listing.keys().map(String::as_str).collect()
+}
+
+/// The files of a model that are read, if a repository has them.
+const MODEL_FILES: [&str; 7] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+];
+
+/// Of all files of a repository, those of the model in it.
+fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
+    let has = |file: &str| files.contains(&file);
+    let mut chosen: Vec<String> =
+        MODEL_FILES.into_iter().filter(|file| has(file)).map(str::to_owned).collect();
+    let is_shard = |file: &&&str| {
+        file.starts_with("model-") && file.contains("-of-") && file.ends_with(".safetensors")
+    };
+    let shards: Vec<&&str> = files.iter().filter(is_shard).collect();
+    let of = |shard: &str| shard.rsplit_once("-of-")?.1.split('.').next()?.parse::<usize>().ok();
+    if has("model.safetensors") {
+        chosen.push("model.safetensors".into());
+    } else if has("model.safetensors.index.json") && !shards.is_empty() {
+        if of(shards[0]).is_some_and(|count| count != shards.len()) {
+            return Err(format!("it has {} of the shards of {}", shards.len(), shards[0]));
+        }
+        chosen.push("model.safetensors.index.json".into());
+        chosen.extend(shards.into_iter().map(|shard| shard.to_string()));
+    } else {
+        return Err(
+            "it has no model.safetensors: choose a repository that has the weights in that \
+                    format"
+                .into(),
+        );
+    }
+    for needed in ["config.json", "tokenizer.json"] {
+        if !has(needed) {
+            return Err(format!("it has no {needed}, so it is no model that can be used"));
+        }
+    }
+    Ok(chosen)
+}
+
+/// In place of the network, in a build without it.
+#[cfg(not(feature = "hub"))]
+mod net {
+    use std::path::Path;
+
+    use super::{Hub, HubError, HubName, Kind, Progress, cache::Entry, cache::Listing};
+
+    pub(super) struct Client(HubName);
+
+    impl Client {
+        pub(super) fn new(_: &Hub, _: Kind, name: &HubName) -> Self {
+            Client(name.clone())
+        }
+
+        pub(super) fn listing(&self) -> Result<(String, Listing), HubError> {
+            Err(HubError::NotBuilt { name: self.0.clone() })
+        }
+
+        pub(super) fn download(
+            &self,
+            _: &str,
+            _: &str,
+            _: &Entry,
+            _: &Path,
+            _: &mut dyn FnMut(Progress<'_>),
+        ) -> Result<(), HubError> {
+            Err(HubError::NotBuilt { name: self.0.clone() })
+        }
+    }
+}

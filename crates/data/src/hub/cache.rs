@@ -1,0 +1,254 @@
+//! The layout of the cache: `models--owner--name/` with `blobs/` named by their hashes, `refs/` with
+//! the commits of branches, and `snapshots/<commit>/` with links to blobs.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{HubError, HubName, Kind, Progress};
+
+/// All files of a repository at one commit, by their paths with `/`.
+pub(super) type Listing = BTreeMap<String, Entry>;
+
+/// What the Hub says of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct Entry {
+    pub(super) size: u64,
+    /// Git's hash of the file, or of the pointer to it.
+    blob_id: String,
+    /// The SHA-256 of a large file's content.
+    #[serde(default)]
+    pub(super) lfs_sha256: Option<String>,
+}
+
+impl Entry {
+    /// None when one of the hashes is no hash: they become file names.
+    #[cfg(feature = "hub")]
+    pub(super) fn new(size: u64, blob_id: &str, lfs_sha256: Option<&str>) -> Option<Self> {
+        let entry =
+            Entry { size, blob_id: blob_id.into(), lfs_sha256: lfs_sha256.map(str::to_owned) };
+        entry.is_sound().then_some(entry)
+    }
+
+    fn is_sound(&self) -> bool {
+        is_hash(&self.blob_id) && self.lfs_sha256.as_deref().is_none_or(is_hash)
+    }
+
+    fn blob(&self) -> &str {
+        self.lfs_sha256.as_deref().unwrap_or(&self.blob_id)
+    }
+}
+
+/// A commit or another hash, of which file names are made.
+pub(super) fn is_hash(text: &str) -> bool {
+    (8..=64).contains(&text.len()) && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
+}
+
+/// Whether a path of a listing stays inside the folder that it is put into, on every system.
+pub(super) fn stays_inside(path: &str) -> bool {
+    let odd = |c: char| c.is_control() || matches!(c, '\\' | ':');
+    !path.chars().any(odd) && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+/// The lists of files that we keep, and those of `huggingface_hub`, which have the same form. Ours
+/// stand apart: Python takes a snapshot that lacks a file of its own list for incomplete, and of a
+/// model we download only what is read.
+const LISTINGS: [&str; 2] = ["firebrick-trees", "trees"];
+
+/// One commit of a repository in the cache.
+#[derive(Clone, Debug)]
+pub(super) struct Repo {
+    folder: PathBuf,
+    locks: PathBuf,
+    commit: String,
+}
+
+impl Repo {
+    pub(super) fn at(cache: &Path, kind: Kind, name: &HubName, commit: &str) -> Self {
+        let kind = match kind {
+            Kind::Model => "models",
+            Kind::DataSet => "datasets",
+        };
+        let folder = format!("{kind}--{}", name.repo.replace('/', "--"));
+        let locks = cache.join(".locks").join(&folder);
+        Repo { folder: cache.join(folder), locks, commit: commit.into() }
+    }
+
+    /// The commit that the name's revision had when it was last downloaded.
+    pub(super) fn find(cache: &Path, kind: Kind, name: &HubName) -> Option<Self> {
+        let repo = Repo::at(cache, kind, name, &name.revision);
+        let commit = match fs::read_to_string(repo.folder.join("refs").join(&name.revision)) {
+            Ok(commit) => commit.trim().to_owned(),
+            Err(_) => name.revision.clone(),
+        };
+        let repo = Repo { commit, ..repo };
+        (is_hash(&repo.commit) && repo.snapshot().is_dir()).then_some(repo)
+    }
+
+    pub(super) fn snapshot(&self) -> PathBuf {
+        self.folder.join("snapshots").join(&self.commit)
+    }
+
+    pub(super) fn file(&self, path: &str) -> PathBuf {
+        self.snapshot().join(path)
+    }
+
+    /// Whether a file is there, whole as far as its size tells.
+    pub(super) fn has(&self, path: &str, size: u64) -> bool {
+        fs::metadata(self.file(path)).is_ok_and(|file| file.is_file() && file.len() == size)
+    }
+
+    /// The files of the snapshot, by their paths with `/`.
+    pub(super) fn files(&self) -> Vec<String> {
+        fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>) {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                // A link whose blob is gone is no file.
+                let Ok(kind) = fs::metadata(entry.path()) else { continue };
+                if kind.is_file() {
+                    files.push(format!("{prefix}{name}"));
+                } else if depth > 0 {
+                    walk(&entry.path(), &format!("{prefix}{name}/"), depth - 1, files);
+                }
+            }
+        }
+        let mut files = Vec::new();
+        walk(&self.snapshot(), "", 8, &mut files);
+        files
+    }
+
+    /// What the Hub said that this commit has; none when it was not asked, or what was kept of it
+    /// can't be read.
+    pub(super) fn listing(&self) -> Option<Listing> {
+        #[derive(Deserialize)]
+        struct Kept {
+            format_version: u64,
+            files: Listing,
+        }
+        LISTINGS.iter().find_map(|folder| {
+            let text = fs::read(self.folder.join(folder).join(format!("{}.json", self.commit)));
+            let kept: Kept = serde_json::from_slice(&text.ok()?).ok()?;
+            let sound = kept.files.iter().all(|(path, file)| stays_inside(path) && file.is_sound());
+            (kept.format_version == 1 && sound).then_some(kept.files)
+        })
+    }
+
+    pub(super) fn keep_listing(&self, listing: &Listing) -> Result<(), HubError> {
+        let file = |(path, entry): (&String, &Entry)| {
+            let mut value = json!({"size": entry.size, "blob_id": entry.blob_id});
+            if let Some(sha256) = &entry.lfs_sha256 {
+                value["lfs_sha256"] = sha256.as_str().into();
+                value["lfs_size"] = entry.size.into();
+            }
+            (path.clone(), value)
+        };
+        let files: serde_json::Map<String, Value> = listing.iter().map(file).collect();
+        let text = json!({"format_version": 1, "files": files}).to_string();
+        write(&self.folder.join(LISTINGS[0]).join(format!("{}.json", self.commit)), &text)
+    }
+
+    pub(super) fn keep_revision(&self, revision: &str) -> Result<(), HubError> {
+        match revision == self.commit {
+            true => Ok(()),
+            false => write(&self.folder.join("refs").join(revision), &self.commit),
+        }
+    }
+
+    /// Puts a file into the snapshot; `download` fills the file at the path that it is given, where
+    /// an earlier attempt may have left a beginning.
+    pub(super) fn add(
+        &self,
+        path: &str,
+        entry: &Entry,
+        progress: &mut dyn FnMut(Progress<'_>),
+        download: impl FnOnce(&Path, &mut dyn FnMut(Progress<'_>)) -> Result<(), HubError>,
+    ) -> Result<(), HubError> {
+        let blob = self.folder.join("blobs").join(entry.blob());
+        make_parent(&blob)?;
+        let _lock = self.lock(entry.blob(), progress)?;
+        // Another process, or another commit, may have brought it.
+        if fs::metadata(&blob).map(|file| file.len()).ok() != Some(entry.size) {
+            let partial = blob.with_extension("incomplete");
+            download(&partial, progress)?;
+            fs::rename(&partial, &blob).map_err(|source| disk(&blob, source))?;
+        }
+        let link = self.file(path);
+        make_parent(&link)?;
+        match fs::remove_file(&link) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(disk(&link, source));
+            }
+            _ => {}
+        }
+        // From a file's folder up to the repository's: out of the commit, and of `snapshots`.
+        let up = "../".repeat(path.split('/').count() + 1);
+        let target = PathBuf::from(format!("{up}blobs/{}", entry.blob()));
+        // Some systems and disks have no symbolic links, or not for everyone.
+        symlink(&target, &link)
+            .or_else(|_| fs::hard_link(&blob, &link))
+            .or_else(|_| fs::copy(&blob, &link).map(|_| ()))
+            .map_err(|source| disk(&link, source))
+    }
+
+    /// Keeps other processes, Python's too, from downloading the same file; until it is dropped.
+    fn lock(
+        &self,
+        blob: &str,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Option<File>, HubError> {
+        let path = self.locks.join(format!("{blob}.lock"));
+        make_parent(&path)?;
+        let open = File::options().create(true).write(true).truncate(false).open(&path);
+        let file = open.map_err(|source| disk(&path, source))?;
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => {
+                progress(Progress::Note("another process downloads the same file: waiting for it"));
+            }
+            // A disk without locks, such as some network file systems: on with it.
+            Err(TryLockError::Error(_)) => return Ok(None),
+        }
+        file.lock().map_err(|source| disk(&path, source))?;
+        Ok(Some(file))
+    }
+}
+
+#[cfg(unix)]
+fn symlink(target: &Path, link: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, link)
+}
+
+#[cfg(windows)]
+fn symlink(target: &Path, link: &Path) -> io::Result<()> {
+    std::os::windows::fs::symlink_file(target, link)
+}
+
+#[cfg(not(any(unix, windows)))]
+fn symlink(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+fn make_parent(path: &Path) -> Result<(), HubError> {
+    let parent = path.parent().unwrap_or(path);
+    fs::create_dir_all(parent).map_err(|source| disk(parent, source))
+}
+
+/// Writes a small file, whole or not at all.
+fn write(path: &Path, text: &str) -> Result<(), HubError> {
+    make_parent(path)?;
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    fs::write(&temporary, text)
+        .and_then(|()| fs::rename(&temporary, path))
+        .map_err(|source| disk(path, source))
+}
+
+pub(super) fn disk(path: &Path, source: io::Error) -> HubError {
+    HubError::Disk { path: path.to_owned(), source }
+}

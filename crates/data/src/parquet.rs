@@ -1,0 +1,171 @@
+mod pages;
+
+use std::{
+    any::Any,
+    fs::File,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use parquet::{
+    errors::ParquetError,
+    file::metadata::{ParquetMetaData, ParquetMetaDataReader},
+    record::{Field, reader::RowIter},
+};
+use serde_json::{Map, Value};
+
+use crate::{DataError, Place, Row};
+
+/// The rows of a Parquet file, one at a time, as the lines of a JSON Lines file would give them:
+/// lists and structs nested, dates and decimals as texts.
+pub(crate) struct ParquetRows {
+    path: PathBuf,
+    file: Arc<Path>,
+    rows: RowIter<'static>,
+    row: u64,
+    failed: bool,
+}
+
+impl ParquetRows {
+    /// Opens the file and reads what its footer says of it.
+    pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
+        let read = |source| DataError::Read { path: path.to_owned(), source };
+        let damaged = |problem| DataError::Parquet { path: path.to_owned(), row: None, problem };
+        let file = File::open(path).map_err(read)?;
+        let size = file.metadata().map_err(read)?.len();
+        let metadata = guarded(|| ParquetMetaDataReader::new().parse_and_finish(&file));
+        let metadata = metadata.map_err(|problem| {
+            damaged(format!("it is no Parquet file, or damaged: {problem}; fetch it again"))
+        })?;
+        check(&metadata, size).map_err(damaged)?;
+        let rows =
+            guarded(|| Ok(RowIter::from_file_into(Box::new(pages::Pages::new(file, metadata)))));
+        let rows = rows.map_err(damaged)?;
+        Ok(ParquetRows { path: path.to_owned(), file: path.into(), rows, row: 0, failed: false })
+    }
+}
+
+impl Iterator for ParquetRows {
+    type Item = Result<Row, DataError>;
+
+    /// The next row; after an error, nothing.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        match guarded(|| self.rows.next().transpose()) {
+            Ok(None) => None,
+            Ok(Some(row)) => {
+                self.row += 1;
+                let fields = row.get_column_iter().map(|(name, field)| (name.clone(), json(field)));
+                let (file, place) = (self.file.clone(), Place::Row(self.row));
+                Some(Ok(Row { file, place, fields: fields.collect() }))
+            }
+            Err(problem) => {
+                self.failed = true;
+                let row = Some(self.row + 1);
+                Some(Err(DataError::Parquet { path: self.path.clone(), row, problem }))
+            }
+        }
+    }
+}
+
+/// What the reader says, with its panics as errors: it takes what a file's footer and page headers
+/// claim at their word in many places, and a damaged file may claim anything.
+fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
+    let words = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or_default().to_owned(),
+    };
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(ParquetError::General(problem) | ParquetError::NYI(problem))) => Err(problem),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(panic) => Err(format!("it contradicts itself ({})", words(panic))),
+    }
+}
+
+/// Every column's pages have to lie inside the file: the reader makes room for them as the footer
+/// says, before it reads.
+fn check(metadata: &ParquetMetaData, size: u64) -> Result<(), String> {
+    for column in metadata.row_groups().iter().flat_map(|group| group.columns()) {
+        let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+        let end = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
+        let end = end.and_then(|(start, length)| start.checked_add(length));
+        if end.is_none_or(|end| end > size) {
+            let name = column.column_path();
+            return Err(format!("its column {name} goes beyond its end: fetch the file again"));
+        }
+        pages::check_codec(column.compression())?;
+    }
+    Ok(())
+}
+
+/// A value as JSON has it. Bytes that are text become text: some programs write strings without
+/// saying that they are.
+fn json(field: &Field) -> Value {
+    match field {
+        Field::Bytes(bytes) => {
+            std::str::from_utf8(bytes.data()).map_or(Value::Null, |text| text.into())
+        }
+        Field::Group(row) => {
+            let fields = row.get_column_iter().map(|(name, field)| (name.clone(), json(field)));
+            Value::Object(fields.collect::<Map<String, Value>>())
+        }
+        Field::ListInternal(list) => list.elements().iter().map(json).collect(),
+        other => other.to_json_value(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Six rows in verl's layout, written by pyarrow with each of the codecs.
+    fn fixture(codec: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/parquet/{codec}.parquet"))
+    }
+
+    fn rows(path: &Path) -> Result<Vec<Row>, DataError> {
+        ParquetRows::open(path)?.collect()
+    }
+
+    #[test]
+    fn every_codec_gives_the_rows_that_were_written() {
+        let expected = crate::jsonl::JsonlRows::open(&fixture("plain").with_extension("jsonl"));
+        let expected: Vec<Row> = expected.unwrap().map(Result::unwrap).collect();
+        assert_eq!(expected.len(), 6);
+        for codec in ["none", "snappy", "gzip", "brotli", "lz4", "zstd", "zstd-v2"] {
+            let rows = rows(&fixture(codec)).unwrap();
+            let fields =
+                |rows: &[Row]| rows.iter().map(|row| row.fields.clone()).collect::<Vec<_>>();
+            assert_eq!(fields(&rows), fields(&expected), "{codec}");
+            assert_eq!(rows[5].place.to_string(), "row 6");
+        }
+    }
+
+    /// Every byte of small files is changed in turn: the answer is rows or an error, never a panic,
+    /// and never more memory than the file could fill.
+    #[test]
+    fn damaged_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("damaged.parquet");
+        let mut refused = 0;
+        for codec in ["none", "snappy", "zstd"] {
+            let whole = fs::read(fixture(codec)).unwrap();
+            for at in 0..whole.len() {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 0xff;
+                fs::write(&path, &bytes).unwrap();
+                refused += usize::from(rows(&path).is_err());
+            }
+            fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+            let error = rows(&path).unwrap_err().to_string();
+            assert!(error.contains("it is no Parquet file, or damaged"), "{error}");
+        }
+        assert!(refused > 100, "{refused}");
+    }
+}

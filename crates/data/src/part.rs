@@ -1,0 +1,213 @@
+use std::collections::BTreeSet;
+
+/// Which part of a data set is meant, where it has several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// What the Hub calls a configuration, such as `main` of `openai/gsm8k`.
+    pub subset: Option<String>,
+    /// The split that is asked for, such as `test`.
+    pub split: Option<String>,
+    /// The split that is meant when none is asked for.
+    pub default_split: &'static str,
+}
+
+/// Words by which files tell their split. Those of a line mean the same one.
+const SPLITS: [&[&str]; 3] =
+    [&["train", "training"], &["test"], &["validation", "valid", "val", "dev", "eval"]];
+
+/// Files that are named when a choice fails.
+const SHOWN: usize = 12;
+
+impl Part {
+    /// The files that this part of a data set is in, sorted, among all of its files. A split is a
+    /// word of a file's name, or else of its folders'; the only data file of all is the split that
+    /// is taken by default.
+    ///
+    /// # Errors
+    /// In words, with the names of the files, when it is not clear which are meant.
+    pub(crate) fn choose<'f>(&self, files: &[&'f str]) -> Result<Vec<&'f str>, String> {
+        let mut data = data_files(files);
+        data.sort_unstable();
+        if data.is_empty() {
+            return Err(format!("it has no .parquet or .jsonl file; it has {}", list(files)));
+        }
+        if let Some(subset) = &self.subset {
+            let all = data.clone();
+            data.retain(|file| folders(file).any(|folder| folder.eq_ignore_ascii_case(subset)));
+            if data.is_empty() {
+                data.extend(all.iter().filter(|file| has_words(file, subset)));
+            }
+            if data.is_empty() {
+                return Err(format!("it has no subset {subset:?}; it has {}", list(&all)));
+            }
+        }
+        let wanted = self.split.as_deref().unwrap_or(self.default_split);
+        let with = |part: fn(&str) -> String| {
+            let found = data.iter().copied().filter(|file| has_words(&part(file), wanted));
+            found.collect::<Vec<_>>()
+        };
+        let mut chosen = with(|file| name(file).to_owned());
+        if chosen.is_empty() {
+            chosen = with(|file| folders(file).collect::<Vec<_>>().join("/"));
+        }
+        let free = self.split.is_none() || wanted == "train";
+        if let ([only], true, true) = (data.as_slice(), chosen.is_empty(), free)
+            && splits(std::slice::from_ref(only)).is_empty()
+        {
+            return Ok(vec![only]);
+        }
+        if chosen.is_empty() {
+            return Err(format!("it has no split {wanted:?}; it has {}", list(&data)));
+        }
+        let groups: BTreeSet<(String, String)> = chosen.iter().map(|file| group(file)).collect();
+        if groups.len() > 1 {
+            let exact: Vec<_> = groups.iter().filter(|(_, stem)| stem == wanted).collect();
+            let [exact] = exact.as_slice() else {
+                return Err(format!(
+                    "it is not clear which files are the split {wanted:?}, name the subset, or the \
+                     split in full: it has {}",
+                    list(&chosen)
+                ));
+            };
+            chosen.retain(|file| group(file) == **exact);
+        }
+        match chosen.iter().find_map(|file| shard(name(file))) {
+            Some((_, of)) if of != chosen.len() as u64 => Err(format!(
+                "of the {of} files of its split {wanted:?} there are {}: {}",
+                chosen.len(),
+                list(&chosen)
+            )),
+            _ => Ok(chosen),
+        }
+    }
+}
+
+/// The files that hold rows: tables and JSON Lines, or when there are none, those that may be.
+pub(crate) fn data_files<'f>(files: &[&'f str]) -> Vec<&'f str> {
+    let ending = |endings: &[&str]| -> Vec<&'f str> {
+        let of_kind = |file: &&&str| {
+            let extension = name(file).rsplit_once('.').map(|(_, extension)| extension);
+            !name(file).starts_with('.')
+                && extension
+                    .is_some_and(|is| endings.iter().any(|end| is.eq_ignore_ascii_case(end)))
+        };
+        files.iter().filter(of_kind).copied().collect()
+    };
+    let data = ending(&["parquet", "jsonl", "ndjson"]);
+    let json = if data.is_empty() { ending(&["json"]) } else { Vec::new() };
+    // What the library datasets says of a data set.
+    let json = json.into_iter().filter(|file| !name(file).starts_with("dataset_info"));
+    data.into_iter().chain(json).collect()
+}
+
+/// The splits that files are of, by the words in their paths.
+pub(crate) fn splits(files: &[&str]) -> Vec<&'static str> {
+    let of = |file: &str| {
+        let of_name = SPLITS.iter().filter(|words| words.iter().any(|word| has_words(file, word)));
+        of_name.map(|words| words[0]).collect::<Vec<_>>()
+    };
+    files.iter().flat_map(|file| of(file)).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// What files of one split have in common: their folder and kind, and their name without the number.
+fn group(file: &str) -> (String, String) {
+    let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
+    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
+    let stem = match shard(name) {
+        Some((stem, _)) => stem,
+        None => {
+            let number = stem.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+            let numbered = number.len() >= 3 && number.starts_with('0');
+            let end = if numbered { stem.len() - number.len() } else { stem.len() };
+            stem[..end].trim_end_matches(['-', '_', '.'])
+        }
+    };
+    (format!("{folder}/*.{extension}"), stem.to_ascii_lowercase())
+}
+
+/// Of `train-00000-of-00002.parquet`, also with a hash behind it, `train` and 2.
+fn shard(name: &str) -> Option<(&str, u64)> {
+    let (before, after) = name.split_once("-of-")?;
+    let of = after.split(['-', '.']).next()?.parse().ok()?;
+    let (stem, number) = before.rsplit_once('-').unwrap_or(("", before));
+    number.chars().all(|c| c.is_ascii_digit()).then_some((stem, of))
+}
+
+fn name(file: &str) -> &str {
+    file.rsplit('/').next().unwrap_or(file)
+}
+
+fn folders(file: &str) -> impl Iterator<Item = &str> {
+    file.rsplit_once('/').map_or("", |(folders, _)| folders).split('/')
+}
+
+/// Whether `wanted` stands in a text, in capitals or not, with no letter or digit beside it.
+fn has_words(text: &str, wanted: &str) -> bool {
+    let (text, wanted) = (text.to_ascii_lowercase(), wanted.to_ascii_lowercase());
+    let end = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+    !wanted.is_empty()
+        && text.match_indices(&wanted).any(|(at, _)| {
+            end(text[..at].chars().next_back()) && end(text[at + wanted.len()..].chars().next())
+        })
+}
+
+fn list(files: &[&str]) -> String {
+    let shown: Vec<&str> = files.iter().take(SHOWN).copied().collect();
+    match files.len().saturating_sub(SHOWN) {
+        0 if files.is_empty() => "no file".into(),
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(files: &[&str], subset: &str, split: &str) -> Result<String, String> {
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let part = Part { subset: given(subset), split: given(split), default_split: "train" };
+        part.choose(files).map(|files| files.join(" "))
+    }
+
+    #[test]
+    fn the_layouts_of_the_hub_are_understood() {
+        let gsm8k = [
+            "README.md",
+            "main/test-00000-of-00001.parquet",
+            "main/train-00000-of-00001.parquet",
+            "socratic/train-00000-of-00001.parquet",
+        ];
+        let train = "main/train-00000-of-00001.parquet";
+        assert_eq!(choose(&gsm8k, "main", "").unwrap(), train);
+        assert_eq!(choose(&gsm8k, "main", "test").unwrap(), "main/test-00000-of-00001.parquet");
+        let unclear = choose(&gsm8k, "", "").unwrap_err();
+        assert!(unclear.contains("main/train-00000-of-00001.parquet, socratic/"), "{unclear}");
+        assert!(choose(&gsm8k, "mains", "").unwrap_err().contains("no subset \"mains\""));
+        assert!(choose(&gsm8k, "main", "dev").unwrap_err().contains("no split \"dev\""));
+
+        let two =
+            ["data/TRAIN-00001-of-00002-ab12.parquet", "data/TRAIN-00000-of-00002-cd34.parquet"];
+        assert_eq!(choose(&two, "", "").unwrap(), [two[1], two[0]].join(" "));
+        assert!(choose(&two[..1], "", "").unwrap_err().contains("of the 2 files"));
+
+        assert_eq!(choose(&["train.jsonl", "test.jsonl", "a.py"], "", "").unwrap(), "train.jsonl");
+        let by_folder = ["c/train/0000.parquet", "c/train/0001.parquet", "c/test/0000.parquet"];
+        assert_eq!(choose(&by_folder, "c", "train").unwrap(), by_folder[..2].join(" "));
+        let named = ["data/train_gen.parquet", "data/train_sft.parquet", "data/train.parquet"];
+        assert_eq!(choose(&named, "", "").unwrap(), "data/train.parquet");
+        assert_eq!(choose(&named, "", "train_sft").unwrap(), "data/train_sft.parquet");
+        assert!(choose(&named[..2], "", "").unwrap_err().contains("not clear"));
+    }
+
+    #[test]
+    fn the_only_file_is_the_training_split_unless_it_says_otherwise() {
+        let only = ["README.md", "data/dapo-math-17k.parquet"];
+        assert_eq!(choose(&only, "", "").unwrap(), only[1]);
+        assert_eq!(choose(&only, "", "train").unwrap(), only[1]);
+        assert!(choose(&only, "", "test").is_err());
+        assert!(choose(&["constraints.jsonl"], "", "").is_ok());
+        assert!(choose(&["test-00000-of-00001.parquet"], "", "").is_err());
+        assert!(choose(&["README.md"], "", "").unwrap_err().contains("it has README.md"));
+    }
+}

@@ -1,0 +1,175 @@
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, RandomState},
+    path::Path,
+    sync::Arc,
+};
+
+use crate::{Place, Problem, ProblemSet, Row};
+
+/// Conflicts that are shown to a person.
+const SHOWN: usize = 3;
+
+/// Characters of a question or a reference that are shown.
+const CLIP: usize = 60;
+
+/// Gathers problems, of each question the first. It keeps what is left and nothing of the rest, so
+/// that a data set may be far larger than memory if its questions are few.
+pub(crate) struct Collector {
+    deduplicate: bool,
+    kept: Vec<Kept>,
+    /// Places in `kept` by the hash of the question; nearly always one.
+    places: HashMap<u64, Vec<usize>>,
+    hasher: RandomState,
+    conflicts: Vec<Conflict>,
+}
+
+struct Kept {
+    problem: Problem,
+    file: Arc<Path>,
+    place: Place,
+    /// Rows with this question.
+    rows: usize,
+    conflicting: bool,
+}
+
+/// A question with its first reference, and the row that says otherwise.
+struct Conflict {
+    kept: usize,
+    file: Arc<Path>,
+    place: Place,
+    reference: String,
+}
+
+impl Collector {
+    pub(crate) fn new(deduplicate: bool) -> Self {
+        Collector {
+            deduplicate,
+            kept: Vec::new(),
+            places: HashMap::new(),
+            hasher: RandomState::new(),
+            conflicts: Vec::new(),
+        }
+    }
+
+    /// Takes the problem of a row.
+    pub(crate) fn add(&mut self, problem: Problem, row: &Row) {
+        if let Some(index) = self.earlier(&problem) {
+            let kept = &mut self.kept[index];
+            kept.rows += 1;
+            if !kept.conflicting && kept.problem.reference != problem.reference {
+                kept.conflicting = true;
+                let (file, place) = (row.file.clone(), row.place);
+                let reference = problem.reference;
+                self.conflicts.push(Conflict { kept: index, file, place, reference });
+            }
+            return;
+        }
+        let (file, place) = (row.file.clone(), row.place);
+        self.kept.push(Kept { problem, file, place, rows: 1, conflicting: false });
+    }
+
+    /// Where a problem with the same question is kept; when there is none, remembers where this one
+    /// is going to be.
+    fn earlier(&mut self, problem: &Problem) -> Option<usize> {
+        if !self.deduplicate {
+            return None;
+        }
+        let question = problem.question.text();
+        let places = self.places.entry(self.hasher.hash_one(&question)).or_default();
+        let same = |place: &usize| self.kept[*place].problem.question.text() == question;
+        let earlier = places.iter().copied().find(same);
+        if earlier.is_none() {
+            places.push(self.kept.len());
+        }
+        earlier
+    }
+
+    pub(crate) fn finish(self) -> ProblemSet {
+        let note = self.note();
+        let mut set = ProblemSet { note, ..ProblemSet::default() };
+        for kept in self.kept {
+            if kept.conflicting {
+                set.conflicting += kept.rows;
+            } else {
+                set.duplicates += kept.rows - 1;
+                set.problems.push(kept.problem);
+            }
+        }
+        set
+    }
+
+    fn note(&self) -> Option<String> {
+        let count = self.conflicts.len();
+        if count == 0 {
+            return None;
+        }
+        let shown = self.conflicts.iter().take(SHOWN).map(|conflict| {
+            let kept = &self.kept[conflict.kept];
+            let question = clip(&kept.problem.question.text());
+            let (one, other) = (clip(&kept.problem.reference), clip(&conflict.reference));
+            let file = |file: &Path| file.file_name().unwrap_or_default().display().to_string();
+            format!(
+                "\n  {question}: {one} in {}, {}; {other} in {}, {}",
+                file(&kept.file),
+                kept.place,
+                file(&conflict.file),
+                conflict.place
+            )
+        });
+        let questions =
+            if count == 1 { "1 question comes" } else { &format!("{count} questions come") };
+        let heading = format!("{questions} with different reference answers, and are left out");
+        let heading = if count == 1 { heading.replace("are left", "is left") } else { heading };
+        let first = if count > SHOWN { "; the first:" } else { ":" };
+        Some(heading + first + &shown.collect::<String>())
+    }
+}
+
+/// A text on one line, cut, without what would move a terminal's cursor.
+fn clip(text: &str) -> String {
+    let mut clipped: String = text.chars().take(CLIP).flat_map(char::escape_debug).collect();
+    if text.chars().nth(CLIP).is_some() {
+        clipped.push('…');
+    }
+    format!("\"{clipped}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+    use crate::Question;
+
+    fn collect(rows: &[(&str, &str)], deduplicate: bool) -> ProblemSet {
+        let mut collector = Collector::new(deduplicate);
+        for ((question, reference), id) in rows.iter().zip(0..) {
+            let question = Question::Text(question.to_string());
+            let reference = reference.to_string();
+            let row = Row {
+                file: Path::new("data/set.parquet").into(),
+                place: Place::Row(id + 1),
+                fields: Map::new(),
+            };
+            collector.add(Problem { id, question, reference, worked: None }, &row);
+        }
+        collector.finish()
+    }
+
+    #[test]
+    fn a_question_is_kept_once_and_a_contradiction_not_at_all() {
+        let rows = [("a", "1"), ("b", "2"), ("a", "1"), ("c\n", "3"), ("c\n", "4"), ("c\n", "3")];
+        let set = collect(&rows, true);
+        assert_eq!(set.problems.iter().map(|problem| problem.id).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!((set.duplicates, set.conflicting), (1, 3));
+        assert_eq!(
+            set.note.unwrap(),
+            "1 question comes with different reference answers, and is left out:\n  \"c\\n\": \"3\" \
+             in set.parquet, row 4; \"4\" in set.parquet, row 5"
+        );
+        let all = collect(&rows, false);
+        assert_eq!((all.problems.len(), all.duplicates, all.conflicting), (6, 0, 0));
+        assert_eq!(all.note, None);
+    }
+}

@@ -1,0 +1,37 @@
+use firebrick_data::Progress;
+use firebrick_runs::{Bars, Phase, Terminal};
+
+use crate::source::{Sources, hub_of};
+
+/// Bytes that a bar counts as one.
+const MEGABYTE: u64 = 1_000_000;
+
+/// The Hub as the environment has it, with its downloads shown between `bars`.
+pub(super) fn sources(bars: &Bars) -> Sources {
+    let hub = hub_of(|name| std::env::var(name).ok(), std::env::home_dir());
+    let mut terminal = Terminal::new(Box::new(std::io::stderr()), bars.clone(), false, 0);
+    let bars = bars.clone();
+    let mut bar: Option<Phase> = None;
+    let mut bytes = 0;
+    Sources::new(hub, move |progress| match progress {
+        Progress::Begin { file, bytes: size } => {
+            let megabytes = size.div_ceil(MEGABYTE);
+            // Where there is no terminal, a line says what a log will want to know.
+            let _ = terminal.say(&format!("downloading {file}, {megabytes} MB"));
+            let begun = bars.phase("download", megabytes);
+            begun.note("MB");
+            (bar, bytes) = (Some(begun), 0);
+        }
+        Progress::Advance(more) => {
+            let before = bytes / MEGABYTE;
+            bytes += more;
+            if let Some(bar) = &bar {
+                bar.advance(bytes / MEGABYTE - before);
+            }
+        }
+        Progress::End => bar = None,
+        Progress::Note(note) => {
+            let _ = terminal.say(note);
+        }
+    })
+}

@@ -1,0 +1,309 @@
+//! The policy: which folders it is in, how large it is, and its weights.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::mpsc::Sender,
+};
+
+use burn::tensor::{Device, FloatDType};
+use firebrick_core::Seed;
+use firebrick_data::Tokenizer;
+use firebrick_device::{Kind, Name};
+use firebrick_models::{
+    CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, SaveOptions, Sizes,
+    WeightDtype, adapter_config, inventory, is_adapter, load, load_adapter, load_config,
+    load_noting, random, save, save_adapter,
+};
+
+use crate::{
+    ProgramError, device,
+    recipe::{self, Recipe},
+    source::Sources,
+    wire::{TRAINER, WEIGHTS},
+};
+
+/// The folders of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Folders {
+    /// Configuration and weights; of the model that an adapter is for, where there is one.
+    pub weights: PathBuf,
+    /// A PEFT adapter.
+    pub adapter: Option<PathBuf>,
+    /// Tokenizer and chat template.
+    pub text: PathBuf,
+}
+
+impl Folders {
+    /// Those of the model in `folder`. The model of an adapter is where its file says: beside the
+    /// adapter, on this machine or on the Hub.
+    ///
+    /// # Errors
+    /// When the adapter's model is nowhere.
+    pub fn of(folder: &Path, sources: &Sources) -> Result<Self, ProgramError> {
+        if !is_adapter(folder) {
+            let folder = folder.to_owned();
+            return Ok(Folders { weights: folder.clone(), adapter: None, text: folder });
+        }
+        let (_, base) = adapter_config(folder)?;
+        let beside = folder.join(&base);
+        let weights = match beside.is_dir() {
+            true => beside,
+            false => sources.model_folder(Path::new(&base), None)?,
+        };
+        Ok(Folders::with_adapter(weights, folder))
+    }
+
+    /// Those of the recipe's model, as `resume` left it if that is given; none of a new model.
+    pub(crate) fn of_recipe(
+        recipe: &Recipe,
+        resume: Option<&Path>,
+        sources: &Sources,
+    ) -> Result<Option<Self>, ProgramError> {
+        let model = &recipe.model;
+        let begun = || -> Result<Option<Folders>, ProgramError> {
+            let Some(path) = &model.path else { return Ok(None) };
+            let folder = sources.model_folder(path, model.revision.as_deref())?;
+            Folders::of(&folder, sources).map(Some)
+        };
+        let Some(checkpoint) = resume else {
+            let begun = begun()?;
+            return match begun.as_ref().and_then(|folders| folders.adapter.clone()) {
+                Some(folder) if model.lora.is_some() => Err(ProgramError::TwoAdapters { folder }),
+                _ => Ok(begun),
+            };
+        };
+        // The recipe knows better than an adapter where its model is by now: folders are moved.
+        if is_adapter(checkpoint)
+            && let Some(begun) = begun()?
+        {
+            return Ok(Some(Folders::with_adapter(begun.weights, checkpoint)));
+        }
+        let mut folders = Folders::of(checkpoint, sources)?;
+        let rounded_from = checkpoint.join(TRAINER).join(WEIGHTS);
+        if rounded_from.is_dir() {
+            folders.weights = rounded_from;
+        }
+        Ok(Some(folders))
+    }
+
+    fn with_adapter(weights: PathBuf, adapter: &Path) -> Self {
+        let own_text = adapter.join("tokenizer.json").is_file();
+        let text = if own_text { adapter.to_owned() } else { weights.clone() };
+        Folders { weights, adapter: Some(adapter.to_owned()), text }
+    }
+
+    /// The model's sizes.
+    ///
+    /// # Errors
+    /// When `config.json` is missing, broken, or of a model that cannot be read.
+    pub fn sizes(&self) -> Result<DecoderConfig, CheckpointError> {
+        Ok(load_config(&self.weights)?.0)
+    }
+
+    /// The model, adapter included.
+    ///
+    /// # Errors
+    /// When a file is missing or damaged, or the parts do not belong together.
+    pub fn load(&self, device: &Device) -> Result<Decoder, CheckpointError> {
+        self.adapted(load(&self.weights, device)?)
+    }
+
+    fn adapted(&self, decoder: Decoder) -> Result<Decoder, CheckpointError> {
+        match &self.adapter {
+            Some(adapter) => load_adapter(decoder, adapter),
+            None => Ok(decoder),
+        }
+    }
+}
+
+/// The policy of a run, and what its checkpoints say of it.
+pub(crate) struct Policy {
+    pub(crate) decoder: Decoder,
+    /// The content of `config.json`.
+    pub(crate) config: serde_json::Value,
+    /// What an adapter's file calls its model.
+    pub(crate) base: String,
+}
+
+impl Policy {
+    /// The policy to start or to go on from, on `device`; what is odd about it is `said`.
+    pub(crate) fn read(
+        recipe: &Recipe,
+        folders: Option<&Folders>,
+        tokenizer: &Tokenizer,
+        seed: Seed,
+        device: &Device,
+        said: &Sender<String>,
+    ) -> Result<Self, ProgramError> {
+        let compute = compute(recipe.model.dtype, recipe.device.name(), device)?;
+        let read = || match (folders, &recipe.model.new) {
+            (Some(folders), _) => from_folders(recipe, folders, tokenizer, seed, device, said),
+            (None, Some(new)) => {
+                let config = new_model(new, tokenizer)?;
+                let decoder = random(&config, seed.derive("weights", &[]), device)?;
+                let config = config.to_json(Some(tokenizer.pad()), tokenizer.eos());
+                Ok(Policy { decoder, config, base: String::new() })
+            }
+            (None, None) => Err(ProgramError::NoModel { folder: PathBuf::new() }),
+        };
+        let smaller = device::smaller_model();
+        let policy = device::unsaved(recipe, device, "loading the model", smaller, read)?;
+        Ok(Policy { decoder: policy.decoder.with_compute(compute), ..policy })
+    }
+}
+
+fn from_folders(
+    recipe: &Recipe,
+    folders: &Folders,
+    tokenizer: &Tokenizer,
+    seed: Seed,
+    device: &Device,
+    said: &Sender<String>,
+) -> Result<Policy, ProgramError> {
+    let (sizes, config) = load_config(&folders.weights)?;
+    check_vocabulary(tokenizer, &sizes, &folders.text)?;
+    let loaded = load_noting(&folders.weights, device)?;
+    if let Some(first) = loaded.nonfinite.first() {
+        // Who has no receiver any more wants no notes.
+        let _ = said.send(format!(
+            "{}: {} of its tensors hold values that are no numbers or infinite, such as {first}; what \
+             the model says will be meaningless",
+            folders.weights.display(),
+            loaded.nonfinite.len(),
+        ));
+    }
+    let decoder = folders.adapted(loaded.decoder)?;
+    let decoder = match &recipe.model.lora {
+        Some(lora) if decoder.lora().is_none() => {
+            decoder.with_lora(adapters(lora), seed.derive("lora", &[]))
+        }
+        _ => decoder,
+    };
+    Ok(Policy { decoder, config, base: base(recipe, folders) })
+}
+
+/// More rows than tokens is usual (padding for speed); fewer would index past the embedding.
+pub(crate) fn check_vocabulary(
+    tokenizer: &Tokenizer,
+    sizes: &DecoderConfig,
+    folder: &Path,
+) -> Result<(), ProgramError> {
+    let (tokenizer, model) = (tokenizer.rows(), sizes.vocab_size);
+    if tokenizer <= model {
+        return Ok(());
+    }
+    Err(ProgramError::Vocabulary { folder: folder.to_owned(), tokenizer, model })
+}
+
+/// What others are to look for: the name on the Hub, else the folder wherever the adapter is moved.
+fn base(recipe: &Recipe, folders: &Folders) -> String {
+    match &recipe.model.path {
+        Some(path) if !path.exists() => path.display().to_string(),
+        _ => std::path::absolute(&folders.weights)
+            .unwrap_or_else(|_| folders.weights.clone())
+            .display()
+            .to_string(),
+    }
+}
+
+/// Writes the policy as others open it: the model, or its adapter alone.
+pub(crate) fn write(
+    decoder: &Decoder,
+    config: &serde_json::Value,
+    base: &str,
+    dtype: WeightDtype,
+    folder: &Path,
+) -> Result<(), CheckpointError> {
+    match decoder.lora() {
+        Some(_) => save_adapter(decoder, base, folder),
+        None => save(decoder, config, folder, &SaveOptions { dtype, ..SaveOptions::default() }),
+    }
+}
+
+/// The format that matrices are multiplied in on that device.
+pub(crate) fn compute(
+    asked: recipe::ComputeType,
+    name: Name,
+    device: &Device,
+) -> Result<Compute, ProgramError> {
+    let there = || device.supports_dtype(FloatDType::BF16);
+    match asked {
+        recipe::ComputeType::Float32 => Ok(Compute::F32),
+        // A processor computes it more slowly than f32.
+        recipe::ComputeType::Auto if name.kind == Kind::Cpu || !there() => Ok(Compute::F32),
+        recipe::ComputeType::Auto => Ok(Compute::Bf16),
+        recipe::ComputeType::Bfloat16 if there() => Ok(Compute::Bf16),
+        recipe::ComputeType::Bfloat16 => Err(ProgramError::NoBfloat16 { device: name }),
+    }
+}
+
+/// The number format of the weights in checkpoints.
+pub(crate) fn checkpoint_dtype(
+    recipe: &Recipe,
+    resume: Option<&Path>,
+    folders: Option<&Folders>,
+) -> Result<WeightDtype, ProgramError> {
+    // A checkpoint is in the format of the model that the run began with.
+    let origin = match resume {
+        Some(checkpoint) if !is_adapter(checkpoint) => Some(checkpoint),
+        _ => folders.map(|folders| folders.weights.as_path()),
+    };
+    Ok(match (recipe.checkpoint.dtype, origin) {
+        (recipe::CheckpointDtype::Auto, Some(folder)) => {
+            inventory(folder)?.dtype().unwrap_or_default()
+        }
+        (recipe::CheckpointDtype::Auto, None) | (recipe::CheckpointDtype::Float32, _) => {
+            WeightDtype::F32
+        }
+        (recipe::CheckpointDtype::Bfloat16, _) => WeightDtype::BF16,
+        (recipe::CheckpointDtype::Float16, _) => WeightDtype::F16,
+    })
+}
+
+/// The sizes of a new model, whose vocabulary is at least the tokenizer's.
+pub(crate) fn new_model(
+    new: &recipe::NewModel,
+    tokenizer: &Tokenizer,
+) -> Result<DecoderConfig, ProgramError> {
+    let family = match new.family {
+        recipe::ModelFamily::Qwen2 => Family::Qwen2,
+        recipe::ModelFamily::Qwen3 => Family::Qwen3,
+        recipe::ModelFamily::Llama => Family::Llama,
+        recipe::ModelFamily::Mistral => Family::Mistral,
+        recipe::ModelFamily::Gemma => Family::Gemma,
+    };
+    let sizes = Sizes {
+        vocab_size: new.vocab_size.unwrap_or(tokenizer.rows()),
+        hidden_size: new.hidden_size,
+        layers: new.layers,
+        heads: new.heads,
+        kv_heads: new.kv_heads,
+        head_dim: new.hidden_size / new.heads,
+        intermediate_size: new.intermediate_size,
+        max_position_embeddings: new.max_position_embeddings,
+        rope_theta: new.rope_theta,
+        tied: new.tied,
+    };
+    let config = DecoderConfig::new(family, sizes);
+    check_vocabulary(tokenizer, &config, new.tokenizer.as_deref().unwrap_or(Path::new("")))?;
+    config.check().map_err(CheckpointError::NewModel)?;
+    Ok(config)
+}
+
+/// The adapters that a recipe asks for.
+pub(crate) fn adapters(lora: &recipe::Lora) -> Lora {
+    let name = |target: &recipe::LoraTarget| match target {
+        recipe::LoraTarget::QProj => "q_proj",
+        recipe::LoraTarget::KProj => "k_proj",
+        recipe::LoraTarget::VProj => "v_proj",
+        recipe::LoraTarget::OProj => "o_proj",
+        recipe::LoraTarget::GateProj => "gate_proj",
+        recipe::LoraTarget::UpProj => "up_proj",
+        recipe::LoraTarget::DownProj => "down_proj",
+    };
+    let mut targets: Vec<String> = lora.targets.iter().map(|it| name(it).to_owned()).collect();
+    targets.sort();
+    targets.dedup();
+    let alpha = lora.alpha.unwrap_or(2.0 * lora.rank as f64);
+    Lora { rank: lora.rank, alpha, targets, rslora: lora.rslora }
+}

@@ -1,0 +1,161 @@
+//! Where models and data sets are: a path, or a name on the Hugging Face Hub.
+
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+};
+
+use firebrick_data::{Hub, HubName, Part, Progress, data_set_files};
+
+use crate::ProgramError;
+
+/// Finds what a recipe names.
+pub struct Sources {
+    hub: Hub,
+    progress: RefCell<Box<dyn FnMut(Progress<'_>)>>,
+}
+
+impl Sources {
+    /// With a Hub, of whose downloads `progress` hears.
+    pub fn new(hub: Hub, progress: impl FnMut(Progress<'_>) + 'static) -> Self {
+        Sources { hub, progress: RefCell::new(Box::new(progress)) }
+    }
+
+    /// With what is on this machine outside of the Hub's cache, and nothing else.
+    pub fn here() -> Self {
+        let (cache, endpoint) = (PathBuf::new(), String::new());
+        Sources::new(Hub { cache, token: None, endpoint, offline: true }, |_| {})
+    }
+
+    /// The folder of the model at `path`, or of that name at a revision.
+    ///
+    /// # Errors
+    /// When there is none, or it can't be downloaded.
+    pub fn model_folder(
+        &self,
+        path: &Path,
+        revision: Option<&str>,
+    ) -> Result<PathBuf, ProgramError> {
+        if path.is_dir() {
+            return match revision {
+                Some(_) => Err(ProgramError::RevisionOfFolder { folder: path.to_owned() }),
+                None => Ok(path.to_owned()),
+            };
+        }
+        let none = || ProgramError::NoModel { folder: path.to_owned() };
+        if path.exists() {
+            return Err(none());
+        }
+        let mut name = name(path).ok_or_else(none)?;
+        if let Some(revision) = revision {
+            let no_revision = || ProgramError::NoRevision { revision: revision.to_owned() };
+            name = name.at(revision).ok_or_else(no_revision)?;
+        }
+        Ok(self.hub.model(&name, &mut *self.progress.borrow_mut()).map_err(hub)?)
+    }
+
+    /// The files of the data set at `path`, a file or a folder, or of that name.
+    ///
+    /// # Errors
+    /// When there are none, or it is not clear which are meant.
+    pub fn data_files(&self, path: &Path, part: &Part) -> Result<Vec<PathBuf>, ProgramError> {
+        // A file's name that was mistyped is no reason to ask the Hub for it.
+        let is_file = ["json", "jsonl", "ndjson", "parquet"]
+            .iter()
+            .any(|end| path.extension().is_some_and(|is| is.eq_ignore_ascii_case(end)));
+        match name(path) {
+            _ if path.exists() || is_file => Ok(data_set_files(path, part)?),
+            Some(name) => {
+                Ok(self.hub.data_set(&name, part, &mut *self.progress.borrow_mut()).map_err(hub)?)
+            }
+            None => Err(ProgramError::NoData { path: path.to_owned() }),
+        }
+    }
+}
+
+fn name(path: &Path) -> Option<HubName> {
+    HubName::parse(path.to_str()?)
+}
+
+fn hub(error: firebrick_data::HubError) -> firebrick_data::DataError {
+    error.into()
+}
+
+/// The Hub as the variables of Python's `huggingface_hub` describe it; `variable` gives them, and
+/// `home` is the user's folder.
+pub fn hub_of(variable: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Hub {
+    let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+    let path = |name: &str| {
+        let path = PathBuf::from(set(name)?);
+        Some(match (path.strip_prefix("~"), &home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => path,
+        })
+    };
+    let caches = path("XDG_CACHE_HOME").unwrap_or_else(|| match &home {
+        Some(home) => home.join(".cache"),
+        None => PathBuf::from(".cache"),
+    });
+    let folder = path("HF_HOME").unwrap_or_else(|| caches.join("huggingface"));
+    let token_file = path("HF_TOKEN_PATH").unwrap_or_else(|| folder.join("token"));
+    let token = set("HF_TOKEN").or_else(|| std::fs::read_to_string(token_file).ok());
+    let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+    let yes = |value: String| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str());
+    Hub {
+        cache: path("HF_HUB_CACHE").unwrap_or_else(|| folder.join("hub")),
+        token,
+        endpoint: set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into()),
+        offline: set("HF_HUB_OFFLINE").is_some_and(yes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(set: &[(&str, &str)]) -> Hub {
+        let variable =
+            |name: &str| set.iter().find(|(is, _)| *is == name).map(|(_, value)| value.to_string());
+        hub_of(variable, Some("/home/me".into()))
+    }
+
+    #[test]
+    fn the_variables_of_python_mean_the_same() {
+        let hub = environment(&[]);
+        assert_eq!(hub.cache, Path::new("/home/me/.cache/huggingface/hub"));
+        assert_eq!(hub.endpoint, "https://huggingface.co");
+        assert!(!hub.offline && hub.token.is_none());
+
+        let hub =
+            environment(&[("HF_HOME", "~/hf"), ("HF_TOKEN", " t\n"), ("HF_HUB_OFFLINE", "1")]);
+        assert_eq!(hub.cache, Path::new("/home/me/hf/hub"));
+        assert!(hub.offline && hub.token.as_deref() == Some("t"));
+
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("token"), "from a file\n").unwrap();
+        let home = folder.path().to_str().unwrap();
+        let hub =
+            environment(&[("HF_HOME", home), ("HF_HUB_CACHE", "/c"), ("HF_HUB_OFFLINE", "0")]);
+        assert_eq!((hub.token.as_deref(), hub.cache), (Some("from a file"), PathBuf::from("/c")));
+        assert!(!hub.offline);
+    }
+
+    #[test]
+    fn what_is_there_wins_and_what_is_no_name_is_said() {
+        let sources = Sources::here();
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(sources.model_folder(folder.path(), None).unwrap(), folder.path());
+        let part = Part { default_split: "train", ..Part::default() };
+        let message = |path: &str| {
+            let data = sources.data_files(Path::new(path), &part).unwrap_err().to_string();
+            let model = sources.model_folder(Path::new(path), None).unwrap_err().to_string();
+            (data, model)
+        };
+        let (data, model) = message("nobody/nothing");
+        assert!(data.contains("HF_HUB_OFFLINE") && model.contains("HF_HUB_OFFLINE"), "{data}");
+        let (data, model) = message("nothing");
+        assert!(data.starts_with("there is no nothing"), "{data}");
+        assert!(model.starts_with("model.path is nothing"), "{model}");
+        assert!(message("nobody/nothing.jsonl").0.starts_with("cannot read nobody/nothing.jsonl"));
+    }
+}
