@@ -9,10 +9,12 @@ use firebrick_data::{Hub, HubName, Part, Progress, data_set_files};
 
 use crate::ProgramError;
 
+type Listener = dyn FnMut(Progress<'_>);
+
 /// Finds what a recipe names.
 pub struct Sources {
     hub: Hub,
-    progress: RefCell<Box<dyn FnMut(Progress<'_>)>>,
+    progress: RefCell<Box<Listener>>,
 }
 
 impl Sources {
