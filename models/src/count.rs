@@ -1,6 +1,6 @@
 //! How many parameters a decoder has, from its sizes alone.
 
-use crate::DecoderConfig;
+use crate::{DecoderConfig, Lora, names};
 
 /// Numbers of parameters, before any of them is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +23,21 @@ impl DecoderConfig {
     pub fn parameters(&self) -> ParameterCount {
         let size = |rows: usize, columns: usize| rows as u64 * columns as u64;
         let hidden = self.hidden_size;
-        let qkv_width = self.query_width() + 2 * self.key_width();
-        let qkv_bias = if self.qkv_bias { qkv_width as u64 } else { 0 };
+        let (qkv_width, inner) =
+            (self.query_width() + 2 * self.key_width(), self.intermediate_size);
+        let when = |there: bool, count: usize| if there { count as u64 } else { 0 };
+        let vectors = 2 * hidden as u64
+            + when(self.biases.qkv, qkv_width)
+            + when(self.biases.output, hidden)
+            + when(self.biases.mlp, 2 * inner + hidden)
+            + when(self.qk_norm, 2 * self.head_dim);
         let matrices = [
             size(hidden, qkv_width),
             size(self.query_width(), hidden),
-            size(hidden, 2 * self.intermediate_size),
-            size(self.intermediate_size, hidden),
+            size(hidden, 2 * inner),
+            size(inner, hidden),
         ];
-        let layer = matrices.iter().sum::<u64>() + qkv_bias + 2 * hidden as u64;
+        let layer = matrices.iter().sum::<u64>() + vectors;
         let lookup = size(self.vocab_size, hidden);
         let embedding = if self.tied { lookup } else { 2 * lookup };
         let largest_in_layer = matrices.into_iter().max().unwrap_or(0);
@@ -43,6 +49,27 @@ impl DecoderConfig {
             largest_in_layer,
         }
     }
+
+    /// Counts the parameters of such adapters in one layer, and the largest of them: of a projection
+    /// from `inputs` to `outputs` they have `rank · (inputs + outputs)`.
+    pub fn adapter_parameters(&self, lora: &Lora) -> (u64, u64) {
+        let sides = |path: &str, inputs: usize| {
+            let wanted = |(name, _): &(&str, usize)| {
+                lora.targets.iter().any(|target| name.ends_with(target.as_str()))
+            };
+            let parts = names::projections(path, self).into_iter().filter(wanted);
+            parts.map(|(_, outputs)| [inputs, outputs]).collect::<Vec<_>>()
+        };
+        let all = [
+            sides("attention.qkv", self.hidden_size),
+            sides("attention.output", self.query_width()),
+            sides("gate_up", self.hidden_size),
+            sides("down", self.intermediate_size),
+        ]
+        .concat();
+        let sizes = all.into_iter().flatten().map(|side| side as u64 * lora.rank as u64);
+        (sizes.clone().sum(), sizes.max().unwrap_or(0))
+    }
 }
 
 #[cfg(test)]
@@ -51,12 +78,11 @@ mod tests {
     use firebrick_core::Seed;
 
     use super::*;
-    use crate::{Family, parameters, random};
+    use crate::{Biases, Family, Sizes, parameters, random};
 
     #[test]
     fn counts_are_those_of_a_decoder() {
-        let config = DecoderConfig {
-            family: Family::Qwen2,
+        let sizes = Sizes {
             vocab_size: 11,
             hidden_size: 12,
             layers: 3,
@@ -66,15 +92,31 @@ mod tests {
             intermediate_size: 7,
             max_position_embeddings: 32,
             rope_theta: 10_000.0,
-            norm_epsilon: 1e-6,
             tied: true,
-            qkv_bias: true,
         };
+        let config = DecoderConfig::new(Family::Qwen2, sizes.clone());
         let variants = [
-            config.clone(),
             DecoderConfig { tied: false, vocab_size: 40, ..config.clone() },
-            DecoderConfig { qkv_bias: false, layers: 1, ..config },
+            DecoderConfig { biases: Biases { qkv: false, output: true, mlp: true }, ..config },
         ];
+        let families = Family::ALL.map(|family| DecoderConfig::new(family, sizes.clone()));
+        let lora = Lora {
+            rank: 2,
+            alpha: 4.0,
+            targets: ["k_proj", "o_proj", "down_proj"].map(String::from).to_vec(),
+            rslora: false,
+        };
+        let variants: Vec<_> = variants.into_iter().chain(families).collect();
+        for config in &variants {
+            let decoder = random(config, Seed::run(1), &Device::flex()).unwrap();
+            let adapted = parameters(&decoder.with_lora(lora.clone(), Seed::run(1))).into_iter();
+            let adapters: Vec<u64> = adapted
+                .filter(|found| found.path.contains("layers.0.") && found.path.contains("adapters"))
+                .map(|found| found.shape.iter().product::<usize>() as u64)
+                .collect();
+            let expected = (adapters.iter().sum(), *adapters.iter().max().unwrap());
+            assert_eq!(config.adapter_parameters(&lora), expected, "{config:?}");
+        }
         for config in variants {
             let decoder = random(&config, Seed::run(1), &Device::flex()).unwrap();
             let sizes: Vec<(String, u64)> = parameters(&decoder)

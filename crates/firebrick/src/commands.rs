@@ -2,6 +2,7 @@
 
 mod doctor;
 mod eval;
+mod export;
 mod generate;
 mod inspect;
 mod metrics;
@@ -11,11 +12,15 @@ pub mod score;
 mod sources;
 mod train;
 
-use std::{io::Write as _, path::Path};
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
 use clap::Subcommand;
+use firebrick_models::is_adapter;
 
-use crate::ProgramError;
+use crate::{ProgramError, source::Sources};
 
 /// What to do.
 #[derive(Subcommand)]
@@ -30,6 +35,8 @@ pub enum Command {
     Generate(generate::Generate),
     /// Show what a model folder holds, and what is unusual about it
     Inspect(inspect::Inspect),
+    /// Write a checkpoint as others open it; with --merge, an adapter as part of its model
+    Export(export::Export),
     /// List the devices of this machine and try them: what they can do, and whether it is right
     Doctor(doctor::Doctor),
     /// Judge responses against gold answers, and say how often the verdict is the expected one
@@ -52,6 +59,7 @@ impl Command {
             Command::Plan(command) => command.run(),
             Command::Generate(command) => command.run(),
             Command::Inspect(command) => command.run().map(|()| 0),
+            Command::Export(command) => command.run().map(|()| 0),
             Command::Doctor(command) => command.run(),
             Command::Score(command) => command.run(),
             Command::Metrics(command) => command.run().map(|()| 0),
@@ -68,20 +76,18 @@ fn device_settings(device: Option<firebrick_device::Name>) -> Vec<String> {
     device.into_iter().flat_map(set).collect()
 }
 
-/// The folder of the model that a command is given. The one place to look a Hub name up.
-fn model_folder(given: &Path) -> Result<&Path, ProgramError> {
+/// The folder that a command is given, or of the model of that name on the Hub.
+fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError> {
     let refuse =
         |problem, remedy| Err(ProgramError::NotAModel { path: given.to_owned(), problem, remedy });
-    if !given.is_dir() {
-        return refuse("there is no such folder", "give a folder with config.json in it");
-    }
     if given.join("run.db").is_file() {
         return refuse("it is a run", "give one of the folders in its checkpoints/");
     }
-    if !given.join("config.json").is_file() {
+    let folder = sources.model_folder(given, None)?;
+    if !folder.join("config.json").is_file() && !is_adapter(&folder) {
         return refuse("it has no config.json", "give a Hugging Face model folder");
     }
-    Ok(given)
+    Ok(folder)
 }
 
 /// What chat templates may print as today's date. The one place that reads the clock's date.

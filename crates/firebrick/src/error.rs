@@ -254,6 +254,14 @@ pub enum ProgramError {
         /// Why not.
         problem: String,
     },
+    /// Nothing can be exported like that.
+    #[error("{}: {problem}", out.display())]
+    Export {
+        /// The folder that was to be made.
+        out: PathBuf,
+        /// Why not, and what to do.
+        problem: &'static str,
+    },
     /// No row is the one to be explained.
     #[error("no row has the id {id:?}")]
     #[diagnostic(help("a row without an id is called FILE:LINE, such as answers.jsonl:17"))]
@@ -297,6 +305,7 @@ impl ProgramError {
             | ProgramError::NoChatTemplate { .. }
             | ProgramError::NoBfloat16 { .. }
             | ProgramError::TwoAdapters { .. }
+            | ProgramError::Export { .. }
             | ProgramError::TemplateOption { .. }
             | ProgramError::Context { .. }
             | ProgramError::PromptLength { .. }

@@ -98,22 +98,6 @@ impl Inspection {
         self.fields.get("architectures")?.get(0)?.as_str()
     }
 
-    /// What changes the rotary frequencies, as `config.json` has it; `None` where nothing does.
-    pub fn rope_scaling(&self) -> Option<&Map<String, Value>> {
-        let scaling = ["rope_scaling", "rope_parameters"].into_iter().find_map(|name| {
-            let scaling = self.fields.get(name)?.as_object()?;
-            let kind = scaling.get("rope_type").or(scaling.get("type"))?.as_str()?;
-            (kind != "default").then_some(scaling)
-        });
-        scaling
-    }
-
-    /// How far back a token sees, where that is limited.
-    pub fn sliding_window(&self) -> Option<u64> {
-        let used = self.fields.get("use_sliding_window").and_then(Value::as_bool).unwrap_or(true);
-        self.fields.get("sliding_window")?.as_u64().filter(|_| used)
-    }
-
     /// The same for programs.
     pub fn json(&self, tensors: bool) -> Value {
         let spelt = |tokens: &[(u32, String)]| -> Vec<Value> {
@@ -133,12 +117,13 @@ impl Inspection {
                 "intermediate_size": config.intermediate_size,
                 "vocab_size": config.vocab_size,
                 "context": config.max_position_embeddings,
-                "rope_theta": config.rope_theta,
-                "rope_scaling": self.rope_scaling(),
-                "sliding_window": self.sliding_window(),
+                "rope_theta": config.rope.theta,
+                "rope_scaling_factor": config.rope.scaling.map(|scaling| scaling.factor),
+                "windows": config.windows,
                 "norm_epsilon": config.norm_epsilon,
                 "tied": config.tied,
-                "qkv_bias": config.qkv_bias,
+                "qk_norm": config.qk_norm,
+                "qkv_bias": config.biases.qkv,
             })),
             "parameters": self.config.as_ref().map(|config| {
                 let count = config.parameters();

@@ -18,7 +18,7 @@ pub use advice::Advice;
 pub use facts::{Facts, Work};
 
 use crate::recipe::Recipe;
-use firebrick_models::DecoderConfig;
+use firebrick_models::{Compute, DecoderConfig};
 
 /// When a run holds most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -83,9 +83,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of `recipe` for a model of these sizes.
-    pub fn new(config: &DecoderConfig, recipe: &Recipe) -> Self {
-        Plan::of(Facts::new(config, recipe))
+    /// The plan of `recipe` for a model of these sizes that is multiplied in `compute`.
+    pub fn new(config: &DecoderConfig, recipe: &Recipe, compute: Compute) -> Self {
+        Plan::of(Facts::new(config, recipe, compute))
     }
 
     /// The plan of a run of which these things are known.

@@ -13,9 +13,7 @@ use std::{
 use burn::module::Module as _;
 use firebrick_core::{Metrics, Step, Tracker as _, WorkedExample};
 use firebrick_device::{Cause, Failure};
-use firebrick_models::{
-    PolicyModel as _, SaveOptions, WeightDtype, load, load_adapter, save,
-};
+use firebrick_models::{PolicyModel as _, SaveOptions, WeightDtype, load, load_adapter, save};
 use firebrick_runs::{
     Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
     peak_rss_bytes, publish_folder, write_atomically,
@@ -27,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ProgramError,
     card::{CARD, Card},
-    device,
+    device, model,
     recipe::Recipe,
     wire::{self, TRAINER, WEIGHTS, Wired},
 };

@@ -6,6 +6,7 @@ use std::{
 use clap::Args;
 use firebrick_core::{Seed, Verdict};
 use firebrick_device::Name;
+use firebrick_models::is_adapter;
 use firebrick_runs::{Bars, ProgressDrawTarget, Terminal};
 use firebrick_train::{EvalReport, evaluate};
 
@@ -80,7 +81,7 @@ impl Eval {
         if self.checkpoint.join("run.db").is_file() {
             return refuse("it is the run itself", "give one of the folders in its checkpoints/");
         }
-        if !self.checkpoint.join("config.json").is_file() {
+        if !self.checkpoint.join("config.json").is_file() && !is_adapter(&self.checkpoint) {
             let remedy = "give a folder such as runs/quickstart/checkpoints/step-000200";
             return refuse("it has no config.json", remedy);
         }

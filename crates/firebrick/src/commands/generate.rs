@@ -13,11 +13,16 @@ use clap::Args;
 use firebrick_core::{FinishReason, Prompt, Seed};
 use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer};
 use firebrick_device::{Kind, Name, Precision, guard};
-use firebrick_models::{Decoder, load, load_config};
+use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
+use firebrick_runs::{Bars, ProgressDrawTarget};
 use serde_json::{Map, Value, json};
 
-use crate::ProgramError;
+use crate::{
+    ProgramError,
+    model::{self, Folders},
+    recipe::ComputeType,
+};
 
 /// The arguments of `firebrick generate`.
 #[derive(Args)]
@@ -55,6 +60,9 @@ pub struct Generate {
     /// Compute on this device: cpu, or such as vulkan:0
     #[arg(long, value_name = "KIND:INDEX", default_value = "cpu")]
     device: Name,
+    /// Multiply matrices in this format: auto, float32 or bfloat16
+    #[arg(long, value_enum, default_value_t)]
+    dtype: ComputeType,
     /// Print one JSON object at the end instead of the text as it comes
     #[arg(long)]
     json: bool,
@@ -76,15 +84,14 @@ Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.";
 impl Generate {
     /// Exit code 130 when Ctrl-C ended it.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
-        let folder = super::model_folder(&self.checkpoint)?;
-        let (config, _) = load_config(folder)?;
-        let tokenizer = Tokenizer::from_folder(folder)?;
-        if tokenizer.rows() > config.vocab_size {
-            let (tokenizer, model) = (tokenizer.rows(), config.vocab_size);
-            return Err(ProgramError::Vocabulary { folder: folder.into(), tokenizer, model });
-        }
+        let sources = super::sources::sources(&Bars::new(ProgressDrawTarget::stderr()));
+        let folder = super::model_folder(&self.checkpoint, &sources)?;
+        let folders = Folders::of(&folder, &sources)?;
+        let config = folders.sizes()?;
+        let tokenizer = Tokenizer::from_folder(&folders.text)?;
+        model::check_vocabulary(&tokenizer, &config, &folders.text)?;
         let question = Question::Text(self.question()?);
-        let (text, tokens) = self.format(folder)?.encode(&question, &tokenizer)?;
+        let (text, tokens) = self.format(&folders.text)?.encode(&question, &tokenizer)?;
         let context = config.max_position_embeddings;
         let room = context.saturating_sub(tokens.len());
         if tokens.is_empty() || room == 0 {
@@ -102,7 +109,9 @@ impl Generate {
         let mut printer = Printer::new(&tokenizer, self.json);
         let began = Instant::now();
         let streamed = self.guarded(|| {
-            let policy = load(folder, &firebrick_device::open(self.device, Precision::F32)?)?;
+            let device = firebrick_device::open(self.device, Precision::F32)?;
+            let compute = model::compute(self.dtype, self.device, &device)?;
+            let policy = folders.load(&device)?.with_compute(compute);
             self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
                 .load(Ordering::Relaxed)
             {

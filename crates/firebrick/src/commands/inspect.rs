@@ -2,7 +2,8 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
 use firebrick_device::{Name, Precision, open};
-use firebrick_models::load_noting;
+use firebrick_models::{is_adapter, load_noting};
+use firebrick_runs::{Bars, ProgressDrawTarget};
 
 use crate::{ProgramError, inspect::Inspection};
 
@@ -33,13 +34,11 @@ Examples:
 
 impl Inspect {
     pub(super) fn run(self) -> Result<(), ProgramError> {
-        let folder = match self.checkpoint.join("adapter_config.json").is_file() {
-            true => self.checkpoint.as_path(),
-            false => super::model_folder(&self.checkpoint)?,
-        };
-        let mut inspection = Inspection::of(folder);
-        if self.check {
-            let loaded = load_noting(folder, &open(Name::default(), Precision::F32)?)?;
+        let sources = super::sources::sources(&Bars::new(ProgressDrawTarget::stderr()));
+        let folder = super::model_folder(&self.checkpoint, &sources)?;
+        let mut inspection = Inspection::of(&folder);
+        if self.check && !is_adapter(&folder) {
+            let loaded = load_noting(&folder, &open(Name::default(), Precision::F32)?)?;
             let words = |name| format!("{name} has values that are no finite numbers");
             inspection.unusual.extend(loaded.nonfinite.iter().map(words));
         }

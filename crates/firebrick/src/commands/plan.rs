@@ -2,13 +2,17 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
 use firebrick_device::{Kind, Name, Precision, describe, gibibytes, guard, open};
+use firebrick_models::Compute;
+use firebrick_runs::{Bars, ProgressDrawTarget};
 use serde_json::json;
 
 use crate::{
     ProgramError,
     inspect::thousands,
+    model,
     plan::{Moment, Plan as Sums},
     recipe::{Loaded, Recipe},
+    source::Sources,
     wire,
 };
 
@@ -52,7 +56,8 @@ impl Plan {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let set = [self.set, super::device_settings(self.device)].concat();
         let Loaded { recipe, name, .. } = Recipe::load(&self.recipe, &set)?;
-        let plan = Sums::new(&wire::model_sizes(&recipe)?, &recipe);
+        let sources = super::sources::sources(&Bars::new(ProgressDrawTarget::stderr()));
+        let plan = Sums::new(&wire::model_sizes(&recipe, &sources)?, &recipe, compute(&recipe));
         let memory = match self.memory {
             Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },
             None => Memory::of(recipe.device.name()),
@@ -67,8 +72,8 @@ impl Plan {
 }
 
 /// The line that `firebrick train` begins with where its plan does not fit.
-pub(super) fn warning(recipe: &Recipe) -> Option<String> {
-    let plan = Sums::new(&wire::model_sizes(recipe).ok()?, recipe);
+pub(super) fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
+    let plan = Sums::new(&wire::model_sizes(recipe, sources).ok()?, recipe, compute(recipe));
     let memory = Memory::of(recipe.device.name());
     let there = memory.bytes.filter(|&bytes| !plan.fits(bytes))?;
     let (peak, moment) = plan.peak();
@@ -78,6 +83,16 @@ pub(super) fn warning(recipe: &Recipe) -> Option<String> {
         moment.name(),
         gibibytes(there)
     ))
+}
+
+/// What the device multiplies in; float32 where it cannot be asked.
+fn compute(recipe: &Recipe) -> Compute {
+    let name = recipe.device.name();
+    let asked = guard(|| {
+        let device = open(name, Precision::F32).ok()?;
+        model::compute(recipe.model.dtype, name, &device).ok()
+    });
+    asked.ok().flatten().unwrap_or_default()
 }
 
 /// What there is to fit into.
@@ -122,11 +137,15 @@ fn available() -> Option<u64> {
 fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory) -> String {
     let facts = &plan.facts;
     let mut text = format!(
-        "{name}: {} parameters, {} of them trained, float32, on {}\n\
+        "{name}: {} parameters, {} of them trained, {}, on {}\n\
          {} sequences at once, prompts to {} and completions to {} tokens; \
          micro-batches to {} tokens\n\n",
         thousands(facts.parameters as u64),
         thousands(facts.trainable as u64),
+        match facts.half {
+            true => "float32 multiplied in bfloat16",
+            false => "float32",
+        },
         recipe.device.name(),
         facts.work.sequences,
         facts.work.prompt,

@@ -54,7 +54,7 @@ impl Train {
         let bars = Bars::new(ProgressDrawTarget::stderr());
         let sources = super::sources::sources(&bars);
         // Before anything is loaded, which takes of the memory that there is.
-        let warning = super::plan::warning(&recipe);
+        let warning = super::plan::warning(&recipe, &sources);
         let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
         let (wired, progress) = match &checkpoint {
             Some((_, path)) => {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use firebrick_models::{Biases, DecoderConfig};
+
 use super::{Inspection, thousands};
 
 impl fmt::Display for Inspection {
@@ -44,6 +46,19 @@ impl fmt::Display for Inspection {
     }
 }
 
+/// What a family does to attention besides its sizes.
+fn features(config: &DecoderConfig) -> String {
+    let Biases { qkv, output, mlp } = config.biases;
+    let there = [(qkv, "q, k and v"), (output, "the output"), (mlp, "the MLP")];
+    let biases: Vec<&str> =
+        there.into_iter().filter(|(there, _)| *there).map(|(_, place)| place).collect();
+    let biases = match biases.is_empty() {
+        true => "without biases".into(),
+        false => format!("with biases on {}", biases.join(", ")),
+    };
+    if config.qk_norm { format!("{biases}, queries and keys normalised") } else { biases }
+}
+
 impl Inspection {
     fn sizes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(config) = &self.config else { return Ok(()) };
@@ -63,14 +78,20 @@ impl Inspection {
                 config.heads,
                 config.kv_heads,
                 config.head_dim,
-                if config.qkv_bias { "with biases on q, k and v" } else { "without biases" }
+                features(config)
             ),
         )?;
-        let window =
-            self.sliding_window().map(|window| format!(", each sees {window} tokens back"));
-        let scaling = self.rope_scaling().map(|scaling| {
-            let scaling = Value::Object(scaling.clone());
-            format!(", scaled {scaling}")
+        let windows = config.windows.iter().flatten();
+        let window = windows.clone().next().map(|window| {
+            let layers = windows.count();
+            format!(", of which {layers} layers see {window} back")
+        });
+        let scaling = config.rope.scaling.map(|scaling| {
+            format!(
+                ", low frequencies divided by {} for more than {} tokens",
+                scaling.factor,
+                thousands(scaling.original_max_position_embeddings as u64)
+            )
         });
         line(
             f,
@@ -79,7 +100,7 @@ impl Inspection {
                 "{} tokens{}; rope theta {}{}",
                 thousands(config.max_position_embeddings as u64),
                 window.unwrap_or_default(),
-                config.rope_theta,
+                config.rope.theta,
                 scaling.unwrap_or_default()
             ),
         )?;

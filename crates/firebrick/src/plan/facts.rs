@@ -1,11 +1,8 @@
 use firebrick_device::Kind;
-use firebrick_models::DecoderConfig;
+use firebrick_models::{Compute, DecoderConfig};
 use serde::Serialize;
 
-use crate::{recipe::Recipe, wire::LOGITS_AT_ONCE};
-
-/// Bytes of an f32.
-const F32: u128 = 4;
+use crate::{model, recipe::Recipe, wire::LOGITS_AT_ONCE};
 
 /// What is known of a run before it is there. Another way to train, such as adapters or half
 /// precision, is other facts under the same sums.
@@ -23,10 +20,10 @@ pub struct Facts {
     pub lookup: u128,
     /// Whether the head is the embedding.
     pub tied: bool,
-    /// Bytes of a weight as the passes read it.
-    pub weight_bytes: u128,
-    /// Bytes of an activation, and of a cached key or value.
-    pub activation_bytes: u128,
+    /// Whether everything but adapters is frozen, the head too.
+    pub frozen: bool,
+    /// Whether matrices are multiplied in bfloat16.
+    pub half: bool,
     /// The model's widths.
     #[serde(skip)]
     pub shape: Shape,
@@ -83,9 +80,13 @@ pub struct Work {
 }
 
 impl Facts {
-    /// The facts of `recipe` for a model of these sizes.
-    pub fn new(config: &DecoderConfig, recipe: &Recipe) -> Self {
+    /// The facts of `recipe` for a model of these sizes that is multiplied in `compute`.
+    pub fn new(config: &DecoderConfig, recipe: &Recipe, compute: Compute) -> Self {
         let count = config.parameters();
+        let adapters = recipe.model.lora.as_ref().map(|lora| {
+            let (layer, largest) = config.adapter_parameters(&model::adapters(lora));
+            (config.layers as u64 * layer, largest)
+        });
         let shape = Shape {
             layers: config.layers as u128,
             hidden: config.hidden_size as u128,
@@ -96,14 +97,14 @@ impl Facts {
             vocab: config.vocab_size as u128,
         };
         Facts {
-            parameters: count.total.into(),
-            trainable: count.total.into(),
-            largest: count.largest.into(),
-            largest_in_layer: count.largest_in_layer.into(),
+            parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),
+            trainable: adapters.map_or(count.total, |(all, _)| all).into(),
+            largest: adapters.map_or(count.largest, |(_, largest)| largest).into(),
+            largest_in_layer: adapters.map_or(count.largest_in_layer, |(_, it)| it).into(),
             lookup: shape.vocab * shape.hidden,
             tied: config.tied,
-            weight_bytes: F32,
-            activation_bytes: F32,
+            frozen: adapters.is_some(),
+            half: compute == Compute::Bf16,
             shape,
             work: Work::new(config.max_position_embeddings, recipe),
         }

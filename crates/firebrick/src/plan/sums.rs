@@ -5,6 +5,9 @@ use super::{Facts, Moment, Part};
 /// Bytes of an f32: gradients, moments and logits are f32, whatever the weights are.
 const F32: u128 = 4;
 
+/// Bytes of a bfloat16.
+const BF16: u128 = 2;
+
 /// Prompt tokens that the engine prefills at once.
 const PREFILL_TOKENS: u128 = 8192;
 
@@ -16,7 +19,10 @@ const PROCESS: u128 = 25 << 20;
 const GIVEN_BACK: u128 = 32 << 20;
 
 pub(super) fn parts(facts: &Facts) -> Vec<Part> {
-    let weights = facts.parameters * facts.weight_bytes;
+    let weights = facts.parameters * F32;
+    // What the engine does not share with the policy. Frozen weights are never others.
+    let changed = facts.trainable * F32;
+    let halves = facts.parameters * BF16;
     let gradient = facts.trainable * F32;
     let work = &facts.work;
     let (activations, sum) = fullest_micro_batch(facts, gradient);
@@ -31,11 +37,17 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         // The engine goes on sampling from the weights of the step's beginning. They are the
         // policy's own until the first update has made others.
         part("weights of the engine", true, &|moment| match moment {
+            _ if facts.half => halves,
             Moment::Rollout => 0,
-            Moment::Saving => weights,
-            _ => when(work.updates > 1, weights),
+            Moment::Saving => changed,
+            _ => when(work.updates > 1, changed),
         }),
-        part("reference policy", true, &|_| when(work.reference, weights)),
+        // A forward pass rounds the weights that it multiplies, and its backward pass needs them.
+        part("rounded weights", false, &|moment| match moment {
+            Moment::Head | Moment::Backward | Moment::Gradient => when(facts.half, halves),
+            _ => 0,
+        }),
+        part("reference policy", true, &|_| when(work.reference, changed)),
         part("moments of AdamW", true, &|_| 2 * gradient),
         // The sum over earlier micro-batches is there when the next one's is made. In AdamW's step
         // new weights take the place of the gradient, one parameter after the other.
@@ -60,8 +72,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         }),
         part("head's gradient", false, &|moment| head_gradient(facts, moment)),
         part("one layer's backward pass", false, &|moment| match moment {
-            Moment::Backward => layer_backward(facts) + row_gradients(facts),
-            Moment::Gradient => row_gradients(facts),
+            Moment::Backward => layer_backward(facts) + weight_gradient(facts),
+            Moment::Gradient => weight_gradient(facts),
             _ => 0,
         }),
         // Of one parameter at a time: its gradient's part of either moment, the update before and
@@ -103,7 +115,7 @@ fn fullest_micro_batch(facts: &Facts, gradient: u128) -> (u128, u128) {
 /// it 261, two caches 322.)
 fn kv_cache(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
-    let keys = shape.key * facts.activation_bytes;
+    let keys = shape.key * if facts.half { BF16 } else { F32 };
     let layer = work.sequences * facts.length() * keys;
     let given_back = work.on_host && layer >= GIVEN_BACK;
     let layers = if given_back { shape.layers + 2 } else { 2 * shape.layers };
@@ -121,14 +133,14 @@ fn prefill(facts: &Facts) -> u128 {
     let attention = 3 * (shape.query + 2 * shape.key) + 2 * shape.heads * work.prompt;
     let widest = 3 * shape.hidden + attention.max(4 * shape.inner);
     // What hides the future and the padding, on the host and as a tensor.
-    tokens * (widest * facts.activation_bytes + 2 * work.prompt * F32)
+    tokens * (widest * F32 + 2 * work.prompt * F32)
 }
 
 /// One token in every sequence: what is wide is the attention's scores.
 fn decoding(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let widest = 3 * shape.hidden + (2 * shape.heads * facts.length()).max(4 * shape.inner);
-    work.sequences * widest * facts.activation_bytes
+    work.sequences * widest * F32
 }
 
 /// Logits of one token in every sequence. The host reads them back, which makes two of them; a
@@ -158,7 +170,7 @@ fn activations(facts: &Facts, tokens: u128) -> u128 {
     // Before and behind the layers: embedding, the last norm, and the hidden states that predict,
     // their gradient, whole and in chunks.
     let around = 6 * shape.hidden;
-    tokens * (shape.layers * layer + around) * facts.activation_bytes
+    tokens * (shape.layers * layer + around) * F32
 }
 
 /// A chunk of logits as they are normalised: themselves, their logarithms and their gradient; two
@@ -179,6 +191,7 @@ fn predictions(facts: &Facts) -> u128 {
 fn head_gradient(facts: &Facts, moment: Moment) -> u128 {
     let one = facts.lookup * F32;
     match moment {
+        _ if facts.frozen => 0,
         Moment::Head if predictions(facts) > facts.logits_chunk() => 2 * one,
         Moment::Head | Moment::Backward => one,
         Moment::Gradient if facts.tied => one,
@@ -191,12 +204,10 @@ fn head_gradient(facts: &Facts, moment: Moment) -> u128 {
 fn layer_backward(facts: &Facts) -> u128 {
     let shape = &facts.shape;
     let widest = (4 * shape.inner).max(3 * shape.heads * facts.length());
-    facts.tokens() * widest * facts.activation_bytes
+    facts.tokens() * widest * F32
 }
 
-/// The product of `[rows, tokens, inputs]` with a weight has, backwards, a gradient of the weight for
-/// every row before they are added up.
-fn row_gradients(facts: &Facts) -> u128 {
-    let rows = facts.tokens() / facts.length().max(1);
-    (rows.max(1) + 1) * facts.largest_in_layer * F32
+/// The gradient of the largest weight of a layer, before it is in its place.
+fn weight_gradient(facts: &Facts) -> u128 {
+    facts.largest_in_layer * F32
 }

@@ -1,11 +1,15 @@
-use firebrick_models::Family;
+use firebrick_models::{Family, Sizes};
 
 use super::*;
 
 /// Qwen2.5-0.5B, with a recipe's default sizes.
 fn half_a_billion(recipe: &str) -> Plan {
-    let config = DecoderConfig {
-        family: Family::Qwen2,
+    with_model("", recipe, Compute::F32)
+}
+
+/// The same with more keys of its model.
+fn with_model(model: &str, recipe: &str, compute: Compute) -> Plan {
+    let sizes = Sizes {
         vocab_size: 151_936,
         hidden_size: 896,
         layers: 24,
@@ -15,12 +19,11 @@ fn half_a_billion(recipe: &str) -> Plan {
         intermediate_size: 4864,
         max_position_embeddings: 32768,
         rope_theta: 1e6,
-        norm_epsilon: 1e-6,
         tied: true,
-        qkv_bias: true,
     };
-    let text = format!("[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n{recipe}");
-    Plan::new(&config, &Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe)
+    let config = DecoderConfig::new(Family::Qwen2, sizes);
+    let text = format!("[model]\npath = \"m\"\n{model}\n[data]\ntrain = \"t.jsonl\"\n{recipe}");
+    Plan::new(&config, &Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe, compute)
 }
 
 fn part(plan: &Plan, name: &str, moment: Moment) -> u64 {
@@ -47,12 +50,25 @@ fn what_is_counted_is_what_a_model_has() {
 
 #[test]
 fn what_is_not_trained_has_no_gradient_and_no_moments() {
-    let mut facts = half_a_billion("[loss]\nkl = { kind = \"k3\", coef = 0.1 }").facts;
-    (facts.trainable, facts.largest, facts.largest_in_layer) = (1000, 100, 100);
-    facts.weight_bytes = 2;
-    let plan = Plan::of(facts);
-    assert_eq!(part(&plan, "moments of AdamW", Moment::Optimizer), 8000);
-    assert_eq!(part(&plan, "reference policy", Moment::Rollout), 494_032_768 * 2);
+    let recipe = "[loss]\nkl = { kind = \"k3\", coef = 0.1 }";
+    let plan = with_model("lora = { rank = 16 }", recipe, Compute::F32);
+    // Of every layer q, k, v, o, gate, up and down: the sums of their inputs and outputs.
+    let sides = 2 * (896 + 896) + 2 * (896 + 128) + 3 * (896 + 4864);
+    let adapters = 24 * 16 * sides;
+    assert_eq!(plan.facts.trainable, adapters);
+    assert_eq!(part(&plan, "moments of AdamW", Moment::Optimizer) as u128, 8 * adapters);
+    assert_eq!(part(&plan, "gradient", Moment::Gradient) as u128, 8 * adapters);
+    assert_eq!(part(&plan, "reference policy", Moment::Rollout) as u128, 4 * adapters);
+    assert_eq!(part(&plan, "head's gradient", Moment::Head), 0);
+}
+
+#[test]
+fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
+    let (whole, half) = (half_a_billion(""), with_model("", "", Compute::Bf16));
+    assert_eq!(part(&half, "weights of the engine", Moment::Rollout), 494_032_768 * 2);
+    assert_eq!(part(&half, "rounded weights", Moment::Backward), 494_032_768 * 2);
+    let cache = |plan| part(plan, "KV cache", Moment::Rollout);
+    assert!(cache(&half) * 2 >= cache(&whole) && cache(&half) < cache(&whole));
 }
 
 #[test]
