@@ -24,6 +24,7 @@ mod policy;
 mod projection;
 mod qwen2;
 mod qwen3;
+mod reward_model;
 
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
@@ -43,3 +44,4 @@ pub use lora::Lora;
 pub use ops::Compute;
 pub use parameters::{Parameter, parameters};
 pub use policy::PolicyModel;
+pub use reward_model::{Conversation, ModelVerifier, RewardModel, Transform};

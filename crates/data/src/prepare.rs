@@ -17,12 +17,20 @@ pub struct Preparation<'a> {
     /// Whether problems with the same question are merged into one; if their references differ,
     /// none is kept. DAPO-Math-17k has each prompt about a hundred times, by accident.
     pub deduplicate: bool,
+    /// Whether prompts keep the messages that they were made from.
+    pub keep_messages: bool,
 }
 
 impl<'a> Preparation<'a> {
     /// Without a limit on length, and with every duplicate.
     pub fn new(tokenizer: &'a Tokenizer, format: &'a PromptFormat) -> Self {
-        Preparation { tokenizer, format, max_prompt_tokens: usize::MAX, deduplicate: false }
+        Preparation {
+            tokenizer,
+            format,
+            max_prompt_tokens: usize::MAX,
+            deduplicate: false,
+            keep_messages: false,
+        }
     }
 
     /// The prompts of the problems that can be used, in the same order, and what became of the
@@ -71,7 +79,11 @@ impl<'a> Preparation<'a> {
 
     fn prompt(&self, problem: &Problem) -> Result<Prompt, DataError> {
         let (text, tokens) = self.format.encode(&problem.question, self.tokenizer)?;
-        Ok(Prompt { id: problem.id, text, tokens, reference: problem.reference.clone() })
+        let messages = match self.keep_messages {
+            true => self.format.messages(&problem.question).to_string(),
+            false => String::new(),
+        };
+        Ok(Prompt { id: problem.id, text, tokens, reference: problem.reference.clone(), messages })
     }
 
     /// Whether a prompt of that many tokens is kept; counts it where it belongs.

@@ -64,9 +64,9 @@ pub fn wire(recipe: &Recipe, resume: Option<&Path>, now: DateTime) -> Result<Wir
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
-    let device = device.autodiff();
     let (said, notes) = channel();
-    let verifier = reward::verifier(recipe, &said)?;
+    let verifier = verifier(recipe, &device, now, &said)?;
+    let device = device.autodiff();
     let data = Data::read(recipe, resume, seed, now)?;
     let dtype = checkpoint_dtype(recipe, resume)?;
     let trained = resume.map(trained_weights);
@@ -148,7 +148,7 @@ pub fn evaluation(
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let (said, notes) = channel();
-    let verifier = reward::verifier(recipe, &said)?;
+    let verifier = verifier(recipe, &device, now, &said)?;
     let data = Data::read(recipe, Some(checkpoint), seed, now)?;
     let (policy, _) = policy(recipe, Some(checkpoint), &data.tokenizer, seed, &device, &said)?;
     Ok(Evaluation {
@@ -158,6 +158,18 @@ pub fn evaluation(
         heldout: data.heldout,
         sampling: eval_sampling(recipe, &data.tokenizer),
         notes,
+    })
+}
+
+/// What judges; a reward model is put on `device`, which is one without autodiff.
+fn verifier(
+    recipe: &Recipe,
+    device: &Device,
+    now: DateTime,
+    said: &Sender<String>,
+) -> Result<Box<dyn Verifier>, ProgramError> {
+    device::unsaved(recipe, device, "loading the reward", device::smaller_model(), || {
+        reward::verifier(recipe, &reward::Place { device, now, notes: said })
     })
 }
 
@@ -231,6 +243,7 @@ impl Data {
         let format = format(&recipe.data, folder, now)?;
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = limit;
+        preparation.keep_messages = recipe.reward_kind().reads_conversations();
 
         let (train, mut heldout) = problems(&recipe.data, seed)?;
         if recipe.eval.prompts > 0 {
