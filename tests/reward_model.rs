@@ -13,7 +13,7 @@ use firebrick_core::{Completion, FinishReason, Prompt, TokenId, Verdict, Verifie
 use firebrick_data::ChatTemplate;
 use firebrick_models::{ModelVerifier, RewardModel, Transform, load};
 use firebrick_tests::{
-    close::{Tolerance, pairs, report},
+    close::{Tolerance, pairs},
     expected::unpad,
     fixture::for_each_tokenizer,
 };
@@ -60,7 +60,7 @@ fn fixtures_reward() {
             ("unpadded", &alone, &expected.unpadded),
         ] {
             let pairs = pairs(came, reference);
-            report(&SCORES.check(&format!("{}, {name}", fixture.name), &pairs));
+            SCORES.check(&format!("{}, {name}", fixture.name), pairs);
         }
         let (tokenizer, last) = (fixture.tokenizer(), rows.len() - 1);
         assert_eq!(
@@ -70,7 +70,7 @@ fn fixtures_reward() {
         );
         if let Some(score) = expected.pads_only {
             let pads = scores(&model, &[vec![tokenizer.pad(); 3]]);
-            report(&SCORES.check("padding alone", &pairs(&pads, &[score])));
+            SCORES.check("padding alone", pairs(&pads, &[score]));
         }
 
         for text in &expected.rendered {
@@ -84,11 +84,11 @@ fn fixtures_reward() {
         // Each text alone, in another order, and all in one batch.
         let mut model = model.with_batch_tokens(1);
         let one_by_one = scores(&model, &rows);
-        report(&OTHER_BATCHES.check("one by one", &pairs(&one_by_one, &alone)));
+        OTHER_BATCHES.check("one by one", pairs(&one_by_one, &alone));
         model = model.with_batch_tokens(1 << 20);
         let mut turned = scores(&model, &rows.iter().rev().cloned().collect::<Vec<_>>());
         turned.reverse();
-        report(&OTHER_BATCHES.check("at once, turned", &pairs(&turned, &alone)));
+        OTHER_BATCHES.check("at once, turned", pairs(&turned, &alone));
     });
 }
 

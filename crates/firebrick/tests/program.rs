@@ -546,7 +546,8 @@ fn a_reward_model_judges_alone_and_as_a_part() {
         assert_eq!(value("reward/error"), 0.0);
         assert_ne!(value("reward/part/score"), 0.0);
         // Right and wrong are 1 and -1, and no two completions are worth the same.
-        assert!(value("reward/mean").abs() < 1.0 && value("advantage/std") > 0.0, "{step:?}");
+        assert!(value("reward/mean").abs() < 1.0, "{step:?}");
+        // Groups without a spread would not be kept.
         assert!(value("sampling/groups_kept") > 0.0);
     }
 
