@@ -533,7 +533,6 @@ fn a_reward_model_judges_alone_and_as_a_part() {
             "train.steps=2",
             "rollout.max_completion_tokens=8",
             "warmup.steps=0",
-            "eval.every=0",
         ] {
             arguments.extend(["--set".to_owned(), set.to_owned()]);
         }
