@@ -5,17 +5,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use burn::{
-    optim::GradientsParams,
-    tensor::{Device, Tensor, TensorData},
-};
+use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_core::{Completion, FinishReason, Prompt, Seed, TokenId, WorkedExample};
 use firebrick_data::{ChatTemplate, DataError, Tokenizer};
 use firebrick_models::{
-    Decoder, DecoderConfig, Family, Padding, PolicyModel, SaveOptions, Sizes, TokenBatch,
-    head_logprobs, load, load_config, named_tensors, parameters, random, save,
+    Decoder, DecoderConfig, Family, Padding, PolicyModel, SaveOptions, Sizes, head_logprobs, load,
+    load_config, parameters, random, save,
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine, SampleOn, Sampling};
 use firebrick_tests::{
@@ -32,8 +29,8 @@ use firebrick_tests::{
     transformers::Transformers,
 };
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, CrossEntropy, Cut, Dapo, Divisors, LossInput, MicroBatch,
-    Objective, OptimConfig, PolicyLoss, Sample, Updater, global_norm, warmup_step,
+    AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, Divisors, LossInput, MicroBatch,
+    OptimConfig, PolicyLoss, Sample, global_norm, warmup_step,
 };
 
 const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };

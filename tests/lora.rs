@@ -131,7 +131,7 @@ fn what_is_no_adapter_for_this_model_is_said() {
     save_adapter(&policy.clone().with_lora(lora, Seed::run(1)), "base", folder.path()).unwrap();
     let config = folder.path().join("adapter_config.json");
     let good = fs::read_to_string(&config).unwrap();
-    let mut problem = |from: &str, to: &str| {
+    let problem = |from: &str, to: &str| {
         assert!(good.contains(from), "{from}");
         fs::write(&config, good.replace(from, to)).unwrap();
         let error = load_adapter(policy.clone(), folder.path()).unwrap_err();

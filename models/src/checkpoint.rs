@@ -18,5 +18,6 @@ pub use error::CheckpointError;
 pub use inventory::{Inventory, TensorInfo, inventory};
 pub use layout::{NamedTensor, named_tensors};
 pub use names::unread_tensors;
+pub(crate) use read::load_scorer;
 pub use read::{Loaded, load, load_config, load_noting};
 pub use save::{SaveOptions, save};

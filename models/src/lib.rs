@@ -25,6 +25,7 @@ mod policy;
 mod projection;
 mod qwen2;
 mod qwen3;
+mod reward_model;
 
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
@@ -47,3 +48,4 @@ pub use lora::Lora;
 pub use ops::Compute;
 pub use parameters::{Parameter, parameters};
 pub use policy::PolicyModel;
+pub use reward_model::{Conversation, ModelVerifier, RewardModel, Transform};

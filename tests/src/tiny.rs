@@ -64,6 +64,6 @@ pub fn request(id: u64, length: usize, group_size: usize) -> GroupRequest {
     let mut stream = Seed::run(id).derive("prompt", &[]).stream();
     let token = |position| (stream.uniform_at(position) * VOCABULARY as f64) as TokenId;
     let tokens = (0..length as u64).map(token).collect();
-    let prompt = Prompt { id, text: String::new(), tokens, reference: String::new() };
+    let prompt = Prompt { id, tokens, ..Prompt::default() };
     GroupRequest { prompt, draw: 1000 + id, group_size }
 }

@@ -17,4 +17,8 @@ pub struct Prompt {
     pub tokens: Vec<TokenId>,
     /// The reference answer, in the form that the task's verifier reads.
     pub reference: String,
+    /// The messages that `text` was made from, as a JSON list, for a verifier that reads a
+    /// conversation with another template; empty when no verifier does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub messages: String,
 }

@@ -1,3 +1,4 @@
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::{Completion, Group, Prompt};
@@ -9,6 +10,12 @@ use crate::{Completion, Group, Prompt};
 pub trait Verifier: Send + Sync {
     /// The verdict, and what it rests on.
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score;
+
+    /// One score for each completion, in the same order: what [`Verifier::score`] says of them. A
+    /// verifier that computes on a device judges them together; the others are asked on every core.
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
+        asked.par_iter().map(|(prompt, completion)| self.score(prompt, completion)).collect()
+    }
 }
 
 /// How a verifier judged.
@@ -54,7 +61,8 @@ pub struct Score {
     pub credit: f32,
     /// The answer that was found in the completion, as it stood there; empty if none was.
     pub extracted: String,
-    /// Name and credit of each part, for a verifier that is put together from several; else empty.
+    /// Name and credit of each part, for a verifier that is put together from several, and what a
+    /// reward model said before it became a credit; else empty. Finite numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<(String, f32)>,
 }

@@ -67,6 +67,11 @@ impl PromptFormat {
                 Question::Text(text) => Ok(self.text.replace("{prompt}", text)),
             };
         };
+        template.render(&self.messages(question), true, &self.kwargs)
+    }
+
+    /// The conversation that asks `question`, a list of messages, before any template.
+    pub fn messages(&self, question: &Question) -> Value {
         let mut messages = match question {
             Question::Text(text) => {
                 vec![json!({"role": "user", "content": self.text.replace("{prompt}", text)})]
@@ -79,7 +84,7 @@ impl PromptFormat {
         {
             messages.insert(0, json!({"role": "system", "content": system}));
         }
-        template.render(&messages.into(), true, &self.kwargs)
+        messages.into()
     }
 }
 

@@ -14,12 +14,14 @@ pub struct Preparation<'a> {
     pub format: &'a PromptFormat,
     /// Longer prompts are dropped, because the policy could not read them whole.
     pub max_prompt_tokens: usize,
+    /// Whether prompts keep the messages that they were made from.
+    pub keep_messages: bool,
 }
 
 impl<'a> Preparation<'a> {
     /// Without a limit on length.
     pub fn new(tokenizer: &'a Tokenizer, format: &'a PromptFormat) -> Self {
-        Preparation { tokenizer, format, max_prompt_tokens: usize::MAX }
+        Preparation { tokenizer, format, max_prompt_tokens: usize::MAX, keep_messages: false }
     }
 
     /// The prompts of the problems that can be used, in the same order, and what became of the
@@ -62,7 +64,11 @@ impl<'a> Preparation<'a> {
 
     fn prompt(&self, problem: &Problem) -> Result<Prompt, DataError> {
         let (text, tokens) = self.format.encode(&problem.question, self.tokenizer)?;
-        Ok(Prompt { id: problem.id, text, tokens, reference: problem.reference.clone() })
+        let messages = match self.keep_messages {
+            true => self.format.messages(&problem.question).to_string(),
+            false => String::new(),
+        };
+        Ok(Prompt { id: problem.id, text, tokens, reference: problem.reference.clone(), messages })
     }
 
     /// Whether a prompt of that many tokens is kept; counts it where it belongs.

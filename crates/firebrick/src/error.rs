@@ -88,6 +88,24 @@ pub enum ProgramError {
         /// As in the recipe.
         path: PathBuf,
     },
+    /// The `path` of a reward model leads nowhere.
+    #[error("the reward model's path is {}, expected a folder with config.json, model.safetensors and tokenizer.json", folder.display())]
+    #[diagnostic(help(
+        "reward.path names a ...ForSequenceClassification checkpoint with one label; paths are relative to the current directory"
+    ))]
+    NoRewardModel {
+        /// As in the recipe.
+        folder: PathBuf,
+    },
+    /// A reward model's folder says nothing of how it reads a conversation.
+    #[error("{} has no chat template, and a reward model reads conversations", folder.display())]
+    #[diagnostic(help(
+        "it is the key chat_template of tokenizer_config.json, or the file chat_template.jinja"
+    ))]
+    RewardModelWithoutTemplate {
+        /// The reward model's folder.
+        folder: PathBuf,
+    },
     /// A new model has no tokenizer but the task's.
     #[error("model.new needs data.task: a model made from nothing gets its alphabet from a task")]
     #[diagnostic(help("set data.task, or model.path to a folder with a tokenizer"))]

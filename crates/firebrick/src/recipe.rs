@@ -23,6 +23,7 @@ use overrides::Override;
 pub use error::{Invalid, RecipeError};
 pub use reward::{
     AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
+    Transform,
 };
 pub use tables::{
     Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Columns, ComputeType, Data,

@@ -345,7 +345,7 @@ impl Run {
     /// The frozen policy of a KL penalty: the one that the first step starts from, kept in the run
     /// folder because a resumed run has moved away from it.
     fn keep_reference(&mut self) -> Result<(), ProgramError> {
-        let trainer = &mut self.wired.trainer;
+        let Wired { trainer, config, base, .. } = &mut self.wired;
         if !trainer.updater.objective.needs_reference() {
             return Ok(());
         }
@@ -365,7 +365,6 @@ impl Run {
             let temporary = self.folder.path().join(".tmp-reference");
             fs::create_dir_all(&temporary)
                 .map_err(|source| ProgramError::File { path: temporary.clone(), source })?;
-            let Wired { config, base, .. } = &self.wired;
             model::write(&trainer.policy, config, base, WeightDtype::F32, &temporary)?;
             publish_folder(&temporary, &path)?;
             trainer.reference = Some(trainer.policy.valid());

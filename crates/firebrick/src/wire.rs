@@ -77,9 +77,9 @@ pub fn wire(
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
-    let device = device.autodiff();
     let (said, notes) = channel();
-    let verifier = reward::verifier(recipe, &said)?;
+    let verifier = verifier(recipe, &device, sources, now, &said)?;
+    let device = device.autodiff();
     let folders = Folders::of_recipe(recipe, resume, sources)?;
     let data = Data::read(recipe, folders.as_ref(), sources, seed, now, &said)?;
     let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
@@ -164,7 +164,7 @@ pub fn evaluation(
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let (said, notes) = channel();
-    let verifier = reward::verifier(recipe, &said)?;
+    let verifier = verifier(recipe, &device, sources, now, &said)?;
     let folders = Folders::of(checkpoint, sources)?;
     let data = Data::read(recipe, Some(&folders), sources, seed, now, &said)?;
     let tokenizer = &data.tokenizer;
@@ -176,6 +176,20 @@ pub fn evaluation(
         heldout: data.heldout,
         sampling: eval_sampling(recipe, &data.tokenizer),
         notes,
+    })
+}
+
+/// What judges; a reward model is put on `device`, which is one without autodiff.
+fn verifier(
+    recipe: &Recipe,
+    device: &Device,
+    sources: &Sources,
+    now: DateTime,
+    said: &Sender<String>,
+) -> Result<Box<dyn Verifier>, ProgramError> {
+    let compute = model::compute(recipe.model.dtype, recipe.device.name(), device)?;
+    device::unsaved(recipe, device, "loading the reward", device::smaller_model(), || {
+        reward::verifier(recipe, &reward::Place { device, compute, sources, now, notes: said })
     })
 }
 
@@ -243,6 +257,7 @@ impl Data {
         let format = format(&recipe.data, text, now)?;
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = limit;
+        preparation.keep_messages = recipe.reward_kind().reads_conversations();
 
         let ProblemSets { train, mut heldout, dropped } =
             problems(&recipe.data, sources, seed, notes)?;

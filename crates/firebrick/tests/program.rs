@@ -514,3 +514,60 @@ fn weights_that_are_no_numbers_are_told() {
     assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("1 of its tensors hold values that are no numbers"));
 }
+
+#[test]
+fn a_reward_model_judges_alone_and_as_a_part() {
+    let place = Place::new();
+    let policy = format!("model.path={}", repository("tests/fixtures/qwen2-f32"));
+    let data =
+        format!("data.train={}", repository("crates/firebrick/tests/data/gsm8k-style.jsonl"));
+    let model = repository("tests/fixtures/reward-qwen2-f32");
+    let train = |name: &str, reward: &str| {
+        let (name, reward) = (format!("name={name}"), format!("reward={reward}"));
+        let mut arguments = vec!["train".to_owned(), repository("recipes/gsm8k-tiny.toml")];
+        for set in [
+            policy.as_str(),
+            &data,
+            &name,
+            &reward,
+            "train.steps=2",
+            "rollout.max_completion_tokens=8",
+            "warmup.steps=0",
+        ] {
+            arguments.extend(["--set".to_owned(), set.to_owned()]);
+        }
+        place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let outcome = train("alone", &format!("{{kind='model',path='{model}',threshold=0.9}}"));
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    for step in place.metrics("alone") {
+        let value = |name: &str| step[name].as_f64().unwrap();
+        assert_eq!(value("reward/error"), 0.0);
+        assert_ne!(value("reward/part/score"), 0.0);
+        // Right and wrong are 1 and -1, and no two completions are worth the same.
+        assert!(value("reward/mean").abs() < 1.0, "{step:?}");
+        // Groups without a spread would not be kept.
+        assert!(value("sampling/groups_kept") > 0.0);
+    }
+
+    let parts = format!(
+        "{{kind='weighted',parts=[{{name='rule',kind='math',weight=0.7}},\
+         {{name='model',kind='model',path='{model}',weight=0.3}}]}}"
+    );
+    let outcome = train("part", &parts);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    for step in place.metrics("part") {
+        let part = |name: &str| step[&format!("reward/part/{name}")].as_f64().unwrap();
+        let credit = 0.7 * part("rule") + 0.3 * part("model");
+        assert!((step["reward/mean"].as_f64().unwrap() - (2.0 * credit - 1.0)).abs() < 1e-5);
+        assert!(part("model") > 0.0 && part("model/score") != 0.0);
+    }
+
+    let language_model = repository("tests/fixtures/qwen2-f32");
+    let outcome = train("wrong", &format!("{{kind='model',path='{language_model}'}}"));
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains("Qwen2ForSequenceClassification"), "{}", outcome.stderr);
+    let outcome = train("nowhere", "{kind='model',path='no-such-folder'}");
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains("no-such-folder"), "{}", outcome.stderr);
+}

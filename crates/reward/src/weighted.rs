@@ -70,14 +70,31 @@ impl Weighted {
 
 impl Verifier for Weighted {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
-        let scores: Vec<Score> =
-            self.parts.iter().map(|part| part.verifier.score(prompt, completion)).collect();
+        self.join(self.parts.iter().map(|part| part.verifier.score(prompt, completion)).collect())
+    }
+
+    /// Each part is asked about all completions at once, since one of them may want them so.
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
+        let mut of_parts: Vec<_> =
+            self.parts.iter().map(|part| part.verifier.score_all(asked).into_iter()).collect();
+        let join = |_| self.join(of_parts.iter_mut().filter_map(Iterator::next).collect());
+        asked.iter().map(join).collect()
+    }
+}
+
+impl Weighted {
+    /// The score of one completion from those of the parts. What a part is itself made of is noted
+    /// behind its name, as in `model/score`.
+    fn join(&self, scores: Vec<Score>) -> Score {
         let weights = || self.parts.iter().map(|part| f64::from(part.weight));
         let sum: f64 =
             weights().zip(&scores).map(|(weight, score)| weight * f64::from(score.credit)).sum();
         let credit = (sum / weights().sum::<f64>()) as f32;
-        let names = self.parts.iter().map(|part| part.name.clone());
-        let parts = names.zip(scores.iter().map(|score| score.credit)).collect();
+        let mut parts = Vec::with_capacity(scores.len());
+        for (Part { name, .. }, score) in self.parts.iter().zip(&scores) {
+            parts.push((name.clone(), score.credit));
+            parts.extend(score.parts.iter().map(|(own, value)| (format!("{name}/{own}"), *value)));
+        }
         let lead = scores.into_iter().next().expect("there is at least one part");
         Score { credit, parts, ..lead }
     }

@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 
 use firebrick_core::{Prompt, RewardedGroup, Seed, Verdict, Verifier};
 use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
-use rayon::prelude::*;
 
 use firebrick_core::{RewardScale, Step};
 
@@ -54,23 +53,27 @@ pub fn evaluate<M>(
     Ok((EvalReport::new(&groups, samples), groups))
 }
 
-/// Scores groups in parallel.
+/// Scores all completions of `groups` at once.
 pub(crate) fn score(
     groups: Vec<firebrick_core::Group>,
     verifier: &dyn Verifier,
     scale: RewardScale,
     step: Step,
 ) -> Vec<RewardedGroup> {
+    let asked: Vec<_> = groups
+        .iter()
+        .flat_map(|group| group.completions.iter().map(|completion| (&group.prompt, completion)))
+        .collect();
+    let mut scores = verifier.score_all(&asked).into_iter();
     let rewarded = |mut group: firebrick_core::Group| {
         group.step = step;
-        let rewards = group
-            .completions
-            .iter()
-            .map(|completion| scale.reward(verifier.score(&group.prompt, completion)))
-            .collect();
+        let own = scores.by_ref().take(group.completions.len());
+        let rewards: Vec<_> = own.map(|score| scale.reward(score)).collect();
+        // A missing reward would shift every later one onto another completion.
+        assert_eq!(rewards.len(), group.completions.len(), "a verifier gives one score for each");
         RewardedGroup { group, rewards }
     };
-    groups.into_par_iter().map(rewarded).collect()
+    groups.into_iter().map(rewarded).collect()
 }
 
 impl EvalReport {

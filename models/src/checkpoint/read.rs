@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use serde_json::{Map, Value};
 
 use super::{CheckpointError, WeightDtype, folder::Tensors, json, layout, names};
-use crate::{Decoder, DecoderConfig, init::ParameterSource};
+use crate::{ConfigError, Decoder, DecoderConfig, Family, init::ParameterSource};
 
 /// A model that was read, with what a person should hear about it.
 #[derive(Debug)]
@@ -55,6 +55,63 @@ pub fn load_config(folder: &Path) -> Result<(DecoderConfig, Value), CheckpointEr
     match DecoderConfig::from_json(&fields) {
         Ok(config) => Ok((config, Value::Object(fields))),
         Err(source) => Err(CheckpointError::Config { path, source }),
+    }
+}
+
+/// The parts of a model that gives a text one score.
+pub(crate) struct Scorer {
+    /// Everything below the head; its own head is not there.
+    pub(crate) trunk: Decoder,
+    /// The head, `[hidden]`.
+    pub(crate) score: Vec<f32>,
+    /// The token that pads, which texts are read up to.
+    pub(crate) pad: Option<u32>,
+    /// See [`Loaded::nonfinite`].
+    pub(crate) nonfinite: Vec<String>,
+}
+
+/// Reads a classifier with one label, as [`load`] reads a language model.
+pub(crate) fn load_scorer(folder: &Path, device: &Device) -> Result<Scorer, CheckpointError> {
+    let path = folder.join("config.json");
+    let fields: Map<String, Value> = json::read(&path, json::CONFIG)?;
+    let of_config = |source| CheckpointError::Config { path: path.clone(), source };
+    let mut config = DecoderConfig::of_classifier(&fields).map_err(of_config)?;
+    let labels = labels(&fields);
+    if labels != 1 {
+        return Err(of_config(ConfigError::Size(format!(
+            "the model tells {labels} labels apart (num_labels, id2label); a reward model has one, \
+             its score"
+        ))));
+    }
+    let pad = pad(&fields, &config);
+    config.tied = true; // There is no head over the vocabulary to read.
+    let tensors = Tensors::open(folder)?;
+    let unread = names::check(&tensors, &config)?;
+    if let Some(name) = unread.iter().find(|name| name.starts_with("score.") && *name != SCORE) {
+        let path = tensors.path().to_owned();
+        return Err(CheckpointError::Foreign { path, name: name.clone() });
+    }
+    let mut weights = Weights { tensors, config: &config, nonfinite: Vec::new() };
+    let mut score = Vec::new();
+    weights.read(SCORE, &[1, config.hidden_size], &mut score)?;
+    let trunk = Decoder::from_source(&config, &mut weights, device)?;
+    Ok(Scorer { trunk, score, pad, nonfinite: weights.nonfinite })
+}
+
+/// The head of a classifier; none of the families' has a bias.
+const SCORE: &str = "score.weight";
+
+/// As transformers counts them: 2 where the file is silent.
+fn labels(fields: &Map<String, Value>) -> u64 {
+    let named = fields.get("id2label").and_then(Value::as_object).map(|names| names.len() as u64);
+    fields.get("num_labels").and_then(Value::as_u64).or(named).unwrap_or(2)
+}
+
+/// `None` where no token pads, as with the -1 of old Llama files. Gemma's class has a default.
+fn pad(fields: &Map<String, Value>, config: &DecoderConfig) -> Option<u32> {
+    match fields.get("pad_token_id") {
+        None => (config.family == Family::Gemma).then_some(0),
+        Some(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()),
     }
 }
 

@@ -104,7 +104,7 @@ impl Generate {
             max_completion_tokens: room.min(self.max_tokens as usize),
             stop: tokenizer.stop_tokens().to_vec(),
         };
-        let prompt = Prompt { id: 0, text, tokens, reference: String::new() };
+        let prompt = Prompt { text, tokens, ..Prompt::default() };
         let interrupted = interrupted();
         let mut printer = Printer::new(&tokenizer, self.json);
         let began = Instant::now();

@@ -304,6 +304,20 @@ impl Checks<'_> {
                     "write the program and its arguments, such as [\"python3\", \"judge.py\"]",
                 );
             }
+            RewardKind::Model { scale, offset, .. }
+                if *scale <= 0.0 || !(scale + offset).is_finite() =>
+            {
+                self.fail(
+                    &[&key("scale"), place],
+                    format!(
+                        "{} is {scale:?} and {} is {offset:?}, expected a number above 0 and a number",
+                        key("scale"),
+                        key("offset")
+                    ),
+                    "would not keep the order of the scores",
+                    "a score is multiplied by `scale`, and `offset` is added",
+                );
+            }
             RewardKind::Weighted { parts } => {
                 for (index, part) in parts.iter().enumerate() {
                     let place = format!("{place}.parts.{index}");

@@ -2,6 +2,8 @@
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
+use std::path::PathBuf;
+
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Value, json};
@@ -155,6 +157,29 @@ pub enum RewardKind {
         #[schemars(length(min = 1))]
         parts: Vec<Part>,
     },
+    /// A reward model: a classifier with one label, whose score of the conversation becomes a credit.
+    Model {
+        /// Folder of a `…ForSequenceClassification` checkpoint, with the tokenizer and the chat
+        /// template that it reads conversations in.
+        path: PathBuf,
+        /// How its score, which is any number, becomes a credit from 0 to 1.
+        #[serde(default)]
+        transform: Transform,
+        /// Multiplies the score before that.
+        #[serde(default = "unit")]
+        scale: f64,
+        /// Is added to the score after `scale` and before `transform`.
+        #[serde(default)]
+        offset: f64,
+        /// The credit from which on a completion counts as right.
+        #[serde(default = "half")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        threshold: f64,
+        /// Tokens that are scored at once, padding included; a longer text is scored alone.
+        #[serde(default = "default_batch_tokens")]
+        #[schemars(range(min = 1))]
+        batch_tokens: usize,
+    },
     /// A program of your own, which reads and writes a line of JSON for each completion.
     Command {
         /// The program and its arguments, such as `["python3", "judge.py"]`; no shell reads them.
@@ -188,6 +213,17 @@ pub struct Part {
     /// The verifier.
     #[serde(flatten)]
     pub kind: RewardKind,
+}
+
+/// How a reward model's score becomes a credit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Transform {
+    /// By the logistic function: a score of 0 is worth a half.
+    #[default]
+    Sigmoid,
+    /// Not at all: what is less than 0 becomes 0, what is more than 1 becomes 1.
+    Linear,
 }
 
 /// Where the answer of a completion is.
@@ -291,6 +327,19 @@ pub enum PenaltyForm {
     AsWritten,
 }
 
+impl RewardKind {
+    /// Whether a reward model judges, alone or as a part.
+    pub fn reads_conversations(&self) -> bool {
+        match self {
+            RewardKind::Model { .. } => true,
+            RewardKind::Weighted { parts } => {
+                parts.iter().any(|part| part.kind.reads_conversations())
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What stands in `[reward]` beside the keys of every verifier.
 ///
 /// Serde would take a fault in an optional flattened value for its absence, and the run would be
@@ -327,6 +376,14 @@ fn kind_is_not_weighted(schema: &mut Schema) {
 
 fn one() -> usize {
     1
+}
+
+fn unit() -> f64 {
+    1.0
+}
+
+fn default_batch_tokens() -> usize {
+    4096
 }
 
 fn half() -> f64 {

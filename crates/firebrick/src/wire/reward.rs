@@ -1,32 +1,53 @@
 //! From a recipe's `[reward]` to the verifier and the shapers it names.
 
+mod model;
+
 use std::sync::mpsc::Sender;
 
+use burn::tensor::Device;
 use firebrick_core::{RewardShaper, Verifier};
+use firebrick_data::DateTime;
+use firebrick_models::{Compute, Transform};
 use firebrick_reward::{
     AnswerFork, AnswerLine, Choice, Command, CommandOptions, Countdown, Exact, Format, Gsm8k,
     Gsm8kMode, Integer, LengthPenalty, Overlong, Part, PenaltyForm, Regex, RegexGroup,
-    RegexOptions, RewardError, StopPenalty, StopProperly, StrictBox, Weighted, math,
+    RegexOptions, StopPenalty, StopProperly, StrictBox, Weighted, math,
 };
 
 use super::generator;
-use crate::recipe::{self, Recipe, RewardKind};
+use crate::{
+    ProgramError,
+    recipe::{self, Recipe, RewardKind},
+    source::Sources,
+};
 
-/// The verifier. What it has to tell a person goes to `notes`.
-pub(super) fn verifier(
-    recipe: &Recipe,
-    notes: &Sender<String>,
-) -> Result<Box<dyn Verifier>, RewardError> {
+/// What verifiers are given that the recipe's `[reward]` does not say.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// Where a reward model computes; without autodiff.
+    pub(super) device: &'a Device,
+    /// What it multiplies matrices in.
+    pub(super) compute: Compute,
+    /// Finds it.
+    pub(super) sources: &'a Sources,
+    /// What chat templates may print.
+    pub(super) now: DateTime,
+    /// Takes what there is to tell a person.
+    pub(super) notes: &'a Sender<String>,
+}
+
+/// The verifier.
+pub(super) fn verifier(recipe: &Recipe, place: &Place) -> Result<Box<dyn Verifier>, ProgramError> {
     let marker = recipe.data.task.as_ref().and_then(|task| generator(task).marker());
-    of_kind(recipe.reward_kind(), marker, notes)
+    of_kind(recipe.reward_kind(), marker, place)
 }
 
 /// `marker` is what announces the answer in the solutions of the recipe's task.
 fn of_kind(
     kind: RewardKind,
     marker: Option<&str>,
-    notes: &Sender<String>,
-) -> Result<Box<dyn Verifier>, RewardError> {
+    place: &Place,
+) -> Result<Box<dyn Verifier>, ProgramError> {
     Ok(match kind {
         RewardKind::Math { precision, extraction, reduced_fractions, budget } => {
             Box::new(math::Verifier {
@@ -71,14 +92,25 @@ fn of_kind(
         }
         RewardKind::Weighted { parts } => {
             let part = |recipe::Part { name, weight, kind }| {
-                let verifier = of_kind(kind, marker, notes)?;
+                let verifier = of_kind(kind, marker, place)?;
                 Ok(Part { name, weight: weight as f32, verifier })
             };
-            Box::new(Weighted::new(parts.into_iter().map(part).collect::<Result<_, _>>()?)?)
+            let parts: Result<_, ProgramError> = parts.into_iter().map(part).collect();
+            Box::new(Weighted::new(parts?)?)
+        }
+        RewardKind::Model { path, transform, scale, offset, threshold, batch_tokens } => {
+            let sigmoid = transform == recipe::Transform::Sigmoid;
+            let options = model::Options {
+                folder: path,
+                transform: Transform { scale, offset, sigmoid },
+                threshold: threshold as f32,
+                batch_tokens,
+            };
+            Box::new(model::verifier(options, place)?)
         }
         RewardKind::Command { program, time_limit, restarts, processes } => {
             let options = CommandOptions { program, time_limit, restarts, processes };
-            let notes = notes.clone();
+            let notes = place.notes.clone();
             let command = Command::new(options)?.on_failure(move |reason| {
                 let _ = notes.send(reason.to_owned()); // A run that is over hears nothing.
             });
@@ -139,6 +171,13 @@ mod tests {
         Recipe::parse(Path::new("recipe.toml"), &text, &[]).unwrap().recipe
     }
 
+    fn built(recipe: &Recipe, notes: &Sender<String>) -> Box<dyn Verifier> {
+        let now = "2026-01-02T03:04:05".parse().unwrap();
+        let (device, sources) = (Device::flex(), Sources::here());
+        let (device, sources, compute) = (&device, &sources, Compute::F32);
+        verifier(recipe, &Place { device, compute, sources, now, notes }).unwrap()
+    }
+
     fn score(verifier: &dyn Verifier, reference: &str, text: &str) -> Score {
         let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
         let completion = Completion {
@@ -188,7 +227,7 @@ mod tests {
             (FILE, "kind = 'format'\nboxed = false", "", "<think>1</think>2", r"\boxed{1}"),
             (FILE, PARTS, "72", r"\boxed{72} #### 72", "#### 72."),
         ] {
-            let verifier = verifier(&recipe(data, reward), &channel().0).unwrap();
+            let verifier = built(&recipe(data, reward), &channel().0);
             for (text, is_right) in [(right, true), (wrong, false)] {
                 let verdict = score(verifier.as_ref(), reference, text).verdict;
                 assert_eq!(verdict == Verdict::Right, is_right, "{reward}, {text:?}: {verdict:?}");
@@ -203,7 +242,7 @@ mod tests {
             program = ["sh", "-c", '''read line; echo '{"id": 0, "score": 0.5}'; read line''']
             restarts = 0"#;
         let (said, notes) = channel();
-        let verifier = verifier(&recipe("train = \"a.jsonl\"", program), &said).unwrap();
+        let verifier = built(&recipe("train = \"a.jsonl\"", program), &said);
         assert_eq!(score(verifier.as_ref(), "", "").credit, 0.5);
         assert!(notes.try_recv().is_err());
         assert_eq!(score(verifier.as_ref(), "", "").verdict, Verdict::Error);

@@ -1,0 +1,67 @@
+//! A reward model with the tokenizer and the chat template of its own folder.
+
+use std::path::PathBuf;
+
+use firebrick_core::{Completion, Prompt};
+use firebrick_data::{ChatTemplate, Tokenizer};
+use firebrick_models::{ModelVerifier, RewardModel, Transform};
+use serde_json::{Map, Value, json};
+
+use super::Place;
+use crate::ProgramError;
+
+/// What the recipe says of it.
+pub(super) struct Options {
+    pub(super) folder: PathBuf,
+    pub(super) transform: Transform,
+    pub(super) threshold: f32,
+    pub(super) batch_tokens: usize,
+}
+
+/// Reads the reward model onto the device.
+pub(super) fn verifier(options: Options, place: &Place) -> Result<ModelVerifier, ProgramError> {
+    let Options { folder, transform, threshold, batch_tokens } = options;
+    let folder = place.sources.model_folder(&folder, None).map_err(|error| match error {
+        ProgramError::NoModel { folder } => ProgramError::NoRewardModel { folder },
+        other => other,
+    })?;
+    let tokenizer = Tokenizer::from_folder(&folder)?;
+    let Some(template) = ChatTemplate::from_folder(&folder)? else {
+        return Err(ProgramError::RewardModelWithoutTemplate { folder });
+    };
+    let template = template.with_date(place.now);
+    let model = RewardModel::load(&folder, place.device)?
+        .with_compute(place.compute)
+        .with_batch_tokens(batch_tokens);
+    if tokenizer.rows() > model.config().vocab_size {
+        let (tokenizer, model) = (tokenizer.rows(), model.config().vocab_size);
+        return Err(ProgramError::Vocabulary { folder, tokenizer, model });
+    }
+    let notes = place.notes.clone();
+    let say = move |note: &str| {
+        let _ = notes.send(format!("{}: {note}", folder.display())); // A run that is over hears nothing.
+    };
+    if let Some(first) = model.nonfinite().first() {
+        say(&format!("{first} holds values that are no numbers or infinite"));
+    }
+    let conversation = move |prompt: &Prompt, completion: &Completion| {
+        let messages = messages(prompt, completion)?;
+        let text = template.render(&messages, false, &Map::new());
+        let tokens = text.and_then(|text| tokenizer.encode(&text, false));
+        tokens.map_err(|error| error.to_string())
+    };
+    Ok(ModelVerifier::new(model, Box::new(conversation), transform, threshold, say))
+}
+
+/// What was asked, and the completion as the assistant's answer.
+fn messages(prompt: &Prompt, completion: &Completion) -> Result<Value, String> {
+    let mut messages: Vec<Value> = if prompt.messages.is_empty() {
+        vec![json!({"role": "user", "content": prompt.text})]
+    } else {
+        serde_json::from_str(&prompt.messages).map_err(|error| {
+            format!("the messages of prompt {} are no JSON list: {error}", prompt.id)
+        })?
+    };
+    messages.push(json!({"role": "assistant", "content": completion.text}));
+    Ok(messages.into())
+}

@@ -1,0 +1,136 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use firebrick_core::{Completion, Prompt, Score, TokenId, Verdict, Verifier};
+
+use super::RewardModel;
+
+/// What a reward model reads of a prompt and its completion, in its own tokens, or why there is
+/// nothing to read.
+pub type Conversation = dyn Fn(&Prompt, &Completion) -> Result<Vec<TokenId>, String> + Send + Sync;
+
+/// How a score, which is any number, becomes a credit in `[0, 1]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transform {
+    /// Multiplies the score.
+    pub scale: f64,
+    /// Is added after that.
+    pub offset: f64,
+    /// Whether the logistic function follows, 1 / (1 + e⁻ˣ); else what lies outside is cut off.
+    pub sigmoid: bool,
+}
+
+impl Transform {
+    /// The credit of `score`; `None` when one of the two is no number.
+    pub fn credit(self, score: f32) -> Option<f32> {
+        let moved = f64::from(score) * self.scale + self.offset;
+        let credit =
+            if self.sigmoid { 1.0 / (1.0 + (-moved).exp()) } else { moved.clamp(0.0, 1.0) };
+        (score.is_finite() && credit.is_finite()).then_some(credit as f32)
+    }
+}
+
+/// Judges by a [`RewardModel`].
+///
+/// The part `score` of a [`Score`] is what the model said. A completion that cannot be scored, because
+/// its conversation has no form or is longer than the model's context, or the score is no number, is
+/// [`Verdict::Error`] with credit 0.
+pub struct ModelVerifier {
+    model: RewardModel,
+    conversation: Box<Conversation>,
+    transform: Transform,
+    threshold: f32,
+    told: AtomicBool,
+    on_failure: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+impl ModelVerifier {
+    /// A completion is right when its credit is at least `threshold`. `on_failure` hears of the first
+    /// completion that cannot be scored; the others are counted by their verdict.
+    pub fn new(
+        model: RewardModel,
+        conversation: Box<Conversation>,
+        transform: Transform,
+        threshold: f32,
+        on_failure: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Self {
+        ModelVerifier {
+            model,
+            conversation,
+            transform,
+            threshold,
+            told: AtomicBool::new(false),
+            on_failure: Box::new(on_failure),
+        }
+    }
+
+    /// The tokens of what is to be scored.
+    fn read(&self, prompt: &Prompt, completion: &Completion) -> Result<Vec<TokenId>, String> {
+        let tokens = (self.conversation)(prompt, completion)?;
+        let config = self.model.config();
+        let limit = config.max_position_embeddings;
+        if !(1..=limit).contains(&tokens.len()) {
+            return Err(format!(
+                "it has {} tokens, and the reward model reads 1 to {limit}",
+                tokens.len()
+            ));
+        }
+        match tokens.iter().find(|&&token| token as usize >= config.vocab_size) {
+            None => Ok(tokens),
+            Some(token) => Err(format!("the reward model does not know the token {token}")),
+        }
+    }
+
+    fn judge(&self, score: f32) -> Result<Score, String> {
+        let credit = self.transform.credit(score);
+        let credit = credit.ok_or_else(|| format!("the reward model's score is {score}"))?;
+        let verdict = if credit >= self.threshold { Verdict::Right } else { Verdict::Wrong };
+        Ok(Score { parts: vec![("score".into(), score)], ..Score::partial(verdict, credit, "") })
+    }
+
+    fn failed(&self, reason: &str) -> Score {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            (self.on_failure)(&format!(
+                "a completion cannot be scored: {reason}; its verdict is an error, as that of any \
+                 further one (reward/error counts them)"
+            ));
+        }
+        Score::none(Verdict::Error)
+    }
+}
+
+impl Verifier for ModelVerifier {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        let score = self.score_all(&[(prompt, completion)]).pop();
+        score.expect("one completion has one score")
+    }
+
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
+        let texts: Vec<Result<Vec<TokenId>, String>> =
+            asked.iter().map(|(prompt, completion)| self.read(prompt, completion)).collect();
+        let readable: Vec<&[TokenId]> = texts.iter().flatten().map(Vec::as_slice).collect();
+        let mut scores = self.model.scores(&readable).into_iter();
+        let score = |text: Result<Vec<TokenId>, String>| {
+            let next = |_| self.judge(scores.next().expect("every text has a score"));
+            text.and_then(next).unwrap_or_else(|reason| self.failed(&reason))
+        };
+        texts.into_iter().map(score).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credit_is_a_share_or_nothing() {
+        let sigmoid = Transform { scale: 2.0, offset: -1.0, sigmoid: true };
+        assert_eq!(sigmoid.credit(0.5), Some(0.5));
+        assert_eq!((sigmoid.credit(f32::MAX), sigmoid.credit(f32::MIN)), (Some(1.0), Some(0.0)));
+        let linear = Transform { sigmoid: false, ..sigmoid };
+        let credits = [0.75, 7.0, -7.0].map(|score| linear.credit(score));
+        assert_eq!(credits, [Some(0.5), Some(1.0), Some(0.0)]);
+        for score in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert_eq!((sigmoid.credit(score), linear.credit(score)), (None, None));
+        }
+    }
+}
