@@ -302,7 +302,7 @@ impl DecoderConfig {
 /// The model families whose checkpoints can be read and written.
 ///
 /// To add one: a file beside `llama.rs` with `read` and `write`, a variant here, and what it computes
-/// differently as a field of [`DecoderConfig`]. The book's chapter on models shows it step by step.
+/// differently as a field of [`DecoderConfig`]. The book's page on it goes through it step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Qwen2 and Qwen2.5.

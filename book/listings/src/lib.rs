@@ -22,6 +22,11 @@ chapters! {
     first_verifier = "first-verifier.md";
     rewards = "rewards.md";
     recipes = "recipes.md";
+    models = "models.md";
+    lora = "lora.md";
+    data = "data.md";
+    memory = "memory.md";
+    adding_a_family = "adding-a-family.md";
     metrics = "metrics.md";
     glossary = "glossary.md";
     speed = "speed.md";
