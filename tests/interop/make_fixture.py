@@ -25,7 +25,7 @@ import transformers
 
 # Where the likeliest token is not likelier than the next by this, other kernels may choose the next.
 MARGIN = 1e-3
-NOT_COPIED = ("config.json", "expected.json", "expected.safetensors", "generation_config.json")
+NOT_COPIED = ("config.json", "expected.json", "expected.safetensors")
 
 
 def randomize(model, seed):
@@ -51,11 +51,12 @@ def opened(auto, folder):
 
 def write_model(auto, folder, dtype, shards, seed):
     config = transformers.AutoConfig.from_pretrained(folder)
-    verbatim = (folder / "config.json").read_bytes()
+    verbatim = {path: path.read_bytes() for path in folder.glob("*config.json")}
     model = randomize(auto.from_config(config, dtype=torch.float32), seed).to(dtype)
     size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     model.save_pretrained(folder, max_shard_size=size if shards == 1 else int(1.1 * size / shards))
-    (folder / "config.json").write_bytes(verbatim)
+    for path, content in verbatim.items():
+        path.write_bytes(content)
     return opened(auto, folder)
 
 
@@ -278,7 +279,8 @@ def classifier(folder, before, args, _):
         args.shards,
         args.seed,
     )
-    block = {name: before["reward"][name] for name in ("rendered", "messages") if name in before["reward"]}
+    kept = ("rendered", "messages")
+    block = {name: before["reward"][name] for name in kept if name in before["reward"]}
     for side in ("right", "left"):
         ids, mask = before["reward"][side]["input_ids"], before["reward"][side]["attention_mask"]
         with torch.no_grad():
