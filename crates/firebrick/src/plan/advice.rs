@@ -28,24 +28,24 @@ impl Advice {
 /// does not help are left out, so nothing is advised that would not do.
 pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
     let work = plan.facts.work;
-    let keys: [(&'static str, &[Moment], u128, u128, fn(&mut Facts, u128)); 2] = [
-        (
-            "rollout.max_sequences",
-            &[Moment::Rollout],
-            work.sequences,
-            work.least_sequences,
-            |facts, to| facts.work.sequences = to,
-        ),
-        (
-            "train.micro_batch_tokens",
-            &[Moment::Head, Moment::Backward, Moment::Gradient],
-            work.micro_batch_tokens,
-            1,
-            |facts, to| facts.work.micro_batch_tokens = to,
-        ),
+    let keys = [
+        Key {
+            name: "rollout.max_sequences",
+            moments: &[Moment::Rollout],
+            from: work.sequences,
+            least: work.least_sequences,
+            set: |facts, to| facts.work.sequences = to,
+        },
+        Key {
+            name: "train.micro_batch_tokens",
+            moments: &[Moment::Head, Moment::Backward, Moment::Gradient],
+            from: work.micro_batch_tokens,
+            least: 1,
+            set: |facts, to| facts.work.micro_batch_tokens = to,
+        },
     ];
     let mut advice = Vec::new();
-    for (key, moments, from, least, set) in keys {
+    for Key { name: key, moments, from, least, set } in keys {
         let fits = |to: u128| {
             let mut facts = plan.facts.clone();
             set(&mut facts, to);
@@ -60,6 +60,16 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
         }
     }
     advice
+}
+
+/// A key that makes batches smaller.
+struct Key {
+    name: &'static str,
+    /// When what it changes is held.
+    moments: &'static [Moment],
+    from: u128,
+    least: u128,
+    set: fn(&mut Facts, u128),
 }
 
 /// The same run with the smallest batches that there can be.
