@@ -128,7 +128,8 @@ fn what_is_no_adapter_for_this_model_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let policy = tiny::policy(3, &Device::flex());
     let lora = Lora { rank: 2, alpha: 4.0, targets: vec!["v_proj".into()], rslora: false };
-    save_adapter(&policy.clone().with_lora(lora, Seed::run(1)), "base", folder.path()).unwrap();
+    save_adapter(&policy.clone().with_lora(lora, Seed::run(1)), &"base".into(), folder.path())
+        .unwrap();
     let config = folder.path().join("adapter_config.json");
     let good = fs::read_to_string(&config).unwrap();
     let problem = |from: &str, to: &str| {

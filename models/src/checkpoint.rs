@@ -12,7 +12,7 @@ mod names;
 mod read;
 mod save;
 
-pub use adapter::{adapter_config, is_adapter, load_adapter, save_adapter};
+pub use adapter::{AdapterBase, adapter_config, is_adapter, load_adapter, save_adapter};
 pub use dtype::WeightDtype;
 pub use error::CheckpointError;
 pub use inventory::{Inventory, TensorInfo, inventory};

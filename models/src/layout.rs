@@ -36,7 +36,12 @@ pub(crate) fn read(
         hidden_size,
         layers,
         heads,
-        kv_heads: fields.size_or("num_key_value_heads", defaults.kv_heads.unwrap_or(heads))?,
+        kv_heads: match fields.0.get("num_key_value_heads") {
+            // transformers gives every query head its own where the file says null, whatever the
+            // family takes where the file is silent.
+            Some(Value::Null) => heads,
+            _ => fields.size_or("num_key_value_heads", defaults.kv_heads.unwrap_or(heads))?,
+        },
         head_dim: fields
             .size_or("head_dim", defaults.head_dim.unwrap_or(hidden_size / heads.max(1)))?,
         intermediate_size: fields.size("intermediate_size")?,
@@ -99,12 +104,11 @@ pub(crate) fn not_implemented(what: &str) -> ConfigError {
 }
 
 fn rope(fields: &Fields, max_position_embeddings: usize) -> Result<Rope, ConfigError> {
-    let parameters = match (fields.0.get("rope_parameters"), fields.0.get("rope_scaling")) {
-        (Some(Value::Object(parameters)), _) | (_, Some(Value::Object(parameters))) => {
-            Some(Fields(parameters))
-        }
-        _ => None,
-    };
+    // Where a file has both, transformers 5 takes the older one; an empty one counts for nothing.
+    let parameters = ["rope_scaling", "rope_parameters"].into_iter().find_map(|field| {
+        let parameters = fields.0.get(field)?.as_object()?;
+        (!parameters.is_empty()).then_some(Fields(parameters))
+    });
     let nested = parameters.as_ref().map(|fields| fields.optional("rope_theta", Fields::number));
     let theta = match nested.transpose()?.flatten() {
         Some(theta) => theta,
@@ -132,4 +136,49 @@ fn rope(fields: &Fields, max_position_embeddings: usize) -> Result<Rope, ConfigE
         }
     };
     Ok(Rope { theta, scaling })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(family: Family, own: Value) -> DecoderConfig {
+        let mut fields = json!({
+            "model_type": family.model_type(),
+            "hidden_size": 32,
+            "intermediate_size": 8,
+            "num_attention_heads": 16,
+            "num_hidden_layers": 2,
+            "vocab_size": 9,
+        });
+        let fields = fields.as_object_mut().unwrap();
+        fields.extend(own.as_object().unwrap().clone());
+        DecoderConfig::from_json(fields).unwrap()
+    }
+
+    #[test]
+    fn the_older_rope_field_counts_unless_it_is_empty() {
+        let scaled = json!({"type": "llama3", "factor": 2, "low_freq_factor": 1,
+            "high_freq_factor": 4, "original_max_position_embeddings": 16});
+        let newer = json!({"rope_type": "default", "rope_theta": 7.0});
+        let rope = |older: &Value| {
+            let both = json!({"rope_scaling": older, "rope_parameters": newer, "rope_theta": 5.0});
+            config(Family::Llama, both).rope
+        };
+        let older = rope(&scaled);
+        assert_eq!((older.theta, older.scaling.map(|scaling| scaling.factor)), (5.0, Some(2.0)));
+        for empty in [json!({}), Value::Null] {
+            assert_eq!(rope(&empty), Rope { theta: 7.0, scaling: None });
+        }
+    }
+
+    #[test]
+    fn a_null_and_a_missing_number_of_key_heads_are_two_things() {
+        for (family, silent) in [(Family::Mistral, 8), (Family::Gemma, 16), (Family::Llama, 16)] {
+            assert_eq!(config(family, json!({})).kv_heads, silent);
+            assert_eq!(config(family, json!({"num_key_value_heads": null})).kv_heads, 16);
+        }
+    }
 }

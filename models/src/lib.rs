@@ -30,9 +30,9 @@ mod reward_model;
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{
-    CheckpointError, Inventory, Loaded, NamedTensor, SaveOptions, TensorInfo, WeightDtype,
-    adapter_config, inventory, is_adapter, load, load_adapter, load_config, load_noting,
-    named_tensors, save, save_adapter, unread_tensors,
+    AdapterBase, CheckpointError, Inventory, Loaded, NamedTensor, SaveOptions, TensorInfo,
+    WeightDtype, adapter_config, inventory, is_adapter, load, load_adapter, load_config,
+    load_noting, named_tensors, save, save_adapter, unread_tensors,
 };
 pub use config::{
     Activation, Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes,

@@ -84,6 +84,22 @@ impl Hub {
         Ok(self.fetch(Kind::Model, name, &model_files, progress)?.0.snapshot())
     }
 
+    /// The folder of a model, of which only `config.json` has to be there; as for [`Hub::model`].
+    ///
+    /// # Errors
+    /// As for [`Hub::model`].
+    pub fn model_config(
+        &self,
+        name: &HubName,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<PathBuf, HubError> {
+        let choose = |files: &[&str]| match files.contains(&CONFIG) {
+            true => Ok(vec![CONFIG.to_owned()]),
+            false => Err(lacks(CONFIG)),
+        };
+        Ok(self.fetch(Kind::Model, name, &choose, progress)?.0.snapshot())
+    }
+
     /// The files of a part of a data set, sorted; as for [`Hub::model`].
     ///
     /// # Errors
@@ -165,9 +181,16 @@ fn names(listing: &Listing) -> Vec<&str> {
     listing.keys().map(String::as_str).collect()
 }
 
+/// The file with a model's sizes.
+const CONFIG: &str = "config.json";
+
+fn lacks(file: &str) -> String {
+    format!("it has no {file}, so it is no model that can be used")
+}
+
 /// The files of a model that are read, if a repository has them.
 const MODEL_FILES: [&str; 7] = [
-    "config.json",
+    CONFIG,
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -201,9 +224,9 @@ fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
                 .into(),
         );
     }
-    for needed in ["config.json", "tokenizer.json"] {
+    for needed in [CONFIG, "tokenizer.json"] {
         if !has(needed) {
-            return Err(format!("it has no {needed}, so it is no model that can be used"));
+            return Err(lacks(needed));
         }
     }
     Ok(chosen)

@@ -1,13 +1,17 @@
 //! The model card of a checkpoint: its `README.md`, which the Hugging Face Hub shows.
 
-use std::{fmt, path::Path};
+use std::fmt;
 
 use firebrick_core::Step;
-use firebrick_models::WeightDtype;
+use firebrick_data::HubName;
+use firebrick_models::{AdapterBase, WeightDtype};
 use firebrick_runs::Heldout;
 use firebrick_train::TrainerState;
 
-use crate::recipe::{LossKind, Recipe};
+use crate::{
+    recipe::{LossKind, Recipe},
+    source::data_name,
+};
 
 /// The card's file in a checkpoint.
 pub const CARD: &str = "README.md";
@@ -18,6 +22,10 @@ pub struct Card<'a> {
     pub name: &'a str,
     /// What was done.
     pub recipe: &'a Recipe,
+    /// The model that the run began with, or that its adapter is for; nothing for a new one.
+    pub base: &'a AdapterBase,
+    /// Whether the checkpoint is an adapter.
+    pub adapter: bool,
     /// What the weights of the checkpoint are rounded to.
     pub dtype: WeightDtype,
     /// Steps and completions so far.
@@ -36,13 +44,17 @@ impl fmt::Display for Card<'_> {
         writeln!(f, "\n# {}\n", escaped(self.name))?;
         self.summary(f)?;
         self.results(f)?;
+        let (library, class) = match self.adapter {
+            true => ("peft", "AutoPeftModelForCausalLM"),
+            false => ("transformers", "AutoModelForCausalLM"),
+        };
+        writeln!(f, "## How to use it\n\n```python")?;
+        writeln!(f, "from {library} import {class}\nfrom transformers import AutoTokenizer\n")?;
         writeln!(
             f,
-            "## How to use it\n\n```python\n\
-             from transformers import AutoModelForCausalLM, AutoTokenizer\n\n\
-             folder = \"…\"  # this one, or its name on the Hub\n\
+            "folder = \"…\"  # this one, or its name on the Hub\n\
              tokenizer = AutoTokenizer.from_pretrained(folder)\n\
-             model = AutoModelForCausalLM.from_pretrained(folder, dtype=\"auto\")\n```\n\n\
+             model = {class}.from_pretrained(folder, dtype=\"auto\")\n```\n\n\
              The folder `{}` is needed to resume the run and can be left out otherwise.\n",
             crate::wire::TRAINER
         )?;
@@ -57,7 +69,7 @@ impl Card<'_> {
     /// Nothing here needs escaping: a name of the Hub has letters, digits and `-_.` only.
     fn front_matter(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "---")?;
-        if let Some(base) = base_model(self.recipe) {
+        if let Some(base) = self.base_model() {
             writeln!(f, "base_model: \"{base}\"")?;
         }
         let datasets = datasets(self.recipe);
@@ -65,10 +77,17 @@ impl Card<'_> {
             writeln!(f, "datasets:")?;
             datasets.iter().try_for_each(|name| writeln!(f, "- \"{name}\""))?;
         }
-        writeln!(f, "library_name: transformers\npipeline_tag: text-generation\ntags:")?;
+        let library = if self.adapter { "peft" } else { "transformers" };
+        writeln!(f, "library_name: {library}\npipeline_tag: text-generation\ntags:")?;
         let tags = [self.algorithm().to_lowercase().as_str(), "rl", "firebrick", "burn"]
             .map(|tag| format!("- {tag}\n"));
         writeln!(f, "{}---", tags.concat())
+    }
+
+    /// Where others can find the model that the run began with.
+    fn base_model(&self) -> Option<&str> {
+        let name = &self.base.name;
+        HubName::parse(name).map(|_| name.as_str())
     }
 
     fn algorithm(&self) -> &'static str {
@@ -80,7 +99,7 @@ impl Card<'_> {
     }
 
     fn summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let base = match (base_model(self.recipe), &self.recipe.model.new) {
+        let base = match (self.base_model(), &self.recipe.model.new) {
             (Some(base), _) => format!("the model {base}"),
             (None, Some(_)) => "random weights".into(),
             (None, None) => "another model".into(),
@@ -133,33 +152,13 @@ impl Card<'_> {
     }
 }
 
-/// The model that the run started from, where others can find it.
-fn base_model(recipe: &Recipe) -> Option<&str> {
-    recipe.model.path.as_deref().and_then(hub_name)
-}
-
-/// The data that others can find.
-fn datasets(recipe: &Recipe) -> Vec<&str> {
-    let mut names: Vec<&str> = [&recipe.data.train, &recipe.data.heldout]
-        .into_iter()
-        .flatten()
-        .filter(|path| path.extension().is_none())
-        .filter_map(|path| hub_name(path))
-        .collect();
+/// The data that others can find. What is a path of this machine is none of a reader's business.
+fn datasets(recipe: &Recipe) -> Vec<String> {
+    let paths = [&recipe.data.train, &recipe.data.heldout].into_iter().flatten();
+    let names = paths.filter_map(|path| data_name(path));
+    let mut names: Vec<String> = names.map(|name| name.repository().to_owned()).collect();
     names.dedup();
     names
-}
-
-/// `owner/name`, as the Hub has them. What may be a path of this machine is none of a reader's business.
-fn hub_name(path: &Path) -> Option<&str> {
-    let name = path.to_str()?;
-    let (owner, repository) = name.split_once('/')?;
-    let plain = |part: &str| {
-        part.starts_with(|letter: char| letter.is_ascii_alphanumeric())
-            && part.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter))
-    };
-    let local = Path::new(owner).exists();
-    (plain(owner) && plain(repository) && !local).then_some(name)
 }
 
 /// Text that Markdown shows as it stands.
@@ -182,6 +181,10 @@ mod tests {
     use super::*;
 
     fn card(model: &str, data: &str, prompt: &str) -> String {
+        card_of(model, data, prompt, false)
+    }
+
+    fn card_of(model: &str, data: &str, prompt: &str, adapter: bool) -> String {
         let text = format!(
             "[model]\npath = '{model}'\n[data]\ntrain = '{data}'\nprompt = \"\"\"\n{prompt}\"\"\""
         );
@@ -191,6 +194,8 @@ mod tests {
         let card = Card {
             name: "odd # name_",
             recipe: &recipe,
+            base: &model.into(),
+            adapter,
             dtype: WeightDtype::BF16,
             state: &state,
             warmup_steps: 0,
@@ -214,7 +219,7 @@ mod tests {
             ("/home/anna/qwen", "/home/anna/train.jsonl"),
             ("../anna/qwen", "data/anna.jsonl"),
             // A folder of the package, in which tests are run.
-            ("src/anna", "tests/anna"),
+            ("/anna/src/recipe", "src/recipe"),
             ("an na/\\nlicense: mit", "anna/b/c"),
         ] {
             let card = card(model, data, "{prompt}");
@@ -222,6 +227,20 @@ mod tests {
             // The recipe shows what it says, and nothing else does.
             let (outside, _) = card.split_once("The recipe:").unwrap();
             assert!(!outside.contains("anna") && !outside.contains("license"), "{card}");
+        }
+    }
+
+    #[test]
+    fn the_card_of_an_adapter_opens_it_with_peft() {
+        let card = card_of("Qwen/Qwen2.5-0.5B", "openai/gsm8k@abc", "{prompt}", true);
+        for line in [
+            "base_model: \"Qwen/Qwen2.5-0.5B\"",
+            "- \"openai/gsm8k\"",
+            "library_name: peft",
+            "from peft import AutoPeftModelForCausalLM",
+            "model = AutoPeftModelForCausalLM.from_pretrained(folder, dtype=\"auto\")",
+        ] {
+            assert!(card.lines().any(|other| other == line), "{line} is not in {card}");
         }
     }
 

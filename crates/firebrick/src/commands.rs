@@ -20,7 +20,10 @@ use std::{
 use clap::Subcommand;
 use firebrick_models::is_adapter;
 
-use crate::{ProgramError, source::Sources};
+use crate::{
+    ProgramError,
+    source::{Need, Sources},
+};
 
 /// What to do.
 #[derive(Subcommand)]
@@ -83,11 +86,14 @@ fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError
     if given.join("run.db").is_file() {
         return refuse("it is a run", "give one of the folders in its checkpoints/");
     }
-    let folder = sources.model_folder(given, None)?;
-    if !folder.join("config.json").is_file() && !is_adapter(&folder) {
-        return refuse("it has no config.json", "give a Hugging Face model folder");
+    let remedy = "give a folder such as runs/quickstart/checkpoints/step-000200, or the name of a \
+                  model on the Hugging Face Hub";
+    match sources.model_folder(given, None, Need::Model) {
+        Ok(folder) if folder.join("config.json").is_file() || is_adapter(&folder) => Ok(folder),
+        Ok(_) => refuse("it has no config.json", remedy),
+        Err(ProgramError::NoModel { .. }) => refuse("there is no such folder", remedy),
+        Err(other) => Err(other),
     }
-    Ok(folder)
 }
 
 /// What chat templates may print as today's date. The one place that reads the clock's date.

@@ -56,14 +56,30 @@ pub enum ProgramError {
         saved: String,
     },
     /// `model.path` leads nowhere.
-    #[error("model.path is {}, expected a folder with config.json, model.safetensors and tokenizer.json", folder.display())]
+    #[error(
+        "model.path is {}, expected a folder with config.json, model.safetensors and tokenizer.json, or \
+         a name on the Hugging Face Hub",
+        folder.display()
+    )]
     #[diagnostic(help(
-        "or the name of a model on the Hugging Face Hub, such as Qwen/Qwen2.5-0.5B-Instruct, which \
-         is downloaded"
+        "set model.path to where the folder is, or to a name such as Qwen/Qwen2.5-0.5B-Instruct, which \
+         is downloaded; paths are relative to the current directory"
     ))]
     NoModel {
         /// As in the recipe.
         folder: PathBuf,
+    },
+    /// The model of an adapter is nowhere.
+    #[error("{} is an adapter to the model {}, which is not there", adapter.display(), base.display())]
+    #[diagnostic(help(
+        "put the model back, or set base_model_name_or_path in {} to where it is now",
+        adapter.join("adapter_config.json").display()
+    ))]
+    NoBase {
+        /// The adapter's folder.
+        adapter: PathBuf,
+        /// As its file says.
+        base: PathBuf,
     },
     /// A revision of a folder.
     #[error("model.revision is set, and model.path is the folder {}", folder.display())]
@@ -106,9 +122,9 @@ pub enum ProgramError {
         /// The reward model's folder.
         folder: PathBuf,
     },
-    /// A new model has no tokenizer but the task's.
-    #[error("model.new needs data.task: a model made from nothing gets its alphabet from a task")]
-    #[diagnostic(help("set data.task, or model.path to a folder with a tokenizer"))]
+    /// A new model has no tokenizer.
+    #[error("model.new has no tokenizer, and there is no data.task to make an alphabet for")]
+    #[diagnostic(help("set model.new.tokenizer to a folder with a tokenizer.json, or data.task"))]
     NewModelNeedsTask,
     /// `data.template = "chat"` without a template.
     #[error("data.template is \"chat\", but {} has no chat template", folder.display())]
@@ -141,6 +157,17 @@ pub enum ProgramError {
         tokenizer: usize,
         /// `vocab_size`.
         model: usize,
+    },
+    /// A new model's embedding has too few rows.
+    #[error(
+        "model.new.vocab_size is {vocab_size}, expected at least the tokenizer's {tokenizer} tokens"
+    )]
+    #[diagnostic(help("raise model.new.vocab_size, or leave it out: it is then the tokenizer's"))]
+    NewVocabulary {
+        /// Tokens of the tokenizer.
+        tokenizer: usize,
+        /// As in the recipe.
+        vocab_size: usize,
     },
     /// `model.dtype = "bfloat16"` on a device without it.
     #[error("model.dtype is \"bfloat16\", which {device} does not compute")]
@@ -221,16 +248,15 @@ pub enum ProgramError {
         /// What is wrong with it.
         error: Box<ProgramError>,
     },
-    /// A path that should be a checkpoint is none.
-    #[error("{} is not a checkpoint of a run: {problem}", path.display())]
-    #[diagnostic(help("{remedy}"))]
+    /// A model to evaluate is none of a run, whose recipe would say on what.
+    #[error(
+        "{} is not a checkpoint of a run: there is no recipe.toml two folders up",
+        path.display()
+    )]
+    #[diagnostic(help("say with --recipe what to measure a model on that no run made"))]
     NotACheckpoint {
         /// As given.
         path: PathBuf,
-        /// What is there, or is not.
-        problem: &'static str,
-        /// What to give instead.
-        remedy: &'static str,
     },
     /// A path that should be a model's folder is none.
     #[error("{} is not a model folder: {problem}", path.display())]
@@ -318,6 +344,7 @@ impl ProgramError {
             | ProgramError::Device(_)
             | ProgramError::Reward(_)
             | ProgramError::NewModelNeedsTask
+            | ProgramError::NewVocabulary { .. }
             | ProgramError::RevisionOfFolder { .. }
             | ProgramError::NoRevision { .. }
             | ProgramError::NoChatTemplate { .. }

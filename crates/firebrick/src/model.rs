@@ -10,15 +10,15 @@ use firebrick_core::Seed;
 use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
-    CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, SaveOptions, Sizes,
-    WeightDtype, adapter_config, inventory, is_adapter, load, load_adapter, load_config,
+    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, SaveOptions,
+    Sizes, WeightDtype, adapter_config, inventory, is_adapter, load, load_adapter, load_config,
     load_noting, random, save, save_adapter,
 };
 
 use crate::{
     ProgramError, device,
     recipe::{self, Recipe},
-    source::Sources,
+    source::{Need, Sources, model_name},
     wire::{TRAINER, WEIGHTS},
 };
 
@@ -31,6 +31,9 @@ pub struct Folders {
     pub adapter: Option<PathBuf>,
     /// Tokenizer and chat template.
     pub text: PathBuf,
+    /// What the file of an adapter calls the model: its name on the Hub, else the folder, wherever the
+    /// adapter is moved.
+    pub base: AdapterBase,
 }
 
 impl Folders {
@@ -39,18 +42,27 @@ impl Folders {
     ///
     /// # Errors
     /// When the adapter's model is nowhere.
-    pub fn of(folder: &Path, sources: &Sources) -> Result<Self, ProgramError> {
+    pub fn of(folder: &Path, sources: &Sources, need: Need) -> Result<Self, ProgramError> {
         if !is_adapter(folder) {
+            let base = absolute(folder);
             let folder = folder.to_owned();
-            return Ok(Folders { weights: folder.clone(), adapter: None, text: folder });
+            return Ok(Folders { weights: folder.clone(), adapter: None, text: folder, base });
         }
         let (_, base) = adapter_config(folder)?;
-        let beside = folder.join(&base);
-        let weights = match beside.is_dir() {
-            true => beside,
-            false => sources.model_folder(Path::new(&base), None)?,
+        let beside = folder.join(&base.name);
+        if beside.is_dir() {
+            let base = absolute(&beside);
+            return Ok(Folders::with_adapter(beside, base, folder));
+        }
+        let nowhere = |error| match error {
+            ProgramError::NoModel { folder: base } => {
+                ProgramError::NoBase { adapter: folder.to_owned(), base }
+            }
+            other => other,
         };
-        Ok(Folders::with_adapter(weights, folder))
+        let name = Path::new(&base.name);
+        let weights = sources.model_folder(name, base.revision.as_deref(), need);
+        Ok(Folders::with_adapter(weights.map_err(nowhere)?, base, folder))
     }
 
     /// Those of the recipe's model, as `resume` left it if that is given; none of a new model.
@@ -58,12 +70,23 @@ impl Folders {
         recipe: &Recipe,
         resume: Option<&Path>,
         sources: &Sources,
+        need: Need,
     ) -> Result<Option<Self>, ProgramError> {
         let model = &recipe.model;
+        let named = || {
+            let name = model_name(model.path.as_deref()?)?;
+            let in_name = Some(name.revision()).filter(|revision| *revision != "main");
+            let revision = model.revision.as_deref().or(in_name).map(str::to_owned);
+            Some(AdapterBase { name: name.repository().to_owned(), revision })
+        };
         let begun = || -> Result<Option<Folders>, ProgramError> {
             let Some(path) = &model.path else { return Ok(None) };
-            let folder = sources.model_folder(path, model.revision.as_deref())?;
-            Folders::of(&folder, sources).map(Some)
+            let folder = sources.model_folder(path, model.revision.as_deref(), need)?;
+            let mut folders = Folders::of(&folder, sources, need)?;
+            if folders.adapter.is_none() {
+                folders.base = named().unwrap_or(folders.base);
+            }
+            Ok(Some(folders))
         };
         let Some(checkpoint) = resume else {
             let begun = begun()?;
@@ -76,9 +99,10 @@ impl Folders {
         if is_adapter(checkpoint)
             && let Some(begun) = begun()?
         {
-            return Ok(Some(Folders::with_adapter(begun.weights, checkpoint)));
+            return Ok(Some(Folders::with_adapter(begun.weights, begun.base, checkpoint)));
         }
-        let mut folders = Folders::of(checkpoint, sources)?;
+        let mut folders = Folders::of(checkpoint, sources, need)?;
+        folders.base = named().unwrap_or(folders.base);
         let rounded_from = checkpoint.join(TRAINER).join(WEIGHTS);
         if rounded_from.is_dir() {
             folders.weights = rounded_from;
@@ -86,10 +110,10 @@ impl Folders {
         Ok(Some(folders))
     }
 
-    fn with_adapter(weights: PathBuf, adapter: &Path) -> Self {
+    fn with_adapter(weights: PathBuf, base: AdapterBase, adapter: &Path) -> Self {
         let own_text = adapter.join("tokenizer.json").is_file();
         let text = if own_text { adapter.to_owned() } else { weights.clone() };
-        Folders { weights, adapter: Some(adapter.to_owned()), text }
+        Folders { weights, adapter: Some(adapter.to_owned()), text, base }
     }
 
     /// The model's sizes.
@@ -116,13 +140,19 @@ impl Folders {
     }
 }
 
+fn absolute(folder: &Path) -> AdapterBase {
+    // It can't be told only where the current directory is gone.
+    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    folder.display().to_string().as_str().into()
+}
+
 /// The policy of a run, and what its checkpoints say of it.
 pub(crate) struct Policy {
     pub(crate) decoder: Decoder,
     /// The content of `config.json`.
     pub(crate) config: serde_json::Value,
-    /// What an adapter's file calls its model.
-    pub(crate) base: String,
+    /// What an adapter's file calls its model; nothing for a new one.
+    pub(crate) base: AdapterBase,
 }
 
 impl Policy {
@@ -142,7 +172,7 @@ impl Policy {
                 let config = new_model(new, tokenizer)?;
                 let decoder = random(&config, seed.derive("weights", &[]), device)?;
                 let config = config.to_json(Some(tokenizer.pad()), tokenizer.eos());
-                Ok(Policy { decoder, config, base: String::new() })
+                Ok(Policy { decoder, config, base: AdapterBase::default() })
             }
             (None, None) => Err(ProgramError::NoModel { folder: PathBuf::new() }),
         };
@@ -179,7 +209,7 @@ fn from_folders(
         }
         _ => decoder,
     };
-    Ok(Policy { decoder, config, base: base(recipe, folders) })
+    Ok(Policy { decoder, config, base: folders.base.clone() })
 }
 
 /// More rows than tokens is usual (padding for speed); fewer would index past the embedding.
@@ -195,22 +225,11 @@ pub(crate) fn check_vocabulary(
     Err(ProgramError::Vocabulary { folder: folder.to_owned(), tokenizer, model })
 }
 
-/// What others are to look for: the name on the Hub, else the folder wherever the adapter is moved.
-fn base(recipe: &Recipe, folders: &Folders) -> String {
-    match &recipe.model.path {
-        Some(path) if !path.exists() => path.display().to_string(),
-        _ => std::path::absolute(&folders.weights)
-            .unwrap_or_else(|_| folders.weights.clone())
-            .display()
-            .to_string(),
-    }
-}
-
 /// Writes the policy as others open it: the model, or its adapter alone.
 pub(crate) fn write(
     decoder: &Decoder,
     config: &serde_json::Value,
-    base: &str,
+    base: &AdapterBase,
     dtype: WeightDtype,
     folder: &Path,
 ) -> Result<(), CheckpointError> {
@@ -243,11 +262,12 @@ pub(crate) fn checkpoint_dtype(
     resume: Option<&Path>,
     folders: Option<&Folders>,
 ) -> Result<WeightDtype, ProgramError> {
+    // An adapter is small, and written as it is trained.
+    if recipe.model.lora.is_some() || folders.is_some_and(|folders| folders.adapter.is_some()) {
+        return Ok(WeightDtype::F32);
+    }
     // A checkpoint is in the format of the model that the run began with.
-    let origin = match resume {
-        Some(checkpoint) if !is_adapter(checkpoint) => Some(checkpoint),
-        _ => folders.map(|folders| folders.weights.as_path()),
-    };
+    let origin = resume.or(folders.map(|folders| folders.weights.as_path()));
     Ok(match (recipe.checkpoint.dtype, origin) {
         (recipe::CheckpointDtype::Auto, Some(folder)) => {
             inventory(folder)?.dtype().unwrap_or_default()
@@ -284,8 +304,11 @@ pub(crate) fn new_model(
         rope_theta: new.rope_theta,
         tied: new.tied,
     };
+    let (tokenizer, vocab_size) = (tokenizer.rows(), sizes.vocab_size);
+    if vocab_size < tokenizer {
+        return Err(ProgramError::NewVocabulary { tokenizer, vocab_size });
+    }
     let config = DecoderConfig::new(family, sizes);
-    check_vocabulary(tokenizer, &config, new.tokenizer.as_deref().unwrap_or(Path::new("")))?;
     config.check().map_err(CheckpointError::NewModel)?;
     Ok(config)
 }

@@ -24,13 +24,24 @@ impl Change {
     /// Whether the checkpoints of a run can't follow the change: weights and tokenizer have their
     /// sizes, and the place in the data is a number that means other prompts in other data.
     ///
-    /// Paths are free, because folders are moved. A model's is not read again anyway.
+    /// Where things are is free, because folders are moved, and of a model only what an adapter is for
+    /// is read again. The format of products is free as the device is.
     pub fn refused(&self) -> bool {
-        let free = ["model.path", "data.train", "data.heldout"].contains(&self.key.as_str());
+        let free = FREE.contains(&self.key.as_str());
         let held = ["model.", "data."].iter().any(|table| self.key.starts_with(table));
         self.key == "seed" || (held && !free)
     }
 }
+
+/// Keys of the model and the data that may change.
+const FREE: [&str; 6] = [
+    "model.path",
+    "model.revision",
+    "model.dtype",
+    "model.new.tokenizer",
+    "data.train",
+    "data.heldout",
+];
 
 /// The key with both values: `optim.lr = 1e-7 (was 1e-6)`.
 impl fmt::Display for Change {
@@ -72,4 +83,36 @@ fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
     let mut values = BTreeMap::new();
     collect(String::new(), serde_json::to_value(recipe).unwrap_or_default(), &mut values);
     values
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_elsewhere_may_change_and_what_is_trained_may_not() {
+        let recipe = |model: &str, data: &str| {
+            let text = format!("[model]\n{model}\n[data]\n{data}\n");
+            Recipe::parse(Path::new("a.toml"), &text, &[]).unwrap().recipe
+        };
+        let before = recipe("path = 'a/b'\nlora = {rank = 4}", "train = 't.jsonl'");
+        let refused = |model: &str, data: &str| -> Vec<String> {
+            let changes = changes(&before, &recipe(model, data));
+            assert!(!changes.is_empty());
+            changes.into_iter().filter(Change::refused).map(|change| change.key).collect()
+        };
+        let moved = "path = '/b'\nrevision = 'v1'\ndtype = 'bfloat16'\nlora = {rank = 4}";
+        assert_eq!(refused(moved, "train = '/t.jsonl'"), [""; 0]);
+        assert_eq!(
+            refused("path = 'a/b'\nlora = {rank = 8, rslora = true}", "train = 't.jsonl'"),
+            ["model.lora.rank", "model.lora.rslora"]
+        );
+        assert!(!refused("path = 'a/b'", "train = 't.jsonl'").is_empty());
+        assert_eq!(
+            refused("path = 'a/b'\nlora = {rank = 4}", "train = 't.jsonl'\nsplit = 'test'"),
+            ["data.split"]
+        );
+    }
 }

@@ -424,8 +424,7 @@ impl Run {
         let temporary = self.folder.begin_checkpoint(trainer.state.step)?;
         self.write_model(&temporary)?;
         let inner = make_folder(temporary.join(TRAINER))?;
-        // An adapter is written as it is trained.
-        if *dtype != WeightDtype::F32 && trainer.policy.lora().is_none() {
+        if *dtype != WeightDtype::F32 {
             let weights = make_folder(inner.join(WEIGHTS))?;
             save(&trainer.policy, config, &weights, &SaveOptions::default())?;
         }
@@ -448,6 +447,8 @@ impl Run {
         let card = Card {
             name: &name,
             recipe: &self.recipe,
+            base,
+            adapter: trainer.policy.lora().is_some(),
             dtype: *dtype,
             state: &trainer.state,
             warmup_steps: self.progress.warmup_steps,

@@ -11,6 +11,15 @@ use crate::ProgramError;
 
 type Listener = dyn FnMut(Progress<'_>);
 
+/// What of a model is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// All of it.
+    Model,
+    /// Its sizes: a download is of `config.json` alone.
+    Sizes,
+}
+
 /// Finds what a recipe names.
 pub struct Sources {
     hub: Hub,
@@ -37,6 +46,7 @@ impl Sources {
         &self,
         path: &Path,
         revision: Option<&str>,
+        need: Need,
     ) -> Result<PathBuf, ProgramError> {
         if path.is_dir() {
             return match revision {
@@ -45,15 +55,17 @@ impl Sources {
             };
         }
         let none = || ProgramError::NoModel { folder: path.to_owned() };
-        if path.exists() {
-            return Err(none());
-        }
-        let mut name = name(path).ok_or_else(none)?;
+        let mut name = model_name(path).ok_or_else(none)?;
         if let Some(revision) = revision {
             let no_revision = || ProgramError::NoRevision { revision: revision.to_owned() };
             name = name.at(revision).ok_or_else(no_revision)?;
         }
-        Ok(self.hub.model(&name, &mut *self.progress.borrow_mut()).map_err(hub)?)
+        let progress = &mut *self.progress.borrow_mut();
+        let found = match need {
+            Need::Model => self.hub.model(&name, progress),
+            Need::Sizes => self.hub.model_config(&name, progress),
+        };
+        Ok(found.map_err(hub)?)
     }
 
     /// The files of the data set at `path`, a file or a folder, or of that name.
@@ -61,22 +73,31 @@ impl Sources {
     /// # Errors
     /// When there are none, or it is not clear which are meant.
     pub fn data_files(&self, path: &Path, part: &Part) -> Result<Vec<PathBuf>, ProgramError> {
-        // A file's name that was mistyped is no reason to ask the Hub for it.
-        let is_file = ["json", "jsonl", "ndjson", "parquet"]
-            .iter()
-            .any(|end| path.extension().is_some_and(|is| is.eq_ignore_ascii_case(end)));
-        match name(path) {
-            _ if path.exists() || is_file => Ok(data_set_files(path, part)?),
-            Some(name) => {
-                Ok(self.hub.data_set(&name, part, &mut *self.progress.borrow_mut()).map_err(hub)?)
-            }
-            None => Err(ProgramError::NoData { path: path.to_owned() }),
+        if let Some(name) = data_name(path) {
+            let progress = &mut *self.progress.borrow_mut();
+            return Ok(self.hub.data_set(&name, part, progress).map_err(hub)?);
+        }
+        match path.exists() || is_data_file(path) {
+            true => Ok(data_set_files(path, part)?),
+            false => Err(ProgramError::NoData { path: path.to_owned() }),
         }
     }
 }
 
-fn name(path: &Path) -> Option<HubName> {
-    HubName::parse(path.to_str()?)
+/// The name on the Hub that `model.path` is; none for what is on this machine, or can be no name.
+pub fn model_name(path: &Path) -> Option<HubName> {
+    if path.exists() { None } else { HubName::parse(path.to_str()?) }
+}
+
+/// The same for `data.train` and `data.heldout`.
+pub fn data_name(path: &Path) -> Option<HubName> {
+    if is_data_file(path) { None } else { model_name(path) }
+}
+
+/// A file's name that was mistyped is no reason to ask the Hub for it.
+fn is_data_file(path: &Path) -> bool {
+    let is = |end: &&str| path.extension().is_some_and(|is| is.eq_ignore_ascii_case(end));
+    ["json", "jsonl", "ndjson", "parquet"].iter().any(|end| is(&end))
 }
 
 fn hub(error: firebrick_data::HubError) -> firebrick_data::DataError {
@@ -146,11 +167,12 @@ mod tests {
     fn what_is_there_wins_and_what_is_no_name_is_said() {
         let sources = Sources::here();
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(sources.model_folder(folder.path(), None).unwrap(), folder.path());
+        assert_eq!(sources.model_folder(folder.path(), None, Need::Model).unwrap(), folder.path());
         let part = Part { default_split: "train", ..Part::default() };
         let message = |path: &str| {
             let data = sources.data_files(Path::new(path), &part).unwrap_err().to_string();
-            let model = sources.model_folder(Path::new(path), None).unwrap_err().to_string();
+            let model = sources.model_folder(Path::new(path), None, Need::Model);
+            let model = model.unwrap_err().to_string();
             (data, model)
         };
         let (data, model) = message("nobody/nothing");

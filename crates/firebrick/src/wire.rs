@@ -20,7 +20,7 @@ use firebrick_data::{
     PromptFormat, PromptReport, Prompts, Tokenizer, read_problems,
 };
 use firebrick_device::Kind;
-use firebrick_models::{Decoder, DecoderConfig, WeightDtype};
+use firebrick_models::{AdapterBase, Decoder, DecoderConfig, WeightDtype};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
 use firebrick_train::{
     AdamW, Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut,
@@ -34,7 +34,7 @@ use crate::{
     model::{self, Folders, Policy},
     recipe,
     recipe::Recipe,
-    source::Sources,
+    source::{Need, Sources},
 };
 
 /// A run, ready to begin or to go on.
@@ -54,7 +54,7 @@ pub struct Wired {
     /// The content of the checkpoints' `config.json`.
     pub config: serde_json::Value,
     /// What the file of an adapter calls the model that it is for.
-    pub base: String,
+    pub base: AdapterBase,
     /// The number format of the weights in checkpoints.
     pub dtype: WeightDtype,
     /// What became of the training problems.
@@ -80,7 +80,7 @@ pub fn wire(
     let (said, notes) = channel();
     let verifier = verifier(recipe, &device, sources, now, &said)?;
     let device = device.autodiff();
-    let folders = Folders::of_recipe(recipe, resume, sources)?;
+    let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
     let data = Data::read(recipe, folders.as_ref(), sources, seed, now, &said)?;
     let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
     let tokenizer = &data.tokenizer;
@@ -165,7 +165,7 @@ pub fn evaluation(
     let device = device::open(recipe)?;
     let (said, notes) = channel();
     let verifier = verifier(recipe, &device, sources, now, &said)?;
-    let folders = Folders::of(checkpoint, sources)?;
+    let folders = Folders::of(checkpoint, sources, Need::Model)?;
     let data = Data::read(recipe, Some(&folders), sources, seed, now, &said)?;
     let tokenizer = &data.tokenizer;
     let policy = Policy::read(recipe, Some(&folders), tokenizer, seed, &device, &said)?.decoder;
@@ -304,7 +304,7 @@ pub(crate) fn model_sizes(
     recipe: &Recipe,
     sources: &Sources,
 ) -> Result<DecoderConfig, ProgramError> {
-    match (Folders::of_recipe(recipe, None, sources)?, &recipe.model.new) {
+    match (Folders::of_recipe(recipe, None, sources, Need::Sizes)?, &recipe.model.new) {
         (Some(folders), _) => Ok(folders.sizes()?),
         (None, Some(new)) => model::new_model(new, &tokenizer(recipe, text_folder(recipe, None))?),
         (None, None) => Err(ProgramError::NoModel { folder: PathBuf::new() }),

@@ -44,7 +44,7 @@ pub fn stream<M: PolicyModel>(
         let (prompt, completion, limit) = (prompt.len(), most, max_tokens);
         return Err(RolloutError::TooLong { id: 0, prompt, completion, limit });
     }
-    let policy = policy.valid();
+    let policy = policy.sampler();
     let device = policy.device();
     let mut numbers = seed.stream();
     let mut streamed = Streamed { tokens: Vec::new(), logprobs: Vec::new(), finish: None };

@@ -21,12 +21,26 @@ pub fn is_adapter(folder: &Path) -> bool {
     folder.join(CONFIG).is_file() && !folder.join(SINGLE).exists() && !folder.join(INDEX).exists()
 }
 
-/// The adapter of a folder, and the model that it was made for: a folder or a name on the Hub, as the
-/// file says it.
+/// The model that an adapter was made for, as its file says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdapterBase {
+    /// A folder or a name on the Hub.
+    pub name: String,
+    /// A branch, tag or commit of that name; `main` if there is none.
+    pub revision: Option<String>,
+}
+
+impl From<&str> for AdapterBase {
+    fn from(name: &str) -> Self {
+        AdapterBase { name: name.to_owned(), revision: None }
+    }
+}
+
+/// The adapter of a folder, and the model that it was made for.
 ///
 /// # Errors
 /// When `adapter_config.json` is missing or broken, or asks for more than is computed here.
-pub fn adapter_config(folder: &Path) -> Result<(Lora, String), CheckpointError> {
+pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointError> {
     let path = folder.join(CONFIG);
     let fields: Map<String, Value> = json::read(&path, json::CONFIG)?;
     let config = |source| CheckpointError::Config { path: path.clone(), source };
@@ -51,7 +65,11 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, String), CheckpointError> 
         targets: Vec::new(),
         rslora: fields.flag_or("use_rslora", false).map_err(config)?,
     };
-    Ok((lora, fields.text("base_model_name_or_path").map_err(config)?.to_owned()))
+    let base = AdapterBase {
+        name: fields.text("base_model_name_or_path").map_err(config)?.to_owned(),
+        revision: fields.0.get("revision").and_then(Value::as_str).map(str::to_owned),
+    };
+    Ok((lora, base))
 }
 
 /// Puts the adapter of a PEFT folder beside the projections of `decoder`, whose own weights are frozen.
@@ -105,7 +123,11 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
 ///
 /// # Errors
 /// When `decoder` has no adapter, a file cannot be written, or a parameter cannot be read.
-pub fn save_adapter(decoder: &Decoder, base: &str, folder: &Path) -> Result<(), CheckpointError> {
+pub fn save_adapter(
+    decoder: &Decoder,
+    base: &AdapterBase,
+    folder: &Path,
+) -> Result<(), CheckpointError> {
     let path = folder.join(CONFIG);
     let Some(lora) = decoder.lora() else {
         return Err(CheckpointError::Adapter { path, problem: "the model has no adapter".into() });
@@ -115,7 +137,7 @@ pub fn save_adapter(decoder: &Decoder, base: &str, folder: &Path) -> Result<(), 
         alpha => json!(alpha),
     };
     let config = json!({
-        "base_model_name_or_path": base,
+        "base_model_name_or_path": base.name,
         "bias": "none",
         "fan_in_fan_out": false,
         "inference_mode": true,
@@ -125,6 +147,7 @@ pub fn save_adapter(decoder: &Decoder, base: &str, folder: &Path) -> Result<(), 
         "modules_to_save": null,
         "peft_type": "LORA",
         "r": lora.rank,
+        "revision": base.revision,
         "target_modules": lora.targets,
         "task_type": "CAUSAL_LM",
         "use_dora": false,

@@ -27,6 +27,16 @@ impl HubName {
         clear.then_some(HubName { repo: repo.into(), revision: "main".into() })?.at(revision)
     }
 
+    /// `owner/name`, without a revision.
+    pub fn repository(&self) -> &str {
+        &self.repo
+    }
+
+    /// The branch, tag or commit.
+    pub fn revision(&self) -> &str {
+        &self.revision
+    }
+
     /// The same name at another revision; none when that can be no branch, tag or commit.
     pub fn at(self, revision: &str) -> Option<HubName> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');

@@ -148,6 +148,13 @@ fn a_model_is_downloaded_once_and_then_needs_no_network() {
         false => whole(MODEL)(asked),
     });
     let hub = hub(cache.path(), &endpoint);
+    // Its sizes alone take one small file, and leave nothing that would pass for the model.
+    let sizes = hub.model_config(&name(), &mut |_| {}).unwrap();
+    assert_eq!(fs::read_dir(&sizes).unwrap().count(), 1);
+    let offline = Hub { offline: true, ..hub.clone() };
+    assert_eq!(offline.model_config(&name(), &mut |_| {}).unwrap(), sizes);
+    assert!(offline.model(&name(), &mut |_| {}).is_err());
+
     let mut bytes = 0;
     let folder = hub
         .model(&name(), &mut |progress| {
@@ -170,7 +177,8 @@ fn a_model_is_downloaded_once_and_then_needs_no_network() {
         "tokenizer.json",
     ];
     assert_eq!(files, expected);
-    assert_eq!(bytes, 2 + 3 + 14 + 18 + 12);
+    assert_eq!(folder, sizes);
+    assert_eq!(bytes, 3 + 14 + 18 + 12);
     assert_eq!(fs::read(folder.join(expected[2])).unwrap(), b"two, with more");
     let reference = fs::read_to_string(cache.path().join("models--owner--name/refs/main"));
     assert_eq!(reference.unwrap(), COMMIT);
@@ -180,7 +188,6 @@ fn a_model_is_downloaded_once_and_then_needs_no_network() {
     let downloads = asked.len();
 
     assert_eq!(hub.model(&name(), &mut |_| {}).unwrap(), folder);
-    let offline = Hub { offline: true, ..hub.clone() };
     assert_eq!(offline.model(&name(), &mut |_| {}).unwrap(), folder);
     let pinned = name().at(COMMIT).unwrap();
     assert_eq!(offline.model(&pinned, &mut |_| {}).unwrap(), folder);

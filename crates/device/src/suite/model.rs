@@ -5,7 +5,7 @@ use burn::{
 };
 use firebrick_core::{Seed, TokenId};
 use firebrick_models::{
-    Decoder, DecoderConfig, Family, KvCache, Padding, PolicyModel, Sizes, TokenBatch,
+    Compute, Decoder, DecoderConfig, Family, KvCache, Padding, PolicyModel, Sizes, TokenBatch,
     head_logprobs, parameters, random,
 };
 use firebrick_train::{
@@ -27,14 +27,26 @@ pub(super) fn cases() -> Vec<Case> {
         in_f32("model/decode_is_forward", Tolerance::FORWARD, decode_is_forward),
         in_f32("model/gradients", Tolerance::BACKWARD, gradients),
         in_f32("model/gradients_cut", Tolerance::BACKWARD, gradients_cut),
+        in_bf16("model/hidden", Tolerance::FORWARD, hidden),
+        in_bf16("model/decode", Tolerance::FORWARD, decode),
+        in_bf16("model/gradients", Tolerance::BACKWARD, gradients),
     ]
+}
+
+/// A case whose matrices are multiplied in bf16.
+fn in_bf16(
+    name: &'static str,
+    tolerance: Tolerance,
+    compute: fn(&Device, Precision) -> Result<Vec<Array>, Failure>,
+) -> Case {
+    Case { name, precision: Precision::Bf16, tolerance, compute }
 }
 
 /// Hidden states and logits of ragged rows, padded on either side: rotary positions, two query
 /// heads to a key head, the causal mask and that of the padding. On the left a query of padding
 /// sees no key at all.
-fn hidden(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
-    let policy = policy(device)?;
+fn hidden(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let policy = policy(device)?.with_compute(compute(precision));
     let rows: Vec<Vec<TokenId>> =
         [1, 5, 12, 16].into_iter().enumerate().map(|(id, length)| tokens(id, length)).collect();
     let rows: Vec<&[TokenId]> = rows.iter().map(Vec::as_slice).collect();
@@ -75,8 +87,8 @@ fn logprobs(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 }
 
 /// Prefill and decode steps over a cache.
-fn decode(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
-    let decoded = decoded(&policy(device)?)?;
+fn decode(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let decoded = decoded(&policy(device)?.with_compute(compute(precision)).sampler())?;
     Ok(decoded.into_iter().map(|part| Array::new(part.name, part.hidden)).collect())
 }
 
@@ -160,8 +172,8 @@ fn steps(
 }
 
 /// Loss, metrics and gradients of one update.
-fn gradients(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
-    let policy = policy(&device.clone().autodiff())?;
+fn gradients(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let policy = policy(&device.clone().autodiff())?.with_compute(compute(precision));
     let report = updater(WHOLE).gradients(&policy, &samples()).map_err(failed)?;
     Ok(named(&policy, &report)?
         .into_iter()
@@ -183,6 +195,13 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays
         .map(|((name, values), (_, expected))| Array::with_expected(name, values, expected))
         .collect())
+}
+
+fn compute(precision: Precision) -> Compute {
+    match precision {
+        Precision::Bf16 => Compute::Bf16,
+        Precision::F32 | Precision::F16 => Compute::F32,
+    }
 }
 
 /// The loss, and each parameter's gradient by its path.

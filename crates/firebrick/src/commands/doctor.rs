@@ -7,6 +7,7 @@ use firebrick_device::{
 };
 use serde::Serialize;
 
+use super::print;
 use crate::ProgramError;
 
 /// The arguments of `firebrick doctor`.
@@ -209,10 +210,4 @@ fn summary(findings: &Findings) -> String {
         text += "--smoke tries a device, --suite compares all that training does with the CPU\n";
     }
     text
-}
-
-fn print(text: &str) -> Result<(), ProgramError> {
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|source| ProgramError::File { path: "standard output".into(), source })
 }

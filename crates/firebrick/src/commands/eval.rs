@@ -1,12 +1,8 @@
-use std::{
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use firebrick_core::{Seed, Verdict};
 use firebrick_device::Name;
-use firebrick_models::is_adapter;
 use firebrick_runs::{Bars, ProgressDrawTarget, Terminal};
 use firebrick_train::{EvalReport, evaluate};
 
@@ -15,7 +11,8 @@ use crate::{ProgramError, device, recipe::Recipe, wire};
 /// The arguments of `firebrick eval`.
 #[derive(Args)]
 pub struct Eval {
-    /// A checkpoint, such as runs/quickstart/checkpoints/step-000200
+    /// A checkpoint, such as runs/quickstart/checkpoints/step-000200; with --recipe any model folder,
+    /// or the name of a model on the Hugging Face Hub
     checkpoint: PathBuf,
     /// Completions per prompt: the k of avg@k and maj@k
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
@@ -37,10 +34,11 @@ pub struct Eval {
 impl Eval {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let set = [self.set.as_slice(), &super::device_settings(self.device)].concat();
-        let recipe = Recipe::load(&self.recipe_path()?, &set)?.recipe;
         let bars = Bars::new(ProgressDrawTarget::stderr());
         let sources = super::sources::sources(&bars);
-        let mut evaluation = wire::evaluation(&recipe, &self.checkpoint, &sources, super::now())?;
+        let folder = super::model_folder(&self.checkpoint, &sources)?;
+        let recipe = Recipe::load(&self.recipe_path(&folder)?, &set)?.recipe;
+        let mut evaluation = wire::evaluation(&recipe, &folder, &sources, super::now())?;
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
         }
@@ -65,38 +63,18 @@ impl Eval {
             let _ = terminal.say(&note);
         }
         let text = if self.json { json(&report) } else { table(&report, &evaluation.sampling) };
-        std::io::stdout()
-            .write_all(text.as_bytes())
-            .map_err(|source| ProgramError::File { path: "standard output".into(), source })
+        super::print(&text)
     }
 
     /// The recipe of the run that the checkpoint belongs to: `runs/<name>/recipe.toml`.
-    fn recipe_path(&self) -> Result<PathBuf, ProgramError> {
-        let refuse = |problem, remedy| {
-            Err(ProgramError::NotACheckpoint { path: self.checkpoint.clone(), problem, remedy })
-        };
-        if !self.checkpoint.is_dir() {
-            return refuse("there is no such folder", "look into the run's folder checkpoints/");
-        }
-        if self.checkpoint.join("run.db").is_file() {
-            return refuse("it is the run itself", "give one of the folders in its checkpoints/");
-        }
-        if !self.checkpoint.join("config.json").is_file() && !is_adapter(&self.checkpoint) {
-            let remedy = "give a folder such as runs/quickstart/checkpoints/step-000200";
-            return refuse("it has no config.json", remedy);
-        }
+    fn recipe_path(&self, checkpoint: &Path) -> Result<PathBuf, ProgramError> {
         if let Some(path) = &self.recipe {
             return Ok(path.clone());
         }
-        let folder = std::path::absolute(&self.checkpoint).unwrap_or_default();
+        let folder = std::path::absolute(checkpoint).unwrap_or_default();
         let recipe = folder.parent().and_then(Path::parent).map(|run| run.join("recipe.toml"));
-        match recipe.filter(|path| path.is_file()) {
-            Some(path) => Ok(path),
-            None => refuse(
-                "there is no recipe.toml two folders up",
-                "say with --recipe what to measure a model on that no run made",
-            ),
-        }
+        let nowhere = || ProgramError::NotACheckpoint { path: self.checkpoint.clone() };
+        recipe.filter(|path| path.is_file()).ok_or_else(nowhere)
     }
 }
 

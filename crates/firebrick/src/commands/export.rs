@@ -4,9 +4,9 @@ use clap::{Args, ValueEnum};
 use firebrick_data::Tokenizer;
 use firebrick_device::{Name, Precision, open};
 use firebrick_models::{SaveOptions, WeightDtype, inventory, load_config, save, save_adapter};
-use firebrick_runs::{Bars, ProgressDrawTarget, publish_folder};
+use firebrick_runs::publish_folder;
 
-use crate::{ProgramError, card::CARD, model::Folders};
+use crate::{ProgramError, card::CARD, model::Folders, source::Need};
 
 /// The arguments of `firebrick export`.
 #[derive(Args)]
@@ -43,13 +43,13 @@ Examples:
 
 impl Export {
     pub(super) fn run(self) -> Result<(), ProgramError> {
-        let sources = super::sources::sources(&Bars::new(ProgressDrawTarget::stderr()));
-        let folder = super::model_folder(&self.checkpoint, &sources)?;
-        let folders = Folders::of(&folder, &sources)?;
         let refuse = |problem| Err(ProgramError::Export { out: self.out.clone(), problem });
         if self.out.exists() {
             return refuse("it is there already: give the name of a new folder");
         }
+        let sources = super::sources::alone();
+        let folder = super::model_folder(&self.checkpoint, &sources)?;
+        let folders = Folders::of(&folder, &sources, Need::Model)?;
         match (&folders.adapter, self.merge) {
             (None, true) => return refuse("there is no adapter to merge: leave --merge out"),
             (Some(_), false) if self.dtype.is_some() => {
@@ -70,10 +70,7 @@ impl Export {
         }
         fs::create_dir_all(&temporary).map_err(file)?;
         match &folders.adapter {
-            Some(adapter) if !self.merge => {
-                let (_, base) = firebrick_models::adapter_config(adapter)?;
-                save_adapter(&decoder, &base, &temporary)?;
-            }
+            Some(_) if !self.merge => save_adapter(&decoder, &folders.base, &temporary)?,
             _ => {
                 let dtype = match self.dtype {
                     Some(Dtype::Float32) => WeightDtype::F32,

@@ -15,13 +15,13 @@ use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer};
 use firebrick_device::{Kind, Name, Precision, guard};
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
-use firebrick_runs::{Bars, ProgressDrawTarget};
 use serde_json::{Map, Value, json};
 
 use crate::{
     ProgramError,
     model::{self, Folders},
     recipe::ComputeType,
+    source::Need,
 };
 
 /// The arguments of `firebrick generate`.
@@ -84,9 +84,9 @@ Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.";
 impl Generate {
     /// Exit code 130 when Ctrl-C ended it.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
-        let sources = super::sources::sources(&Bars::new(ProgressDrawTarget::stderr()));
+        let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
-        let folders = Folders::of(&folder, &sources)?;
+        let folders = Folders::of(&folder, &sources, Need::Model)?;
         let config = folders.sizes()?;
         let tokenizer = Tokenizer::from_folder(&folders.text)?;
         model::check_vocabulary(&tokenizer, &config, &folders.text)?;

@@ -3,7 +3,6 @@ use std::{fmt::Write as _, path::PathBuf};
 use clap::Args;
 use firebrick_device::{Name, Precision, open};
 use firebrick_models::{is_adapter, load_noting};
-use firebrick_runs::{Bars, ProgressDrawTarget};
 
 use crate::{ProgramError, inspect::Inspection};
 
@@ -34,7 +33,7 @@ Examples:
 
 impl Inspect {
     pub(super) fn run(self) -> Result<(), ProgramError> {
-        let sources = super::sources::sources(&Bars::new(ProgressDrawTarget::stderr()));
+        let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let mut inspection = Inspection::of(&folder);
         if self.check && !is_adapter(&folder) {

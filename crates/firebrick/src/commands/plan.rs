@@ -3,7 +3,6 @@ use std::{fmt::Write as _, path::PathBuf};
 use clap::Args;
 use firebrick_device::{Kind, Name, Precision, describe, gibibytes, guard, open};
 use firebrick_models::Compute;
-use firebrick_runs::{Bars, ProgressDrawTarget};
 use serde_json::json;
 
 use crate::{
@@ -56,7 +55,7 @@ impl Plan {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let set = [self.set, super::device_settings(self.device)].concat();
         let Loaded { recipe, name, .. } = Recipe::load(&self.recipe, &set)?;
-        let sources = super::sources::sources(&Bars::new(ProgressDrawTarget::stderr()));
+        let sources = super::sources::alone();
         let plan = Sums::new(&wire::model_sizes(&recipe, &sources)?, &recipe, compute(&recipe));
         let memory = match self.memory {
             Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },

@@ -1,10 +1,15 @@
 use firebrick_data::Progress;
-use firebrick_runs::{Bars, Phase, Terminal};
+use firebrick_runs::{Bars, Phase, ProgressDrawTarget, Terminal};
 
 use crate::source::{Sources, hub_of};
 
 /// Bytes that a bar counts as one.
 const MEGABYTE: u64 = 1_000_000;
+
+/// [`sources`] of a command that has no bars of its own.
+pub(super) fn alone() -> Sources {
+    sources(&Bars::new(ProgressDrawTarget::stderr()))
+}
 
 /// The Hub as the environment has it, with its downloads shown between `bars`.
 pub(super) fn sources(bars: &Bars) -> Sources {

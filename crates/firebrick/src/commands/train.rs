@@ -83,9 +83,6 @@ impl Train {
         if let Some(warning) = warning {
             say(&mut terminal, &warning);
         }
-        for note in wired.notes.try_iter() {
-            say(&mut terminal, &note);
-        }
         match &checkpoint {
             Some((step, path)) => {
                 store.truncate_after(*step)?;

@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_firebrick"));
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -112,13 +112,13 @@ impl Place {
     pub(crate) fn result(&self, run: &str) -> Vec<(String, Vec<u8>)> {
         let checkpoint = format!("runs/{run}/checkpoints/step-{:06}", self.newest(run).unwrap());
         let mut result = Vec::new();
-        for name in [
-            "config.json",
-            "model.safetensors",
-            "tokenizer.json",
-            "trainer/optimizer.safetensors",
-            "trainer/state.json",
-        ] {
+        // The file of an adapter says where its model is, and folders are moved.
+        let model: &[&str] = match self.path(&format!("{checkpoint}/config.json")).exists() {
+            true => &["config.json", "model.safetensors"],
+            false => &["adapter_model.safetensors"],
+        };
+        let others = ["tokenizer.json", "trainer/optimizer.safetensors", "trainer/state.json"];
+        for &name in model.iter().chain(&others) {
             let bytes = fs::read(self.path(&format!("{checkpoint}/{name}"))).unwrap();
             result.push((format!("step {:?}: {name}", self.newest(run)), bytes));
         }

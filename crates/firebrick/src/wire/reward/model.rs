@@ -8,7 +8,7 @@ use firebrick_models::{ModelVerifier, RewardModel, Transform};
 use serde_json::{Map, Value, json};
 
 use super::Place;
-use crate::ProgramError;
+use crate::{ProgramError, source::Need};
 
 /// What the recipe says of it.
 pub(super) struct Options {
@@ -21,10 +21,11 @@ pub(super) struct Options {
 /// Reads the reward model onto the device.
 pub(super) fn verifier(options: Options, place: &Place) -> Result<ModelVerifier, ProgramError> {
     let Options { folder, transform, threshold, batch_tokens } = options;
-    let folder = place.sources.model_folder(&folder, None).map_err(|error| match error {
-        ProgramError::NoModel { folder } => ProgramError::NoRewardModel { folder },
-        other => other,
-    })?;
+    let folder =
+        place.sources.model_folder(&folder, None, Need::Model).map_err(|error| match error {
+            ProgramError::NoModel { folder } => ProgramError::NoRewardModel { folder },
+            other => other,
+        })?;
     let tokenizer = Tokenizer::from_folder(&folder)?;
     let Some(template) = ChatTemplate::from_folder(&folder)? else {
         return Err(ProgramError::RewardModelWithoutTemplate { folder });

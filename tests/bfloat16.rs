@@ -1,0 +1,79 @@
+//! Matrices multiplied in bfloat16, against the same in float32.
+//!
+//! A number of 8 bits is off by up to 0.4 %, and errors of many sums mostly cancel: what comes out is
+//! compared as a whole, by its distance from float32 as a share of its length.
+
+#![allow(clippy::unwrap_used)]
+
+use burn::tensor::Device;
+use firebrick_models::{Compute, Decoder, Lora, Padding};
+use firebrick_tests::{
+    close::report,
+    computed::{logits, named_gradients, real, sample, updater},
+    expected::{Logits, unpad},
+    fixture::{Fixture, for_each_checkpoint},
+};
+use firebrick_train::CrossEntropy;
+
+/// The largest share that logits may be off by.
+const LOGITS: f64 = 0.02;
+/// The same for the gradient of a parameter.
+const GRADIENTS: f64 = 0.05;
+
+#[test]
+fn logits_are_near_those_of_float32() {
+    for_each_checkpoint("logits", |fixture, expected: Logits| {
+        let decoder = fixture.decoder(&Device::flex());
+        let of = |compute| {
+            let decoder = decoder.clone().with_compute(compute);
+            let logits = logits(&decoder, &expected.right, Padding::Right);
+            real(&logits, &expected.right.attention_mask).concat()
+        };
+        check(&format!("{}: logits", fixture.name), &of(Compute::Bf16), &of(Compute::F32), LOGITS);
+    });
+}
+
+#[test]
+fn gradients_are_near_those_of_float32() {
+    for_each_checkpoint("logits", |fixture, expected: Logits| {
+        let whole = fixture.decoder(&Device::flex().autodiff());
+        check_gradients(fixture, "gradient", whole.clone(), &expected);
+        let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
+        let lora = Lora { rank: 4, alpha: 8.0, targets, rslora: false };
+        let adapted = whole.with_lora(lora, firebrick_core::Seed::run(1));
+        check_gradients(fixture, "gradient of an adapter", adapted, &expected);
+    });
+}
+
+fn check_gradients(fixture: &Fixture, what: &str, policy: Decoder, expected: &Logits) {
+    let rows = unpad(&expected.right.input_ids, &expected.right.attention_mask);
+    let samples: Vec<_> =
+        rows.iter().map(|row| sample(row[..1].to_vec(), row[1..].to_vec())).collect();
+    let of = |compute| {
+        let policy = policy.clone().with_compute(compute);
+        let report = updater(CrossEntropy, 1.0).gradients(&policy, &samples).unwrap();
+        named_gradients(&policy, &report.gradients)
+    };
+    let (half, single) = (of(Compute::Bf16), of(Compute::F32));
+    assert!(half.keys().eq(single.keys()));
+    for (name, reference) in &single {
+        // The first gradient of A is 0: B is.
+        if reference.iter().any(|&value| value != 0.0) {
+            check(&format!("{}: {what} {name}", fixture.name), &half[name], reference, GRADIENTS);
+        }
+    }
+}
+
+/// The length of the difference may be so large a share of the reference's; there is a difference, or
+/// nothing was computed in bfloat16.
+#[track_caller]
+fn check(what: &str, came: &[f32], reference: &[f32], share: f64) {
+    assert_eq!(came.len(), reference.len(), "{what}");
+    let length =
+        |values: &mut dyn Iterator<Item = f64>| values.map(|it| it * it).sum::<f64>().sqrt();
+    let differences = came.iter().zip(reference).map(|(&a, &b)| f64::from(a) - f64::from(b));
+    let off = length(&mut { differences }) / length(&mut reference.iter().copied().map(f64::from));
+    report(&format!("{what}: off by {:.2} %", 100.0 * off));
+    // A NaN is neither.
+    assert!(0.0 < off && off <= share, "{what}: off by {:.2} %", 100.0 * off);
+}

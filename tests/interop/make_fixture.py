@@ -1,0 +1,370 @@
+"""Makes a fixture: a tiny model with random weights, and what transformers and peft compute from it.
+
+    python3 tests/interop/make_fixture.py FROM OUT CONFIG [--dtype bfloat16] [--shards 3] [--seed 1]
+
+FROM is another fixture: its tokenizer, texts, batches and hyperparameters are taken over, so that
+only the model is new. CONFIG becomes the folder's config.json as it stands, whatever it leaves out or
+sets to null, since how such a file is read is part of what is compared. What it describes decides
+what is made: a language model, a sequence classifier, or, where it is an adapter_config.json with
+some of peft's arguments, an adapter for the model in FROM, beside which OUT must then lie.
+
+Everything is computed in float32 from the files as they were written. tests/fixtures/README.md says
+what the blocks of expected.json hold; the block `chat` is copied, and tests/chat/render.py --block
+writes it anew.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+
+import peft
+import safetensors.torch
+import torch
+import transformers
+
+# Where the likeliest token is not likelier than the next by this, other kernels may choose the next.
+MARGIN = 1e-3
+NOT_COPIED = ("config.json", "expected.json", "expected.safetensors")
+
+
+def randomize(model, seed):
+    """Weights at which every part of the model matters: biases, norms and small frequencies too."""
+    draw = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        values = torch.randn(parameter.shape, generator=draw)
+        if "norm" in name:
+            values = 0.3 * values + (model.config.model_type != "gemma")
+        elif name.endswith("bias"):
+            values = 0.3 * values
+        elif "embed_tokens" not in name:
+            values = 1.5 * values / parameter.shape[1] ** 0.5
+        elif model.config.model_type == "gemma":
+            values = values / parameter.shape[1] ** 0.5
+        parameter.data.copy_(values)
+    return model
+
+
+def opened(auto, folder):
+    return auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def write_model(auto, folder, dtype, shards, seed):
+    config = transformers.AutoConfig.from_pretrained(folder)
+    verbatim = {path: path.read_bytes() for path in folder.glob("*config.json")}
+    model = randomize(auto.from_config(config, dtype=torch.float32), seed).to(dtype)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    model.save_pretrained(folder, max_shard_size=size if shards == 1 else int(1.1 * size / shards))
+    for path, content in verbatim.items():
+        path.write_bytes(content)
+    return opened(auto, folder)
+
+
+# ---- blocks ---------------------------------------------------------------------------------
+
+
+def forward(model, ids, mask):
+    ids, mask = torch.tensor(ids), torch.tensor(mask)
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    return model(ids, attention_mask=mask, position_ids=positions, use_cache=False).logits
+
+
+def rounded(values):
+    return [round(value, 7) for value in values.tolist()]
+
+
+def logits_block(model, batch, tensors, prefix="logits"):
+    block = {}
+    for side in ("right", "left"):
+        ids, mask = batch[side]["input_ids"], batch[side]["attention_mask"]
+        with torch.no_grad():
+            logits = forward(model, ids, mask)
+        samples = []
+        for sample in batch[side]["samples"]:
+            row = logits[sample["row"], sample["pos"]]
+            top = row.topk(5)
+            samples.append(
+                {
+                    "row": sample["row"],
+                    "pos": sample["pos"],
+                    "first8": rounded(row[:8]),
+                    "top5_ids": top.indices.tolist(),
+                    "top5": rounded(top.values),
+                    "logsumexp": row.double().logsumexp(0).item(),
+                }
+            )
+        block[side] = {"input_ids": ids, "attention_mask": mask, "samples": samples}
+        if side == "right":
+            tensors[f"{prefix}_right"] = logits * torch.tensor(mask)[..., None]
+        else:
+            tensors[f"{prefix}_left_last"] = logits[:, -1].clone()
+    return block
+
+
+def completion_logprobs(model, batch, temperature):
+    """Log-probabilities of every token, `[rows, vocab]` before each completion token, and the mask."""
+    ids = [prompt + rest for prompt, rest in zip(batch["prompt_ids"], batch["completion_ids"])]
+    mask = [prompt + rest for prompt, rest in zip(batch["prompt_mask"], batch["completion_mask"])]
+    first = len(batch["prompt_ids"][0])
+    logits = forward(model, ids, mask)[:, first - 1 : -1]
+    return (logits / temperature).log_softmax(-1), torch.tensor(batch["completion_mask"])
+
+
+def chosen(logprobs, batch):
+    return logprobs.gather(-1, torch.tensor(batch["completion_ids"])[..., None])[..., 0]
+
+
+def ragged(values, mask):
+    return [rounded(row[keep == 1]) for row, keep in zip(values, mask)]
+
+
+def logprobs_block(model, batch):
+    block = {name: batch[name] for name in batch if not name.startswith("T")}
+    for name in (name for name in batch if name.startswith("T")):
+        with torch.no_grad():
+            logprobs, mask = completion_logprobs(model, batch, float(name[1:]))
+        entropy = -(logprobs.exp() * logprobs).sum(-1)
+        values = chosen(logprobs, batch)
+        block[name] = {
+            "logprobs": ragged(values, mask),
+            "sum": (values * mask).sum(1).tolist(),
+            "entropy": ragged(entropy, mask),
+        }
+    return block
+
+
+@torch.no_grad()
+def greedy_row(model, prompt, count):
+    ids, margin = list(prompt), float("inf")
+    for _ in range(count):
+        top = forward(model, [ids], [[1] * len(ids)])[0, -1].topk(2)
+        margin = min(margin, (top.values[0] - top.values[1]).item())
+        ids.append(top.indices[0].item())
+    return ids[len(prompt) :], margin
+
+
+def greedy_block(model, before, tokenizer, pad):
+    count = len(before["new_ids_no_eos"][0])
+    rows, margins = zip(*(greedy_row(model, prompt, count) for prompt in before["prompts"]))
+    # A token that is the third of the first row, and those that the settings name.
+    stop_ids = [rows[0][2], *before["with_stop"]["stop_ids"][1:]]
+    ends = [[at + 1 for at, id in enumerate(row) if id in stop_ids] for row in rows]
+    lengths = [end[0] if end else count for end in ends]
+    padded = [row[:length] + [pad] * (count - length) for row, length in zip(rows, lengths)]
+    return {
+        "prompts": before["prompts"],
+        "new_ids_no_eos": rows,
+        "texts": [tokenizer.decode(row, skip_special_tokens=True) for row in rows],
+        "min_top2_margin": min(margins),
+        "with_stop": {"stop_ids": stop_ids, "new_ids_padded": padded, "lengths": lengths},
+    }
+
+
+def gradient_norms(model):
+    gradients = {
+        name: parameter.grad
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+    norms = {name: gradient.double().norm().item() for name, gradient in gradients.items()}
+    return gradients, norms, sum(norm**2 for norm in norms.values()) ** 0.5
+
+
+def cross_entropy(model, batch):
+    logits = forward(model, batch["input_ids"], batch["attention_mask"])
+    labels = torch.tensor(batch["labels"])[:, 1:]
+    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels.flatten())
+
+
+def ce_block(model, batch):
+    model.zero_grad()
+    loss = cross_entropy(model, batch)
+    loss.backward()
+    gradients, norms, total = gradient_norms(model)
+    return {
+        **{name: batch[name] for name in ("input_ids", "attention_mask", "labels")},
+        "loss": loss.item(),
+        "total_grad_norm": total,
+        "grad_norms": norms,
+        "grad_first4": {name: rounded(it.flatten()[:4]) for name, it in gradients.items()},
+    }
+
+
+def dapo_block(model, batch, before):
+    """The ratios are those of the other fixture, so that as many of them are clipped."""
+    low, high = 1 - before["eps_low"], 1 + before["eps_high"]
+    block = {name: before[name] for name in before if not name.startswith("T")}
+    advantages = torch.tensor(before["advantages"])[:, None]
+    for name in (name for name in before if name.startswith("T")):
+        model.zero_grad()
+        logprobs, mask = completion_logprobs(model, batch, float(name[1:]))
+        logprobs = chosen(logprobs, batch)
+        old = torch.zeros_like(logprobs)
+        for row, ratios in enumerate(before[name]["ratio"]):
+            old[row, : len(ratios)] = logprobs[row, : len(ratios)].detach() - torch.tensor(
+                ratios
+            ).log()
+        ratio = (logprobs - old).exp()
+        loss = -torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
+        mean = (loss * mask).sum() / mask.sum()
+        mean.backward()
+        _, norms, total = gradient_norms(model)
+        share = lambda clipped: ((clipped * mask).sum() / mask.sum()).item()
+        block[name] = {
+            "old_logprobs": ragged(old, mask),
+            "ratio": ragged(ratio, mask),
+            "per_token_loss": ragged(loss, mask),
+            "loss": mean.item(),
+            "clip_frac_low": share((ratio < low) & (advantages < 0)),
+            "clip_frac_high": share((ratio > high) & (advantages > 0)),
+            "total_grad_norm": total,
+            "grad_norms": norms,
+        }
+    return block
+
+
+def adamw_block(model, batch, before):
+    """Changes the model."""
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=before["lr"],
+        betas=tuple(before["betas"]),
+        eps=before["eps"],
+        weight_decay=before["weight_decay"],
+    )
+    trajectory = []
+    for _ in before["trajectory"][1:]:
+        optimizer.zero_grad()
+        loss = cross_entropy(model, batch)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), before["max_grad_norm"])
+        trajectory.append({"loss": loss.item(), "grad_norm_before_clip": norm.item()})
+        optimizer.step()
+    with torch.no_grad():
+        trajectory.append({"loss": cross_entropy(model, batch).item()})
+    return {**before, "trajectory": trajectory}
+
+
+# ---- kinds of fixtures ----------------------------------------------------------------------
+
+
+def language_model(folder, before, args, tensors):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    pad = before["tokenizer"]["pad_id"]
+    for seed in range(args.seed, args.seed + 100):
+        model = write_model(
+            transformers.AutoModelForCausalLM, folder, args.dtype, args.shards, seed
+        )
+        greedy = greedy_block(model, before["greedy"], tokenizer, pad)
+        if greedy["min_top2_margin"] > MARGIN:
+            break
+    return {
+        "seed": seed,
+        "tokenizer": before["tokenizer"],
+        "chat": before["chat"],
+        "logits": logits_block(model, before["logits"], tensors),
+        "logprobs": logprobs_block(model, before["logprobs"]),
+        "greedy": greedy,
+        "ce": ce_block(model, before["ce"]),
+        "dapo": dapo_block(model, before["logprobs"], before["dapo"]),
+        "adamw5": adamw_block(model, before["ce"], before["adamw5"]),
+    }
+
+
+def classifier(folder, before, args, _):
+    model = write_model(
+        transformers.AutoModelForSequenceClassification,
+        folder,
+        args.dtype,
+        args.shards,
+        args.seed,
+    )
+    kept = ("rendered", "messages")
+    block = {name: before["reward"][name] for name in kept if name in before["reward"]}
+    for side in ("right", "left"):
+        ids, mask = before["reward"][side]["input_ids"], before["reward"][side]["attention_mask"]
+        with torch.no_grad():
+            scores = forward(model, ids, mask)[:, 0]
+        block[side] = {"input_ids": ids, "attention_mask": mask, "scores": rounded(scores)}
+    right = block["right"]
+    rows = [
+        [id for id, keep in zip(ids, mask) if keep]
+        for ids, mask in zip(right["input_ids"], right["attention_mask"])
+    ]
+    with torch.no_grad():
+        block["unpadded"] = [forward(model, [row], [[1] * len(row)]).item() for row in rows]
+    return {"seed": args.seed, "tokenizer": before["tokenizer"], "reward": block}
+
+
+def adapter(folder, base, before, args, tensors):
+    arguments = json.loads((folder / "adapter_config.json").read_text())
+    config = peft.LoraConfig(task_type="CAUSAL_LM", **arguments)
+    model = peft.get_peft_model(opened(transformers.AutoModelForCausalLM, base), config)
+    draw = torch.Generator().manual_seed(args.seed)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            values = torch.randn(parameter.shape, generator=draw)
+            parameter.data.copy_(values / parameter.shape[1] ** 0.5)
+    model.peft_config["default"].base_model_name_or_path = f"../{base.name}"
+    model.save_pretrained(folder)
+    (folder / "README.md").unlink()
+
+    model = peft.PeftModel.from_pretrained(
+        opened(transformers.AutoModelForCausalLM, base), folder, is_trainable=True
+    ).eval()
+    batch = before["logits"]
+    block = {
+        "seed": args.seed,
+        "unmerged_logits": logits_block(model, batch, tensors, "unmerged_logits"),
+    }
+    right = batch["right"]
+    labels = [
+        [id if keep else -100 for id, keep in zip(ids, mask)]
+        for ids, mask in zip(right["input_ids"], right["attention_mask"])
+    ]
+    loss = cross_entropy(model, {**right, "labels": labels})
+    loss.backward()
+    _, norms, total = gradient_norms(model)
+    norms = {name.replace(".default", ""): norm for name, norm in norms.items()}
+    block["ce_lora"] = {"loss": loss.item(), "total_grad_norm": total, "grad_norms": norms}
+    merged = model.merge_and_unload()
+    block["merged_logits"] = logits_block(merged, batch, tensors, "merged_logits")
+    return block
+
+
+def main(args):
+    args.dtype = getattr(torch, args.dtype)
+    before = json.loads((args.source / "expected.json").read_text())
+    config = json.loads(args.config.read_text())
+    args.out.mkdir(parents=True)
+    tensors = {}
+    if args.config.name == "adapter_config.json":
+        shutil.copy(args.config, args.out)
+        block = adapter(args.out, args.source, before, args, tensors)
+    else:
+        for file in args.source.iterdir():
+            if file.name not in NOT_COPIED and not file.name.startswith("model"):
+                shutil.copy(file, args.out)
+        shutil.copy(args.config, args.out / "config.json")
+        is_classifier = config["architectures"][0].endswith("ForSequenceClassification")
+        make = classifier if is_classifier else language_model
+        block = make(args.out, before, args, tensors)
+    modules = (torch, transformers, peft)
+    block["versions"] = {module.__name__: module.__version__ for module in modules}
+    (args.out / "expected.json").write_text(json.dumps(block, ensure_ascii=False) + "\n")
+    if tensors:
+        safetensors.torch.save_file(
+            {name: tensor.contiguous() for name, tensor in tensors.items()},
+            args.out / "expected.safetensors",
+        )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("source", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("config", type=pathlib.Path)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    main(parser.parse_args())
