@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_core::{Completion, FinishReason, Prompt, Seed, TokenId, WorkedExample};
-use firebrick_data::{ChatTemplate, DataError, Tokenizer};
+use firebrick_data::{ChatTemplate, DataError};
 use firebrick_models::{
-    Decoder, DecoderConfig, Family, Padding, PolicyModel, SaveOptions, Sizes, head_logprobs, load,
-    load_config, parameters, random, save,
+    Decoder, Padding, PolicyModel, SaveOptions, head_logprobs, load, load_config, parameters, save,
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine, SampleOn, Sampling};
 use firebrick_tests::{
-    close::{Tolerance, nested_pairs, pairs, report},
+    close::{Tolerance, nested_pairs, pairs},
     computed::{
         CUT, GRADIENTS, LOGITS, LOSS, check_norms, logits, named_gradients, read, real, sample,
         updater,
@@ -26,7 +25,6 @@ use firebrick_tests::{
         Logits, LogitsOfBatch, Tokens, by_temperature, unpad,
     },
     fixture::{Fixture, for_each_checkpoint, for_each_tokenizer},
-    transformers::Transformers,
 };
 use firebrick_train::{
     AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, Divisors, LossInput, MicroBatch,
@@ -285,45 +283,6 @@ fn fixtures_saved_checkpoint_is_the_same() {
             }
         }
     });
-}
-
-#[test]
-fn interop_saved_checkpoint_opens_in_transformers() {
-    let Some(transformers) = Transformers::find() else { return };
-    for_each_checkpoint("tokenizer", |fixture, expected: Tokens| {
-        let (_, config) = load_config(&fixture.folder).unwrap();
-        let texts: Vec<String> = expected.encode.into_iter().map(|text| text.text).collect();
-        let decoder = fixture.decoder(&Device::flex());
-        let folder = tempfile::tempdir().unwrap();
-        let said =
-            transformers.check(folder.path(), &decoder, &config, &fixture.tokenizer(), &texts);
-        report(&format!("{}: {said}", fixture.name));
-    });
-
-    let tokenizer = Tokenizer::characters("0123456789+-= \n").unwrap();
-    for tied in [false, true] {
-        let config = DecoderConfig::new(
-            Family::Qwen2,
-            Sizes {
-                vocab_size: tokenizer.len(),
-                hidden_size: 48,
-                layers: 2,
-                heads: 6,
-                kv_heads: 3,
-                head_dim: 8,
-                intermediate_size: 80,
-                max_position_embeddings: 256,
-                rope_theta: 10000.0,
-                tied,
-            },
-        );
-        let decoder = random(&config, Seed::run(11), &Device::flex()).unwrap();
-        let json = config.to_json(Some(tokenizer.pad()), tokenizer.eos());
-        let texts = ["12+34=46", "7 - 10\n= -3", "", "1"].map(String::from);
-        let folder = tempfile::tempdir().unwrap();
-        let said = transformers.check(folder.path(), &decoder, &json, &tokenizer, &texts);
-        report(&format!("a new model, tied = {tied}: {said}"));
-    }
 }
 
 /// The positions that `expected.json` spells out.

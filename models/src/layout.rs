@@ -2,7 +2,7 @@
 //! `rope_theta`, `rope_scaling` and `torch_dtype` stand beside the sizes) and 5 (`rope_parameters`,
 //! `dtype`, `layer_types`).
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes, config::Fields};
 
@@ -85,6 +85,26 @@ pub(crate) fn windows(
     }
 }
 
+/// The fields that [`windows`] reads. Where no layer has one they are those of every published file;
+/// else both layouts say which layers do, as far as the older one can.
+pub(crate) fn windows_to_json(config: &DecoderConfig) -> Value {
+    let window = config.window();
+    let first = config.windows.iter().position(Option::is_some).unwrap_or(config.layers);
+    let mut fields = json!({
+        "max_window_layers": first,
+        "sliding_window": window,
+        "use_sliding_window": window.is_some(),
+    });
+    if window.is_some() {
+        let kind = |window: &Option<usize>| match window {
+            Some(_) => "sliding_attention",
+            None => "full_attention",
+        };
+        fields["layer_types"] = config.windows.iter().map(kind).collect();
+    }
+    fields
+}
+
 /// Refuses another activation than one of `known`.
 pub(crate) fn activation(fields: &Fields, known: &[&str]) -> Result<(), ConfigError> {
     for field in ["hidden_act", "hidden_activation"] {
@@ -140,8 +160,6 @@ fn rope(fields: &Fields, max_position_embeddings: usize) -> Result<Rope, ConfigE
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn config(family: Family, own: Value) -> DecoderConfig {

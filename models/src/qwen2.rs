@@ -1,6 +1,6 @@
 //! Qwen2 and Qwen2.5: biases on queries, keys and values.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     Biases, ConfigError, DecoderConfig, Family,
@@ -23,9 +23,5 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
 }
 
 pub(crate) fn write(config: &DecoderConfig) -> Value {
-    json!({
-        "max_window_layers": config.layers,
-        "sliding_window": null,
-        "use_sliding_window": false,
-    })
+    layout::windows_to_json(config)
 }

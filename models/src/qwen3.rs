@@ -1,7 +1,7 @@
 //! Qwen3: every query and key head is normalised before it is turned, and `head_dim` stands in the
 //! file, because the heads together are not as wide as the residual stream.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     Biases, ConfigError, DecoderConfig, Family,
@@ -30,10 +30,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
 }
 
 pub(crate) fn write(config: &DecoderConfig) -> Value {
-    json!({
-        "attention_bias": config.biases.qkv,
-        "max_window_layers": config.layers,
-        "sliding_window": null,
-        "use_sliding_window": false,
-    })
+    let mut fields = layout::windows_to_json(config);
+    fields["attention_bias"] = config.biases.qkv.into();
+    fields
 }

@@ -9,16 +9,15 @@ use std::{
     process::Command,
 };
 
-use burn::tensor::Device;
 use firebrick_core::TokenId;
 use firebrick_data::Tokenizer;
-use firebrick_models::{Decoder, Padding, SaveOptions, TokenBatch, save};
+use firebrick_models::{Decoder, Padding, PolicyModel as _, TokenBatch};
 use safetensors::{Dtype, tensor::TensorView};
 use serde_json::{Value, json};
 
 use crate::fixture::aloud;
 
-/// A Python that can `import torch, transformers`.
+/// A Python that can `import torch, transformers, peft`.
 pub struct Transformers {
     python: OsString,
 }
@@ -32,21 +31,24 @@ impl Transformers {
     pub fn find() -> Option<Self> {
         let named = env::var_os("FIREBRICK_PYTHON");
         let python = named.clone().unwrap_or_else(|| "python3".into());
-        let probe = Command::new(&python).args(["-c", "import torch, transformers"]).output();
+        let probe = Command::new(&python).args(["-c", "import torch, transformers, peft"]).output();
         if probe.is_ok_and(|output| output.status.success()) {
             return Some(Transformers { python });
         }
-        assert!(named.is_none(), "FIREBRICK_PYTHON, {python:?}, cannot import torch, transformers");
+        assert!(
+            named.is_none(),
+            "FIREBRICK_PYTHON, {python:?}, cannot import torch, transformers, peft"
+        );
         aloud(&format!(
-            "skipped: {python:?} cannot import torch and transformers, which would open what was \
+            "skipped: {python:?} cannot import torch, transformers and peft, which would open what was \
              saved; FIREBRICK_PYTHON names another interpreter"
         ));
         None
     }
 
-    /// Saves a model and its tokenizer into an empty `folder`, and has `interop/roundtrip.py`
-    /// compare what it computes from that folder with what is computed here: the logits of `texts`,
-    /// right-padded, and their tokens. Gives what the script says.
+    /// Has `interop/roundtrip.py` compare what it computes from `folder`, where `decoder` and its
+    /// tokenizer were saved, with what is computed here: the logits of `texts`, right-padded, and
+    /// their tokens. Gives what the script says.
     ///
     /// # Panics
     /// When they differ, with what the script says.
@@ -54,12 +56,9 @@ impl Transformers {
         &self,
         folder: &Path,
         decoder: &Decoder,
-        config: &Value,
         tokenizer: &Tokenizer,
         texts: &[String],
     ) -> String {
-        save(decoder, config, folder, &SaveOptions::default()).unwrap();
-        tokenizer.save(folder).unwrap();
         self.compare(folder, &[], decoder, tokenizer, texts)
     }
 
@@ -112,7 +111,7 @@ fn write_expected(path: &Path, decoder: &Decoder, tokenizer: &Tokenizer, texts: 
         texts.iter().map(|text| tokenizer.encode(text, true).unwrap()).collect();
     let rows: Vec<&[TokenId]> =
         rows.iter().map(Vec::as_slice).filter(|row| !row.is_empty()).collect();
-    let batch = TokenBatch::new(&rows, Padding::Right, &Device::flex());
+    let batch = TokenBatch::new(&rows, Padding::Right, &decoder.device());
     let logits = decoder.logits(&batch);
     let [count, width, vocab] = logits.dims();
     let logits: Vec<f32> =

@@ -1,0 +1,185 @@
+//! What Firebrick saves opens in Python: models of every family in `transformers`, adapters in `peft`,
+//! with the same logits and tokens.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{fs, path::Path};
+
+use burn::{
+    module::{Module as _, ModuleMapper, Param},
+    tensor::{Device, Int, Tensor},
+};
+use firebrick_core::{Seed, WorkedExample};
+use firebrick_data::Tokenizer;
+use firebrick_models::{
+    Biases, Decoder, DecoderConfig, Family, Lora, RopeScaling, SaveOptions, Sizes, WeightDtype,
+    load, load_config, parameters, random, save, save_adapter,
+};
+use firebrick_tests::{
+    close::report,
+    computed::{CUT, read},
+    expected::Tokens,
+    fixture::for_each_checkpoint,
+    transformers::Transformers,
+};
+use firebrick_train::{AdamW, OptimConfig, warmup_step};
+
+#[test]
+fn interop_saved_checkpoint_opens_in_transformers() {
+    let Some(transformers) = Transformers::find() else { return };
+    for_each_checkpoint("tokenizer", |fixture, expected: Tokens| {
+        let (_, config) = load_config(&fixture.folder).unwrap();
+        let texts: Vec<String> = expected.encode.into_iter().map(|text| text.text).collect();
+        let decoder = fixture.decoder(&Device::flex());
+        let folder = tempfile::tempdir().unwrap();
+        save(&decoder, &config, folder.path(), &SaveOptions::default()).unwrap();
+        fixture.tokenizer().save(folder.path()).unwrap();
+        let said = transformers.check(folder.path(), &decoder, &fixture.tokenizer(), &texts);
+        report(&format!("{}: {said}", fixture.name));
+    });
+}
+
+#[test]
+fn interop_new_models_open_in_transformers() {
+    let Some(transformers) = Transformers::find() else { return };
+    for (config, options) in models() {
+        let folder = tempfile::tempdir().unwrap();
+        let decoder = written(&config, &options, folder.path());
+        let said = transformers.check(folder.path(), &decoder, &tokenizer(), &texts());
+        report(&format!("a new {:?}, tied = {}: {said}", config.family, config.tied));
+    }
+}
+
+#[test]
+fn interop_adapters_open_in_peft() {
+    let Some(transformers) = Transformers::find() else { return };
+    let targets: [&[&str]; 3] = [&["q_proj", "v_proj"], &Lora::PROJECTIONS, &["up_proj", "o_proj"]];
+    for (index, (config, options)) in models().into_iter().enumerate() {
+        let base = tempfile::tempdir().unwrap();
+        let decoder = written(&config, &options, base.path());
+        let lora = Lora {
+            rank: 1 + index,
+            alpha: 2.5,
+            targets: targets[index % 3].iter().map(ToString::to_string).collect(),
+            rslora: index % 2 == 0,
+        };
+        let new = decoder.with_lora(lora, Seed::run(5));
+        for (what, decoder) in [("new", new.clone()), ("trained", trained(new))] {
+            let folder = tempfile::tempdir().unwrap();
+            save_adapter(&decoder, &base.path().to_string_lossy(), folder.path()).unwrap();
+            let said = transformers.check_adapter(
+                base.path(),
+                folder.path(),
+                &decoder,
+                &tokenizer(),
+                &texts(),
+            );
+            report(&format!("a {what} adapter of {:?}: {said}", config.family));
+        }
+    }
+}
+
+/// One of each family with what it may have, and heads and files of both kinds.
+fn models() -> Vec<(DecoderConfig, SaveOptions)> {
+    let whole = SaveOptions::default();
+    let parts = SaveOptions { dtype: WeightDtype::BF16, max_shard_bytes: 20_000 };
+    let new = |family, kv_heads, head_dim, tied| {
+        DecoderConfig::new(
+            family,
+            Sizes {
+                vocab_size: tokenizer().len() + 3,
+                hidden_size: 48,
+                layers: 2,
+                heads: 6,
+                kv_heads,
+                head_dim,
+                intermediate_size: 80,
+                max_position_embeddings: 256,
+                rope_theta: 10_000.0,
+                tied,
+            },
+        )
+    };
+    let mut qwen2 = new(Family::Qwen2, 3, 8, true);
+    qwen2.windows = vec![None, Some(5)];
+    let mut qwen3 = new(Family::Qwen3, 1, 10, false);
+    qwen3.windows = vec![Some(4), None];
+    qwen3.biases = Biases { qkv: true, output: true, mlp: false };
+    let mut llama = new(Family::Llama, 6, 16, false);
+    llama.biases = Biases { qkv: true, output: true, mlp: true };
+    llama.rope.scaling = Some(RopeScaling {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_position_embeddings: 16,
+    });
+    let mut mistral = new(Family::Mistral, 2, 8, true);
+    mistral.windows = vec![Some(3); 2];
+    let gemma = new(Family::Gemma, 1, 12, true);
+    let mut untied = new(Family::Gemma, 2, 8, false);
+    untied.biases = Biases { qkv: true, output: true, mlp: false };
+    vec![
+        (new(Family::Qwen2, 3, 8, false), whole),
+        (qwen2, parts),
+        (qwen3, parts),
+        (llama, whole),
+        (mistral, parts),
+        (gemma, whole),
+        (untied, parts),
+    ]
+}
+
+/// A model as it is read again from `folder`, where it was saved with its tokenizer.
+fn written(config: &DecoderConfig, options: &SaveOptions, folder: &Path) -> Decoder {
+    let decoder = random(config, Seed::run(11), &Device::flex()).unwrap().map(&mut Stir);
+    let json = config.to_json(Some(tokenizer().pad()), tokenizer().eos());
+    save(&decoder, &json, folder, options).unwrap();
+    tokenizer().save(folder).unwrap();
+    let files = fs::read_dir(folder).unwrap().filter(|entry| {
+        entry.as_ref().unwrap().path().extension().is_some_and(|it| it == "safetensors")
+    });
+    assert_eq!(files.count() > 1, *options != SaveOptions::default());
+    assert_eq!(load_config(folder).unwrap().0, *config);
+    load(folder, &Device::flex().autodiff()).unwrap()
+}
+
+/// A new model's biases are 0 and its norms 1, so that nobody would miss them.
+struct Stir;
+
+impl ModuleMapper for Stir {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if D > 1 {
+            return param;
+        }
+        param.map(|vector| {
+            let count = vector.shape().num_elements() as i64;
+            let waves = Tensor::<1, Int>::arange(0..count, &vector.device()).float().sin();
+            let waves = waves.mul_scalar(0.3).reshape(vector.dims());
+            vector + waves
+        })
+    }
+}
+
+/// The policy after two steps; in the first nothing reaches `A`.
+fn trained(mut policy: Decoder) -> Decoder {
+    let before: Vec<_> = parameters(&policy).into_iter().map(|it| read(it.values)).collect();
+    let mut optimizer = AdamW::new(OptimConfig::default());
+    let example = WorkedExample { prompt: vec![3, 4, 5], completion: vec![6, 7, 8, 9] };
+    for _ in 0..2 {
+        (policy, _, _) =
+            warmup_step(policy, &mut optimizer, std::slice::from_ref(&example), 0.1, CUT).unwrap();
+    }
+    let adapters = parameters(&policy).into_iter().zip(before);
+    let moved = adapters
+        .filter(|(it, before)| it.path.contains("adapters") && read(it.values.clone()) != *before);
+    assert!(moved.count() > 1, "an adapter should have learnt");
+    policy
+}
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::characters("0123456789+-= \n").unwrap()
+}
+
+fn texts() -> Vec<String> {
+    ["12+34=46", "7 - 10\n= -3 + 123 - 456 = 0987654321 + 1", "", "1"].map(String::from).into()
+}
