@@ -264,20 +264,24 @@ path = "model"
 
 [model.new]
 hidden_size = 64
+layers = 2
+heads = 4
+kv_heads = 2
+intermediate_size = 128
 
 [data]
 train = "train.jsonl"
 "#;
     insta::assert_snapshot!(error(recipe, &[]), @r#"
-      × recipe.toml:5:8: [model] has both `path` and `new`
-       ╭─[recipe.toml:5:8]
+      × recipe.toml:5:1: [model] has both `path` and `new`, expected one of them
+       ╭─[recipe.toml:5:1]
      4 │
      5 │ [model.new]
-       ·        ─┬─
-       ·         ╰── one too many
+       · ─────┬─────
+       ·      ╰── one too many
      6 │ hidden_size = 64
        ╰────
-      help: give one of them: `path` or `new`
+      help: `path` starts from a checkpoint, `new` from random weights
     "#);
 }
 
