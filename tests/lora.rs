@@ -172,7 +172,7 @@ fn adapted(fixture: &Fixture, device: &Device) -> Decoder {
 
 fn base_of(fixture: &Fixture, device: &Device) -> Decoder {
     let (_, base) = adapter_config(&fixture.folder).unwrap();
-    load(&fixture.folder.join(base), device).unwrap()
+    load(&fixture.folder.join(base.name), device).unwrap()
 }
 
 fn check_logits(

@@ -122,7 +122,10 @@ impl Decoder {
             compute: self.compute,
         };
         let embedded = self.embedding.val().select(0, tokens.reshape([rows * length]));
-        let mut x = embedded.cast(Compute::F32.dtype()).reshape([rows, length, config.hidden_size]);
+        // Rounded as in the sampler, whose matrices all are: otherwise it would sample from another
+        // policy than the one that is trained.
+        let embedded = embedded.cast(self.compute.dtype()).cast(Compute::F32.dtype());
+        let mut x = embedded.reshape([rows, length, config.hidden_size]);
         if config.embedding_scale != 1.0 {
             x = x.mul_scalar(config.embedding_scale);
         }

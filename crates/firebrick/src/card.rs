@@ -178,6 +178,8 @@ fn fence(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn card(model: &str, data: &str, prompt: &str) -> String {

@@ -96,8 +96,8 @@ pub fn data_name(path: &Path) -> Option<HubName> {
 
 /// A file's name that was mistyped is no reason to ask the Hub for it.
 fn is_data_file(path: &Path) -> bool {
-    let is = |end: &&str| path.extension().is_some_and(|is| is.eq_ignore_ascii_case(end));
-    ["json", "jsonl", "ndjson", "parquet"].iter().any(|end| is(&end))
+    let ends = ["json", "jsonl", "ndjson", "parquet"];
+    path.extension().is_some_and(|is| ends.iter().any(|end| is.eq_ignore_ascii_case(end)))
 }
 
 fn hub(error: firebrick_data::HubError) -> firebrick_data::DataError {

@@ -37,6 +37,7 @@ fn train(place: &Place, name: &str, more: &[&str]) -> Outcome {
         // Some completions of random weights have an e, and some have none.
         "reward={kind=\"regex\",pattern=\"e\",matches=true}",
         "optim.lr=0.05",
+        "optim.warmup_steps=0",
         "sampling.max_rounds=1",
         "data.heldout_size=4",
     ];
@@ -124,7 +125,7 @@ fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
     // Its adapter knows the new place; the one of the other run can't.
     greedy(&place, "runs/stopped/checkpoints/step-000004");
     let outcome = place.run(&["generate", checkpoint, "--prompt", "2"]);
-    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("base_model_name_or_path"), "{}", outcome.stderr);
 }
 
@@ -197,7 +198,7 @@ fn an_adapter_is_trained_on() {
     let weights = |run: &str| {
         fs::read(place.path(&format!("{}/adapter_model.safetensors", checkpoint(run)))).unwrap()
     };
-    assert_ne!(weights("first"), weights("second"));
+    assert!(weights("first") != weights("second"), "the second run changed nothing");
     let config = |run: &str| place.json(&format!("{}/adapter_config.json", checkpoint(run)));
     assert_eq!(config("first"), config("second"));
     let base = config("second")["base_model_name_or_path"].clone();
@@ -217,8 +218,10 @@ fn a_run_in_bfloat16_stays_near_one_in_float32() {
         assert!(values(&place, name, "update/count").iter().all(|&count| count > 0.0));
         assert!(values(&place, name, "loss/total").iter().all(|loss| loss.is_finite()));
         // The sampler multiplies in other shapes than the update, but in the same format.
-        let off = values(&place, name, "rollout/logprob_diff_max");
-        assert!(off.iter().all(|&off| off < 0.05), "{off:?}");
+        let largest = values(&place, name, "rollout/logprob_diff_max");
+        let mean = values(&place, name, "rollout/logprob_diff_mean");
+        assert!(largest.iter().all(|&off| off < 0.1), "{largest:?}");
+        assert!(mean.iter().all(|&off| off < 0.01), "{mean:?}");
         let wide = format!("{name}-f32");
         succeed(&place, &wide, &more);
         assert!(values(&place, &wide, "rollout/logprob_diff_max").iter().all(|&off| off < 1e-4));
