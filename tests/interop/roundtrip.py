@@ -11,9 +11,8 @@ also those of the merged one. The exit status is 0 when everything agrees.
 import argparse
 import json
 import sys
-import warnings
 
-import safetensors
+import safetensors.torch
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -63,10 +62,15 @@ def compare_texts(tokenizer, texts):
 def adapted(model, adapter):
     import peft
 
+    model = peft.PeftModel.from_pretrained(model, adapter).eval()
     # peft only warns of tensors that it did not find, and leaves the adapter as it was made: zero.
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return peft.PeftModel.from_pretrained(model, adapter).eval()
+    opened = peft.get_peft_model_state_dict(model)
+    saved = safetensors.torch.load_file(f"{adapter}/adapter_model.safetensors")
+    if opened.keys() != saved.keys():
+        sys.exit(f"only on one side: {sorted(opened.keys() ^ saved.keys())}")
+    if different := [name for name in saved if not torch.equal(opened[name], saved[name])]:
+        sys.exit(f"other values: {different}")
+    return model
 
 
 def main(folder, expected, adapter):
