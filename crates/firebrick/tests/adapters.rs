@@ -94,7 +94,8 @@ fn greedy(place: &Place, model: &str) -> Value {
 fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
     // Rounded weights, beside which adapters stay in f32.
     let place = with_base("qwen2-bf16");
-    let whole = [LORA, "loss.kl={kind=\"k3\",coef=0.1}", "train.steps=4", "eval.every=1"];
+    let kl = "loss.kl={kind=\"k3\",coef=0.1}";
+    let whole = [LORA, kl, "train.steps=4", "eval.every=1", "optim.lr=1e-3"];
     succeed(&place, "whole", &whole);
     assert!(values(&place, "whole", "update/count").iter().all(|&count| count > 0.0));
     let kl = values(&place, "whole", "loss/kl");
@@ -155,7 +156,7 @@ fn an_adapter_is_measured_exported_and_merged() {
         place.json("base/config.json")["vocab_size"]
     );
     place.succeed(&["export", adapter, "half", "--merge", "--dtype", "bfloat16"]);
-    assert_eq!(place.json("half/config.json")["dtype"], "bfloat16");
+    assert_eq!(place.json("half/config.json")["torch_dtype"], "bfloat16");
     let size = |folder: &str| {
         fs::metadata(place.path(&format!("{folder}/model.safetensors"))).unwrap().len()
     };
