@@ -66,7 +66,8 @@ fn interop_adapters_open_in_peft() {
         let new = decoder.with_lora(lora, Seed::run(5));
         for (what, decoder) in [("new", new.clone()), ("trained", trained(new))] {
             let folder = tempfile::tempdir().unwrap();
-            save_adapter(&decoder, &base.path().to_string_lossy(), folder.path()).unwrap();
+            save_adapter(&decoder, &base.path().to_string_lossy().as_ref().into(), folder.path())
+                .unwrap();
             let said = transformers.check_adapter(
                 base.path(),
                 folder.path(),

@@ -235,8 +235,10 @@ impl DecoderConfig {
             return Err(ConfigError::Size(format!("{name} is {size}; expected 1 to 16777216")));
         }
         // The widest matrices; a file that asks for more is damaged, and would end the process.
-        let largest = self.hidden_size.max(self.query_width())
-            * self.vocab_size.max(2 * self.intermediate_size).max(self.query_width());
+        let query = self.heads as u128 * self.head_dim as u128;
+        let widest = [self.vocab_size, 2 * self.intermediate_size].map(|width| width as u128);
+        let largest =
+            query.max(self.hidden_size as u128) * widest.into_iter().fold(query, u128::max);
         if largest > 1 << 31 {
             return Err(ConfigError::Size(format!(
                 "the sizes make a matrix of {largest} values; expected at most 2147483648"

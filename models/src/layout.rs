@@ -55,6 +55,15 @@ pub(crate) fn read(
     Ok(config)
 }
 
+/// How far back a layer with a window sees: 4096 where the file does not speak of it, as in
+/// transformers; everything where it says null.
+pub(crate) fn window(fields: &Fields) -> Result<Option<usize>, ConfigError> {
+    match fields.0.get("sliding_window") {
+        None => Ok(Some(4096)),
+        Some(_) => fields.optional("sliding_window", Fields::size),
+    }
+}
+
 /// The window of each layer, for families in which only some layers may have one.
 pub(crate) fn windows(
     fields: &Fields,
@@ -63,7 +72,7 @@ pub(crate) fn windows(
     if !fields.flag_or("use_sliding_window", false)? {
         return Ok(vec![None; config.layers]);
     }
-    let window = fields.optional("sliding_window", Fields::size)?;
+    let window = window(fields)?;
     match fields.0.get("layer_types") {
         None | Some(Value::Null) => {
             let first = fields.size_or("max_window_layers", 28)?;
@@ -125,10 +134,21 @@ pub(crate) fn not_implemented(what: &str) -> ConfigError {
 
 fn rope(fields: &Fields, max_position_embeddings: usize) -> Result<Rope, ConfigError> {
     // Where a file has both, transformers 5 takes the older one; an empty one counts for nothing.
-    let parameters = ["rope_scaling", "rope_parameters"].into_iter().find_map(|field| {
-        let parameters = fields.0.get(field)?.as_object()?;
-        (!parameters.is_empty()).then_some(Fields(parameters))
-    });
+    let mut parameters = None;
+    for field in ["rope_parameters", "rope_scaling"] {
+        match fields.0.get(field) {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(found)) if found.is_empty() => {}
+            Some(Value::Object(found)) => parameters = Some(Fields(found)),
+            Some(other) => {
+                return Err(ConfigError::Field {
+                    field: field.into(),
+                    expected: "an object",
+                    came: other.to_string(),
+                });
+            }
+        }
+    }
     let nested = parameters.as_ref().map(|fields| fields.optional("rope_theta", Fields::number));
     let theta = match nested.transpose()?.flatten() {
         Some(theta) => theta,

@@ -65,6 +65,7 @@ pub fn head_logprobs(
     temperature: f64,
     chunk: usize,
 ) -> TokenLogProbs {
+    let head = head.clone().cast(hidden.dtype());
     let parts: Vec<TokenLogProbs> = chunks(hidden.dims()[0], chunk)
         .map(|range| {
             let logits = head_logits(hidden.clone().slice_dim(0, range.clone()), head.clone());
@@ -91,6 +92,7 @@ pub fn head_backward(
     frozen: bool,
 ) -> (Tensor<2>, Option<Tensor<2>>) {
     let format = hidden.dtype();
+    let head = head.clone().cast(format);
     let mut d_hidden = Vec::new();
     let mut d_head: Option<Tensor<2>> = None;
     for range in chunks(hidden.dims()[0], chunk) {
@@ -103,7 +105,7 @@ pub fn head_backward(
             d_entropy.map(|d_entropy| d_entropy.clone().slice_dim(0, range)),
         );
         let d_logits = d_logits.cast(format);
-        d_hidden.push(d_logits.clone().matmul(head.clone().cast(format)));
+        d_hidden.push(d_logits.clone().matmul(head.clone()));
         if frozen {
             continue;
         }

@@ -116,9 +116,10 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// The same model with its adapters added into the weights, which are no longer frozen.
+    /// The same model with its adapters added into the weights, to be saved or sampled from: it is
+    /// without autodiff, and what was frozen stays so.
     pub fn merged(self) -> Decoder {
-        let mut decoder = self;
+        let mut decoder = self.valid();
         for (_, projection) in decoder.projections_mut() {
             projection.merge();
         }

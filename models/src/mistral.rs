@@ -17,12 +17,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     };
     let mut config = layout::read(fields, Family::Mistral, defaults)?;
     layout::activation(fields, &["silu"])?;
-    let window = match fields.0.get("sliding_window") {
-        // transformers takes a window where the file does not speak of one.
-        None => Some(4096),
-        Some(_) => fields.optional("sliding_window", Fields::size)?,
-    };
-    config.windows = vec![window; config.layers];
+    config.windows = vec![layout::window(fields)?; config.layers];
     Ok(config)
 }
 

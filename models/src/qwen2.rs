@@ -14,8 +14,12 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
 }
 
 pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
-    let defaults =
-        Defaults { kv_heads: None, head_dim: None, max_position_embeddings: 32768, tied: false };
+    let defaults = Defaults {
+        kv_heads: Some(32),
+        head_dim: None,
+        max_position_embeddings: 32768,
+        tied: false,
+    };
     let mut config = layout::read(fields, Family::Qwen2, defaults)?;
     layout::activation(fields, &["silu"])?;
     config.windows = layout::windows(fields, &config)?;

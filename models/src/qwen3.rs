@@ -16,7 +16,7 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
 
 pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     let defaults = Defaults {
-        kv_heads: None,
+        kv_heads: Some(32),
         head_dim: Some(128),
         max_position_embeddings: 32768,
         tied: false,

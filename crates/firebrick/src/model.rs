@@ -103,10 +103,7 @@ impl Folders {
         }
         let mut folders = Folders::of(checkpoint, sources, need)?;
         folders.base = named().unwrap_or(folders.base);
-        let rounded_from = checkpoint.join(TRAINER).join(WEIGHTS);
-        if rounded_from.is_dir() {
-            folders.weights = rounded_from;
-        }
+        folders.weights = trained_weights(&folders.weights);
         Ok(Some(folders))
     }
 
@@ -144,6 +141,12 @@ fn absolute(folder: &Path) -> AdapterBase {
     // It can't be told only where the current directory is gone.
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     folder.display().to_string().as_str().into()
+}
+
+/// Where the weights of a checkpoint are as they were trained, bit for bit.
+pub(crate) fn trained_weights(folder: &Path) -> PathBuf {
+    let rounded_from = folder.join(TRAINER).join(WEIGHTS);
+    if rounded_from.is_dir() { rounded_from } else { folder.to_owned() }
 }
 
 /// The policy of a run, and what its checkpoints say of it.

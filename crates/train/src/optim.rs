@@ -151,7 +151,16 @@ impl AdamW {
             TrainError::checkpoint(path, format!("is not a whole safetensors file: {error}"))
         })?;
         self.state.clear();
-        for parameter in parameters(module) {
+        let all = parameters(module);
+        let known = |name: &str| {
+            name.rsplit_once('.')
+                .is_some_and(|(path, _)| all.iter().any(|known| known.path == path))
+        };
+        if let Some(name) = file.names().into_iter().find(|name| !known(name)) {
+            let problem = format!("has \"{name}\", which the model lacks: it is another model's");
+            return Err(TrainError::checkpoint(path, problem));
+        }
+        for parameter in all.iter().cloned() {
             let count: usize = parameter.shape.iter().product();
             let tensor = |part: &str, size: usize| {
                 let name = format!("{}.{part}", parameter.path);

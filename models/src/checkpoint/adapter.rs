@@ -54,6 +54,15 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
         let asked = &fields.0[field];
         return refuse(format!("{field} = {asked} is not implemented; expected plain LoRA"));
     }
+    if let Some(Value::String(init)) = fields.0.get("init_lora_weights")
+        && !LEAVES_THE_BASE.contains(&init.to_lowercase().as_str())
+    {
+        // PEFT takes these out of the model's own weights, when it loads the adapter too.
+        return refuse(format!(
+            "init_lora_weights = {init:?} changes the model's own weights, which is not implemented; \
+             save it with PEFT's path_initial_model_for_weight_conversion"
+        ));
+    }
     let rank = fields.size("r").map_err(config)?;
     if rank == 0 {
         return refuse("its rank r is 0, expected at least 1".into());
@@ -173,6 +182,9 @@ const CHANGES_THE_SUM: [&str; 13] = [
     "use_dora",
     "use_qalora",
 ];
+
+/// Ways to begin that leave the model's own weights as they are.
+const LEAVES_THE_BASE: [&str; 4] = ["gaussian", "eva", "orthogonal", "lora_ga"];
 
 /// Whether a field asks for something: most say `null`, `false` or nothing at all.
 fn asks(value: Option<&Value>) -> bool {

@@ -48,7 +48,6 @@ pub fn save(
     folder: &Path,
     options: &SaveOptions,
 ) -> Result<(), CheckpointError> {
-    write_json(&folder.join("config.json"), &with_dtype(config, options.dtype))?;
     let mut parameters = parameters(decoder);
     parameters.retain(|parameter| !names::is_adapter(&parameter.path));
     let mut values = Values::new(&parameters);
@@ -56,7 +55,8 @@ pub fn save(
     let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
     if let [all] = shards.as_slice() {
         write_tensors(&single, all, options.dtype, &mut values)?;
-        return remove(&index);
+        remove(&index)?;
+        return write_config(config, folder, options);
     }
     let mut weight_map = BTreeMap::new();
     for (number, shard) in shards.iter().enumerate() {
@@ -67,7 +67,17 @@ pub fn save(
     let bytes: usize = shards.iter().flatten().map(|tensor| tensor.bytes(options.dtype)).sum();
     write_json(&index, &json!({"metadata": {"total_size": bytes}, "weight_map": weight_map}))?;
     // An older model of this folder, which would be found before the index.
-    remove(&single)
+    remove(&single)?;
+    write_config(config, folder, options)
+}
+
+/// Comes last, so that a folder that was begun and not finished is no model.
+fn write_config(
+    config: &Value,
+    folder: &Path,
+    options: &SaveOptions,
+) -> Result<(), CheckpointError> {
+    write_json(&folder.join("config.json"), &with_dtype(config, options.dtype))
 }
 
 /// Writes the adapters of `decoder` into one file, in f32.

@@ -1,12 +1,23 @@
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, ValueEnum};
 use firebrick_data::Tokenizer;
 use firebrick_device::{Name, Precision, open};
-use firebrick_models::{SaveOptions, WeightDtype, inventory, load_config, save, save_adapter};
+use firebrick_models::{
+    Decoder, SaveOptions, WeightDtype, inventory, load_config, save, save_adapter,
+};
 use firebrick_runs::publish_folder;
+use serde_json::Value;
 
-use crate::{ProgramError, card::CARD, model::Folders, source::Need};
+use crate::{
+    ProgramError,
+    card::CARD,
+    model::{Folders, trained_weights},
+    source::Need,
+};
 
 /// The arguments of `firebrick export`.
 #[derive(Args)]
@@ -59,7 +70,10 @@ impl Export {
         }
         let tokenizer = Tokenizer::from_folder(&folders.text)?;
         let (_, config) = load_config(&folders.weights)?;
-        let decoder = folders.load(&open(Name::default(), Precision::F32)?)?;
+        let as_it_is = inventory(&folders.weights)?.dtype().unwrap_or_default();
+        // Rounded once, from what was trained.
+        let trained = Folders { weights: trained_weights(&folders.weights), ..folders.clone() };
+        let decoder = trained.load(&open(Name::default(), Precision::F32)?)?;
 
         // Under another name until all of it is there.
         let name = self.out.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -69,26 +83,45 @@ impl Export {
             fs::remove_dir_all(&temporary).map_err(file)?;
         }
         fs::create_dir_all(&temporary).map_err(file)?;
+        let written = self.write(&folder, &folders, decoder, &config, as_it_is, &temporary);
+        if let Err(error) = written.and_then(|()| Ok(tokenizer.save(&temporary)?)) {
+            // Gone or not, the error is the one that matters.
+            let _ = fs::remove_dir_all(&temporary);
+            return Err(error);
+        }
+        publish_folder(&temporary, &self.out)?;
+        super::print(&format!("{}\n", self.out.display()))
+    }
+
+    /// Writes everything but the tokenizer into `into`.
+    fn write(
+        &self,
+        folder: &Path,
+        folders: &Folders,
+        decoder: Decoder,
+        config: &Value,
+        as_it_is: WeightDtype,
+        into: &Path,
+    ) -> Result<(), ProgramError> {
         match &folders.adapter {
-            Some(_) if !self.merge => save_adapter(&decoder, &folders.base, &temporary)?,
+            Some(_) if !self.merge => save_adapter(&decoder, &folders.base, into)?,
             _ => {
                 let dtype = match self.dtype {
                     Some(Dtype::Float32) => WeightDtype::F32,
                     Some(Dtype::Bfloat16) => WeightDtype::BF16,
                     Some(Dtype::Float16) => WeightDtype::F16,
-                    None => inventory(&folders.weights)?.dtype().unwrap_or_default(),
+                    None => as_it_is,
                 };
                 let options = SaveOptions { dtype, ..SaveOptions::default() };
-                save(&decoder.merged(), &config, &temporary, &options)?;
+                save(&decoder.merged(), config, into, &options)?;
             }
         }
-        tokenizer.save(&temporary)?;
         // A merged model is no longer what the adapter's card says.
         let card = folder.join(CARD);
         if card.is_file() && !self.merge {
-            fs::copy(&card, temporary.join(CARD)).map_err(file)?;
+            fs::copy(&card, into.join(CARD))
+                .map_err(|source| ProgramError::File { path: card.clone(), source })?;
         }
-        publish_folder(&temporary, &self.out)?;
-        super::print(&format!("{}\n", self.out.display()))
+        Ok(())
     }
 }

@@ -152,7 +152,8 @@ impl Inspection {
             };
             line(f, "tokenizer", &format!("{} tokens", thousands(facts.tokens as u64)))?;
             line(f, "stops at", &spelt(&facts.stop))?;
-            let bos = facts.bos.as_ref().map_or("none".into(), |bos| spelt(std::slice::from_ref(bos)));
+            let bos =
+                facts.bos.as_ref().map_or("none".into(), |bos| spelt(std::slice::from_ref(bos)));
             line(f, "bos, pad", &format!("{bos}; {}", spelt(std::slice::from_ref(&facts.pad))))?;
             let around = match facts.around_text.as_slice() {
                 [] => "nothing".into(),
