@@ -30,8 +30,9 @@ impl Mask {
     }
 }
 
-/// The format that matrices are multiplied in. Weights and whatever lies between two products are f32
-/// anyhow: the residual stream, norms, softmax, log-probabilities, gradients and moments.
+/// The format that matrices are multiplied in, and that a product is rounded to. Weights and whatever lies
+/// between two products are f32 anyhow: the residual stream, norms, softmax, log-probabilities, sums of
+/// gradients, and moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compute {
     /// 32 bits.

@@ -268,7 +268,7 @@ fn the_rewards_of_the_page_are_those_of_a_recipe() {
         );
     }
     // Of the two rules for GSM8K one is shown.
-    assert_eq!(kinds.len(), 12, "{kinds:?}");
+    assert_eq!(kinds.len(), 13, "{kinds:?}");
 }
 
 /// The programs of the chapter, run as a recipe would run them.
