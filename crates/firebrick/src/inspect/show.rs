@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use firebrick_models::{Biases, DecoderConfig};
 
-use super::{Inspection, thousands};
+use super::{Inspection, printable, thousands};
 
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.folder)?;
+        writeln!(f, "{}", printable(&self.folder))?;
         let family = self.text("model_type").unwrap_or("none");
         let architecture = self.architecture().unwrap_or("no architecture");
         if self.fields.is_empty() {
@@ -152,7 +152,8 @@ impl Inspection {
             };
             line(f, "tokenizer", &format!("{} tokens", thousands(facts.tokens as u64)))?;
             line(f, "stops at", &spelt(&facts.stop))?;
-            let bos = facts.bos.as_ref().map_or("none".into(), |bos| spelt(std::slice::from_ref(bos)));
+            let bos =
+                facts.bos.as_ref().map_or("none".into(), |bos| spelt(std::slice::from_ref(bos)));
             line(f, "bos, pad", &format!("{bos}; {}", spelt(std::slice::from_ref(&facts.pad))))?;
             let around = match facts.around_text.as_slice() {
                 [] => "nothing".into(),
@@ -171,5 +172,5 @@ impl Inspection {
 }
 
 fn line(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
-    writeln!(f, "  {name:<13} {text}")
+    writeln!(f, "  {name:<13} {}", printable(text))
 }
