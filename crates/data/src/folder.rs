@@ -18,6 +18,10 @@ pub(crate) const SPECIAL_TOKENS: [&str; 7] =
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
     let error = |source| DataError::Read { path: path.to_owned(), source };
     let size = match fs::metadata(path) {
+        // Looked at before it is opened: opening a pipe waits for somebody to write into it.
+        Ok(metadata) if !metadata.is_file() => {
+            return Err(error(io::Error::other("it is no file")));
+        }
         Ok(metadata) => metadata.len(),
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(other) => return Err(error(other)),
@@ -89,4 +93,18 @@ pub(crate) fn special_tokens(folder: &Path) -> Result<Map<String, Value>, DataEr
 /// A token is written as its text, or as an object with its text and how it is matched.
 fn content(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(read(&path).unwrap_err().to_string().contains("it is no file"));
+    }
 }

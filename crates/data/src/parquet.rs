@@ -1,3 +1,4 @@
+mod footer;
 mod pages;
 
 use std::{
@@ -32,9 +33,10 @@ impl ParquetRows {
     pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
         let read = |source| DataError::Read { path: path.to_owned(), source };
         let damaged = |problem| DataError::Parquet { path: path.to_owned(), row: None, problem };
-        let file = File::open(path).map_err(read)?;
+        let mut file = File::open(path).map_err(read)?;
         let size = file.metadata().map_err(read)?.len();
-        let metadata = guarded(|| ParquetMetaDataReader::new().parse_and_finish(&file));
+        let metadata = footer::read(&mut file, size)
+            .and_then(|footer| guarded(|| ParquetMetaDataReader::decode_metadata(&footer)));
         let metadata = metadata.map_err(|problem| {
             damaged(format!("it is no Parquet file, or damaged: {problem}; fetch it again"))
         })?;
@@ -72,7 +74,9 @@ impl Iterator for ParquetRows {
 }
 
 /// What the reader says, with its panics as errors: it takes what a file's footer and page headers
-/// claim at their word in many places, and a damaged file may claim anything.
+/// claim at their word in many places, and a damaged file may claim anything. An overflow of the
+/// stack, or memory that is not there, is no panic: against those are the limits in `footer` and
+/// `pages`.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
     let words = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
         Ok(text) => *text,
@@ -147,8 +151,8 @@ mod tests {
         }
     }
 
-    /// Every byte of small files is changed in turn: the answer is rows or an error, never a panic,
-    /// and never more memory than the file could fill.
+    /// Every byte of small files is changed in turn: the answer is rows or an error, never a panic.
+    /// What a file is made to do on purpose is tested beside the limits, in `footer` and `pages`.
     #[test]
     fn damaged_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();

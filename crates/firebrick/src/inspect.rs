@@ -6,7 +6,11 @@
 mod show;
 mod unusual;
 
-use std::{fs::File, io::Read as _, path::Path};
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    path::Path,
+};
 
 use firebrick_data::{ChatTemplate, Tokenizer, TokenizerFacts};
 use firebrick_models::{DecoderConfig, Inventory, inventory, load_config, unread_tensors};
@@ -173,18 +177,19 @@ impl Inspection {
     }
 }
 
-/// The largest of the small JSON files that is read; a trainer's state is the largest of them.
-const MAX_BYTES: u64 = 256 << 20;
+/// The largest of the small JSON files that is read. In memory it may take ten times as much.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The object in a JSON file; what is wrong with the file goes to `broken`.
 fn read(folder: &Path, name: &str, broken: &mut Vec<String>) -> Option<Map<String, Value>> {
     let path = folder.join(name);
-    let file = File::open(&path).ok()?;
-    let mut text = String::new();
-    let read = file.take(MAX_BYTES).read_to_string(&mut text);
-    match read.map_err(|error| error.to_string()).and_then(|_| {
-        serde_json::from_str::<Map<String, Value>>(&text).map_err(|error| error.to_string())
-    }) {
+    // Looked at before it is opened: opening a pipe waits for somebody to write into it.
+    let metadata = fs::metadata(&path).ok()?;
+    let object = match metadata.is_file() && metadata.len() <= MAX_BYTES {
+        true => object(&path),
+        false => Err(format!("expected a file of at most {MAX_BYTES} bytes")),
+    };
+    match object {
         Ok(object) => Some(object),
         // What is wrong with it is said by whoever needs it, where that is somebody.
         Err(_) if name == "config.json" || name == "generation_config.json" => None,
@@ -193,6 +198,24 @@ fn read(folder: &Path, name: &str, broken: &mut Vec<String>) -> Option<Map<Strin
             None
         }
     }
+}
+
+fn object(path: &Path) -> Result<Map<String, Value>, String> {
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    // A file may grow while it is read.
+    file.take(MAX_BYTES).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
+/// A text from a model folder as a terminal may have it: what would command the terminal, such as
+/// to overwrite what stands above, is spelt out.
+pub fn printable(text: &str) -> String {
+    let spell = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(spell).collect()
 }
 
 /// A number for a person to read: 494,032,768.
@@ -206,4 +229,27 @@ pub fn thousands(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_from_a_stranger_can_neither_command_the_terminal_nor_hold_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = "{\"model_type\": \"\\u001b[2Jqwen2\", \"architectures\": [\"a\\nb\\u009b\"]}";
+        fs::write(folder.path().join("config.json"), config).unwrap();
+        #[cfg(unix)]
+        {
+            let pipe = folder.path().join("generation_config.json");
+            assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
+        }
+        let state = File::create_new(folder.path().join("adapter_config.json")).unwrap();
+        state.set_len(MAX_BYTES + 1).unwrap();
+        let text = Inspection::of(folder.path()).to_string();
+        assert!(text.contains("\\u{1b}[2Jqwen2, a\\nb\\u{9b}"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+        assert!(text.contains("expected a file of at most 16777216 bytes"), "{text}");
+    }
 }

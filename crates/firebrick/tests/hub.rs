@@ -15,6 +15,7 @@ use std::{
 
 use place::{Outcome, Place, repository};
 use serde_json::{Value, json};
+use sha1::{Digest as _, Sha1};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -66,9 +67,15 @@ fn serve() -> (String, Arc<Mutex<Vec<String>>>) {
 }
 
 fn listing(files: &Files) -> Vec<u8> {
-    let sibling = |(index, (name, bytes)): (usize, &(String, Vec<u8>))| json!({"rfilename": name, "size": bytes.len(), "blobId": format!("{index:040x}")});
-    let siblings: Vec<Value> = files.iter().enumerate().map(sibling).collect();
+    let sibling = |(name, bytes): &(String, Vec<u8>)| json!({"rfilename": name, "size": bytes.len(), "blobId": blob_id(bytes)});
+    let siblings: Vec<Value> = files.iter().map(sibling).collect();
     json!({"sha": COMMIT, "siblings": siblings}).to_string().into_bytes()
+}
+
+/// Git's hash of a file.
+fn blob_id(bytes: &[u8]) -> String {
+    let whole = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
+    Sha1::digest(whole).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn file(path: &str, folder: &str, files: &Files) -> Option<Vec<u8>> {

@@ -21,7 +21,7 @@ pub(super) type Listing = BTreeMap<String, Entry>;
 pub(super) struct Entry {
     pub(super) size: u64,
     /// Git's hash of the file, or of the pointer to it.
-    blob_id: String,
+    pub(super) blob_id: String,
     /// The SHA-256 of a large file's content.
     #[serde(default)]
     pub(super) lfs_sha256: Option<String>,

@@ -1,6 +1,7 @@
 //! The two requests that are made of the Hub: the list of a repository's files, and a file.
 
 use std::{
+    cell::Cell,
     fs::{self, File},
     io::{self, Read, Write as _},
     path::Path,
@@ -8,7 +9,8 @@ use std::{
 };
 
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
 use ureq::{
     Agent, Body,
     config::RedirectAuthHeaders,
@@ -26,6 +28,9 @@ const ATTEMPTS: u32 = 4;
 /// A download that has brought this much since the last attempt has earned its attempts back.
 const PROGRESS: u64 = 1 << 20;
 
+/// The longest wait between attempts that the Hub may ask for.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
 /// The largest list of files: some 200 000 of them.
 const MAX_LISTING: u64 = 64 << 20;
 
@@ -36,6 +41,8 @@ pub(super) struct Client<'a> {
     name: &'a HubName,
     /// Before the second attempt; it doubles for every further one.
     pause: Duration,
+    /// What the Hub asked to wait before the next attempt.
+    asked: Cell<Duration>,
 }
 
 impl<'a> Client<'a> {
@@ -59,7 +66,7 @@ impl<'a> Client<'a> {
             _ => config,
         };
         let pause = Duration::from_millis(if cfg!(test) { 1 } else { 1000 });
-        Client { agent: config.build().into(), hub, kind, name, pause }
+        Client { agent: config.build().into(), hub, kind, name, pause, asked: Cell::default() }
     }
 
     /// The commit of the revision, and the files that it has.
@@ -79,7 +86,7 @@ impl<'a> Client<'a> {
             attempts += 1;
             let body = self.get(&url, 0).and_then(|mut response| {
                 let read = response.body_mut().with_config().limit(MAX_LISTING).read_to_vec();
-                read.map_err(|error| unreachable_because(&url, &error))
+                read.map_err(|error| failure(&url, &error))
             });
             match body {
                 Err(HubError::Unreachable { .. }) if attempts < ATTEMPTS => self.wait(attempts),
@@ -182,7 +189,10 @@ impl<'a> Client<'a> {
             let read = match body.read(&mut buffer) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(unreachable_because(url, &error)),
+                Err(error) => {
+                    let problem = error.to_string();
+                    return Err(HubError::Unreachable { url: url.into(), problem });
+                }
             };
             if read == 0 {
                 break;
@@ -213,13 +223,16 @@ impl<'a> Client<'a> {
         if start > 0 {
             request = request.header(header::RANGE, format!("bytes={start}-"));
         }
-        let response = request.call().map_err(|error| unreachable_because(url, &error))?;
+        let response = request.call().map_err(|error| failure(url, &error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
-        let code = response.headers().get("x-error-code");
-        let code = code.and_then(|code| code.to_str().ok()).unwrap_or_default();
+        let field = |name| response.headers().get(name).and_then(|text| text.to_str().ok());
+        let code = field("x-error-code").unwrap_or_default();
+        if let Some(seconds) = field("retry-after").and_then(|text| text.trim().parse().ok()) {
+            self.asked.set(Duration::from_secs(seconds).min(MAX_WAIT));
+        }
         let folder = if self.kind == Kind::DataSet { "datasets/" } else { "" };
         let page = format!("{}/{folder}{}", self.endpoint(), self.name.repo);
         let (name, token) = (self.name.clone(), self.hub.token.is_some());
@@ -243,7 +256,7 @@ impl<'a> Client<'a> {
     }
 
     fn wait(&self, attempts: u32) {
-        std::thread::sleep(self.pause * 2u32.pow(attempts - 1));
+        std::thread::sleep(self.asked.take().max(self.pause * 2u32.pow(attempts - 1)));
     }
 }
 
@@ -269,23 +282,45 @@ struct Lfs {
     size: u64,
 }
 
-/// Refuses a large file whose content is not what its hash says, and removes it.
+/// Refuses a file whose content is not what its hash says, and removes it: it will be stored under
+/// that hash, and others trust the name.
 fn check_hash(partial: &Path, entry: &Entry, url: &str) -> Result<(), HubError> {
-    let Some(expected) = &entry.lfs_sha256 else { return Ok(()) };
     let failed = |source| disk(partial, source);
-    let mut hash = Sha256::new();
-    io::copy(&mut File::open(partial).map_err(failed)?, &mut hash).map_err(failed)?;
-    let found: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut file = File::open(partial).map_err(failed)?;
+    let (name, expected, found) = match &entry.lfs_sha256 {
+        Some(expected) => ("SHA-256", expected, digest(Sha256::new(), &mut file)),
+        // As Git hashes what is no large file.
+        None => {
+            let head = format!("blob {}\0", entry.size);
+            ("Git hash", &entry.blob_id, digest(Sha1::new_with_prefix(head), &mut file))
+        }
+    };
+    let found = found.map_err(failed)?;
     if found == *expected {
         return Ok(());
     }
     let _ = fs::remove_file(partial);
-    let problem = format!("the file's SHA-256 is {found}, expected {expected}; try again");
+    let problem = format!("the file's {name} is {found}, expected {expected}; try again");
     Err(HubError::Answer { url: url.into(), problem })
 }
 
-fn unreachable_because(url: &str, error: &dyn std::error::Error) -> HubError {
-    HubError::Unreachable { url: url.into(), problem: error.to_string() }
+/// The hash of what a file has, in hexadecimal digits.
+fn digest<D: Digest + io::Write>(mut hash: D, file: &mut File) -> io::Result<String> {
+    io::copy(file, &mut hash)?;
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A request that failed. What is wrong with the connection may pass, and is worth another attempt;
+/// an endless redirection, a certificate or an answer that is too long stays as it is.
+fn failure(url: &str, error: &ureq::Error) -> HubError {
+    use ureq::Error::{ConnectionFailed, HostNotFound, Io, Protocol, Timeout};
+    let (url, problem) = (url.to_owned(), error.to_string());
+    match error {
+        Io(_) | Timeout(_) | HostNotFound | ConnectionFailed | Protocol(_) => {
+            HubError::Unreachable { url, problem }
+        }
+        _ => HubError::Answer { url, problem },
+    }
 }
 
 fn percent_encoded(path: &str) -> String {

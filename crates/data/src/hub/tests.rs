@@ -10,12 +10,12 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
 use super::*;
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-const BLOB: &str = "89abcdef0123456789abcdef0123456789abcdef";
 const TOKEN: &str = "hf_secret";
 
 /// A request's path, its `Authorization` and the start of its `Range`.
@@ -67,10 +67,16 @@ fn respond(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// Git's hash of a file.
+fn blob_id(bytes: &[u8]) -> String {
+    let whole = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
+    Sha1::digest(whole).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The Hub's answer about a repository with these files, of which the Parquet ones are large files.
 fn info(files: &[(&str, &[u8])]) -> Vec<u8> {
     let sibling = |(name, bytes): &(&str, &[u8])| {
-        let mut sibling = json!({"rfilename": name, "size": bytes.len(), "blobId": BLOB});
+        let mut sibling = json!({"rfilename": name, "size": bytes.len(), "blobId": blob_id(bytes)});
         if name.ends_with(".parquet") {
             let hash: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
             sibling["lfs"] = json!({"sha256": hash, "size": bytes.len(), "pointerSize": 130});
@@ -142,11 +148,7 @@ const ROWS: &[(&str, &[u8])] =
 #[test]
 fn a_model_is_downloaded_once_and_then_needs_no_network() {
     let cache = tempfile::tempdir().unwrap();
-    // Sizes that differ, since these files share a hash that only large ones are checked by.
-    let (endpoint, log) = serve("127.0.0.1", |asked| match asked.path.starts_with("/api/") {
-        true => info_with_hashes(MODEL),
-        false => whole(MODEL)(asked),
-    });
+    let (endpoint, log) = serve("127.0.0.1", whole(MODEL));
     let hub = hub(cache.path(), &endpoint);
     // Its sizes alone take one small file, and leave nothing that would pass for the model.
     let sizes = hub.model_config(&name(), &mut |_| {}).unwrap();
@@ -201,14 +203,6 @@ fn a_model_is_downloaded_once_and_then_needs_no_network() {
     assert!(log.lock().unwrap().len() <= downloads + 2);
 }
 
-/// As [`info`], with another Git hash for every file.
-fn info_with_hashes(files: &[(&str, &[u8])]) -> Vec<u8> {
-    let sibling = |(index, (name, bytes)): (usize, &(&str, &[u8]))| json!({"rfilename": name, "size": bytes.len(), "blobId": format!("{index:040x}")});
-    let siblings: Vec<Value> = files.iter().enumerate().map(sibling).collect();
-    let text = json!({"sha": COMMIT, "siblings": siblings}).to_string();
-    respond("200 OK", "", text.as_bytes())
-}
-
 #[test]
 fn what_python_downloaded_is_found() {
     let cache = tempfile::tempdir().unwrap();
@@ -235,7 +229,7 @@ fn what_python_downloaded_is_found() {
 
     fs::create_dir(folder.join("trees")).unwrap();
     let tree = json!({"format_version": 1, "files": {
-        "data/train-00000-of-00001.parquet": {"size": 4, "blob_id": BLOB, "xet_hash": "0"},
+        "data/train-00000-of-00001.parquet": {"size": 4, "blob_id": COMMIT, "xet_hash": "0"},
     }});
     fs::write(folder.join(format!("trees/{COMMIT}.json")), tree.to_string()).unwrap();
     notes.clear();
@@ -278,6 +272,11 @@ fn a_download_that_stays_broken_leaves_nothing_under_the_final_name() {
         false => respond("200 OK", "", b"9876543210"),
     });
     assert!(wrong.contains("SHA-256"), "{wrong}");
+    let small = refused(|asked| match asked.path.starts_with("/api/") {
+        true => info(&[("train.jsonl", b"0123456789")]),
+        false => respond("200 OK", "", b"9876543210"),
+    });
+    assert!(small.contains("the file's Git hash is"), "{small}");
     let long = refused(|asked| match asked.path.starts_with("/api/") {
         true => info(ROWS),
         false => respond("200 OK", "", b"0123456789 and more"),
@@ -341,4 +340,28 @@ fn refusals_say_what_to_do() {
         assert!(file(path).contains("leads out of its folder"), "{path}");
     }
     assert!(file("model.bin").contains("it has no .parquet or .jsonl file; it has model.bin"));
+}
+
+#[test]
+fn only_what_may_pass_is_tried_again() {
+    // `printf 'blob 3\0one' | sha1sum`, which is what `git hash-object` says of it.
+    assert_eq!(blob_id(b"one"), "43dd47ea691c90a5fa7827892c70241913351963");
+
+    let cache = tempfile::tempdir().unwrap();
+    let (endpoint, log) =
+        serve("127.0.0.1", |_| respond("302 Found", "Location: /around\r\n", b""));
+    let around = data_set(&hub(cache.path(), &endpoint)).unwrap_err().to_string();
+    assert!(around.contains("is HF_ENDPOINT right?"), "{around}");
+    assert_eq!(log.lock().unwrap().iter().filter(|asked| asked.path != "/around").count(), 1);
+
+    let busy = std::sync::atomic::AtomicBool::new(true);
+    let (endpoint, _) = serve("127.0.0.1", move |asked| {
+        match busy.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            true => respond("429 Too Many Requests", "Retry-After: 1\r\n", b""),
+            false => whole(ROWS)(asked),
+        }
+    });
+    let begin = std::time::Instant::now();
+    assert!(data_set(&hub(cache.path(), &endpoint)).is_ok());
+    assert!(begin.elapsed().as_millis() >= 1000);
 }

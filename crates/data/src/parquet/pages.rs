@@ -4,7 +4,14 @@
 //! pages as there are columns; and its Zstandard is a C library. So it is told that nothing is
 //! compressed, and gets pages that have been decompressed with a limit.
 
-use std::{fs::File, io::Read, sync::Arc};
+use std::{
+    fs::File,
+    io::Read,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use bytes::Bytes;
 use parquet::{
@@ -22,9 +29,18 @@ use parquet::{
 
 type Result<T> = std::result::Result<T, ParquetError>;
 
-/// The largest page, decompressed. Writers aim at a megabyte; a page holds at least one value, and
-/// no prompt comes near this.
-const MAX_PAGE: usize = 256 << 20;
+/// The most bytes of pages, decompressed, that the columns of a row group hold at one time: of each
+/// a dictionary and a page. Writers aim at a megabyte; a page holds at least one value, and no
+/// prompt comes near this.
+const MAX_HELD: usize = 256 << 20;
+
+/// The most values of a page. Writers aim at some 20 000; a run of equal values takes a few bytes
+/// however long it is.
+const MAX_VALUES: u32 = 4 << 20;
+
+/// The most values in the lists of a row group. Which row they are of is not known here, and one row
+/// may claim them all: some 80 bytes each, once as the reader has them and once as JSON.
+const MAX_IN_LISTS: u64 = 16 << 20;
 
 /// A Parquet file.
 pub(super) struct Pages {
@@ -48,7 +64,8 @@ impl FileReader for Pages {
     }
 
     fn get_row_group(&self, index: usize) -> Result<Box<dyn RowGroupReader + '_>> {
-        Ok(Box::new(Group { file: self.file.clone(), metadata: self.metadata.row_group(index) }))
+        let (file, budget) = (self.file.clone(), Arc::default());
+        Ok(Box::new(Group { file, metadata: self.metadata.row_group(index), budget }))
     }
 
     fn get_row_iter(&self, projection: Option<Type>) -> Result<RowIter<'_>> {
@@ -59,6 +76,16 @@ impl FileReader for Pages {
 struct Group<'a> {
     file: Arc<File>,
     metadata: &'a RowGroupMetaData,
+    budget: Arc<Budget>,
+}
+
+/// What the columns of a row group share.
+#[derive(Default)]
+struct Budget {
+    /// The bytes of the pages that are open.
+    held: AtomicUsize,
+    /// The values in lists that have been handed out.
+    in_lists: AtomicU64,
 }
 
 impl RowGroupReader for Group<'_> {
@@ -77,7 +104,9 @@ impl RowGroupReader for Group<'_> {
         let as_they_are = as_they_are.set_compression(Compression::UNCOMPRESSED).build()?;
         let rows = usize::try_from(self.metadata.num_rows())?;
         let pages = SerializedPageReader::new(self.file.clone(), &as_they_are, rows, None)?;
-        Ok(Box::new(Decompressed { pages, codec }))
+        let in_lists = column.column_descr().max_rep_level() > 0;
+        let budget = self.budget.clone();
+        Ok(Box::new(Decompressed { pages, codec, in_lists, budget, dictionary: 0, page: 0 }))
     }
 
     fn get_column_bloom_filter(&self, _: usize) -> Option<&Sbbf> {
@@ -92,14 +121,47 @@ impl RowGroupReader for Group<'_> {
 struct Decompressed {
     pages: SerializedPageReader<File>,
     codec: Compression,
+    /// Whether the column's values are in lists.
+    in_lists: bool,
+    budget: Arc<Budget>,
+    /// The bytes that this column has of the budget.
+    dictionary: usize,
+    page: usize,
+}
+
+impl Decompressed {
+    /// Refuses more values than a page, or the lists of a row group, may have.
+    fn admit(&self, page: &Page) -> Result<()> {
+        let values = page.num_values();
+        if values > MAX_VALUES {
+            let problem = format!("a page claims {values} values, at most {MAX_VALUES} are read");
+            return Err(ParquetError::General(problem));
+        }
+        if self.in_lists && page.is_data_page() {
+            let before = self.budget.in_lists.fetch_add(values.into(), Relaxed);
+            if before + u64::from(values) > MAX_IN_LISTS {
+                return Err(ParquetError::General(format!(
+                    "the lists of a row group have more than {MAX_IN_LISTS} values: write it with \
+                     fewer rows to a group"
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl PageReader for Decompressed {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let Some(mut page) = self.pages.get_next_page()? else { return Ok(None) };
+        self.admit(&page)?;
+        // The page before goes, and a dictionary stays.
+        let own = if page.is_dictionary_page() { &mut self.dictionary } else { &mut self.page };
+        let others = self.budget.held.fetch_sub(*own, Relaxed) - *own;
+        *own = 0;
+        let room = MAX_HELD.saturating_sub(others);
         match &mut page {
             Page::DataPage { buf, .. } | Page::DictionaryPage { buf, .. } => {
-                *buf = decompress(self.codec, buf, 0)?;
+                *buf = decompress(self.codec, buf, 0, room)?;
             }
             // The levels stand before the values, and are never compressed.
             Page::DataPageV2 {
@@ -110,10 +172,15 @@ impl PageReader for Decompressed {
                 ..
             } => {
                 let levels = u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len);
-                *buf = decompress(self.codec, buf, usize::try_from(levels)?)?;
+                *buf = decompress(self.codec, buf, usize::try_from(levels)?, room)?;
             }
             Page::DataPageV2 { .. } => {}
         }
+        if page.buffer().len() > room {
+            return Err(too_large());
+        }
+        *own = page.buffer().len();
+        self.budget.held.fetch_add(*own, Relaxed);
         Ok(Some(page))
     }
 
@@ -145,8 +212,8 @@ pub(super) fn check_codec(codec: Compression) -> std::result::Result<(), String>
     }
 }
 
-/// A page's bytes, of which the first `kept` are not compressed.
-fn decompress(codec: Compression, page: &Bytes, kept: usize) -> Result<Bytes> {
+/// A page's bytes, of which the first `kept` are not compressed; about `room` at most.
+fn decompress(codec: Compression, page: &Bytes, kept: usize, room: usize) -> Result<Bytes> {
     let damaged = || ParquetError::General("a page contradicts its header".into());
     let (head, input) = page.split_at_checked(kept).ok_or_else(damaged)?;
     // Of a page without values nothing is left to be compressed.
@@ -155,18 +222,18 @@ fn decompress(codec: Compression, page: &Bytes, kept: usize) -> Result<Bytes> {
     }
     let mut bytes = head.to_vec();
     match codec {
-        Compression::SNAPPY => bytes.append(&mut snappy(input)?),
-        Compression::LZ4_RAW => bytes.append(&mut lz4(input)?),
-        Compression::GZIP(_) => read(flate2::read::MultiGzDecoder::new(input), &mut bytes)?,
+        Compression::SNAPPY => bytes.append(&mut snappy(input, room)?),
+        Compression::LZ4_RAW => bytes.append(&mut lz4(input, room)?),
+        Compression::GZIP(_) => read(flate2::read::MultiGzDecoder::new(input), &mut bytes, room)?,
         Compression::BROTLI(_) => {
-            read(brotli_decompressor::Decompressor::new(input, 1 << 16), &mut bytes)?;
+            read(brotli_decompressor::Decompressor::new(input, 1 << 16), &mut bytes, room)?;
         }
         Compression::ZSTD(_) => {
             let mut frames = input;
             // A page may be several frames, one after the other.
             while !frames.is_empty() {
                 let decoder = ruzstd::decoding::StreamingDecoder::new(&mut frames);
-                read(decoder.map_err(external)?, &mut bytes)?;
+                read(decoder.map_err(external)?, &mut bytes, room)?;
             }
         }
         Compression::UNCOMPRESSED | Compression::LZ4 | Compression::LZO => return Err(damaged()),
@@ -175,29 +242,29 @@ fn decompress(codec: Compression, page: &Bytes, kept: usize) -> Result<Bytes> {
 }
 
 /// Appends what a decoder gives, as far as the limit.
-fn read(decoder: impl Read, bytes: &mut Vec<u8>) -> Result<()> {
-    let room = MAX_PAGE.saturating_sub(bytes.len());
+fn read(decoder: impl Read, bytes: &mut Vec<u8>, room: usize) -> Result<()> {
+    let room = room.saturating_sub(bytes.len());
     let length = decoder.take(room as u64 + 1).read_to_end(bytes).map_err(external)?;
     if length > room { Err(too_large()) } else { Ok(()) }
 }
 
-fn snappy(input: &[u8]) -> Result<Vec<u8>> {
+fn snappy(input: &[u8], most: usize) -> Result<Vec<u8>> {
     let claimed = snap::raw::decompress_len(input).map_err(external)?;
     // Three bytes stand for at most 64.
-    if claimed > MAX_PAGE || claimed / 32 > input.len() {
+    if claimed > most || claimed / 32 > input.len() {
         return Err(too_large());
     }
     snap::raw::Decoder::new().decompress_vec(input).map_err(external)
 }
 
 /// The format does not say how long its content is, so room is made until it is enough.
-fn lz4(input: &[u8]) -> Result<Vec<u8>> {
-    let mut room = input.len().saturating_mul(8).clamp(1 << 16, MAX_PAGE);
+fn lz4(input: &[u8], most: usize) -> Result<Vec<u8>> {
+    let mut room = input.len().saturating_mul(8).max(1 << 16).min(most);
     loop {
         match lz4_flex::block::decompress(input, room) {
             Ok(bytes) => return Ok(bytes),
-            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if room < MAX_PAGE => {
-                room = (room * 4).min(MAX_PAGE);
+            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if room < most => {
+                room = (room * 4).min(most);
             }
             Err(error) => return Err(external(error)),
         }
@@ -209,5 +276,64 @@ fn external(error: impl std::error::Error + Send + Sync + 'static) -> ParquetErr
 }
 
 fn too_large() -> ParquetError {
-    ParquetError::General(format!("a page has more than {MAX_PAGE} bytes"))
+    ParquetError::General(format!(
+        "the pages of a row group have more than {MAX_HELD} bytes at one time"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::{
+        file::{
+            metadata::ParquetMetaDataReader, properties::WriterProperties,
+            writer::SerializedFileWriter,
+        },
+        schema::parser::parse_message_type,
+    };
+
+    use super::*;
+
+    /// A file with one row: a list in each of the columns, of so many zeros, in runs that take a few
+    /// bytes.
+    fn lists(columns: usize, values: usize) -> Result<Vec<parquet::record::Row>> {
+        let names: Vec<String> = (0..columns).map(|i| format!("repeated int32 c{i};")).collect();
+        let schema = parse_message_type(&format!("message rows {{ {} }}", names.concat()))?;
+        let mut file = tempfile::tempfile()?;
+        let properties = WriterProperties::builder()
+            .set_data_page_size_limit(1 << 30)
+            .set_data_page_row_count_limit(1 << 30)
+            .build();
+        let mut writer = SerializedFileWriter::new(&mut file, schema.into(), properties.into())?;
+        let mut group = writer.next_row_group()?;
+        let (zeros, definition) = (vec![0; values], vec![1; values]);
+        let mut repetition = definition.clone();
+        repetition[0] = 0;
+        while let Some(mut column) = group.next_column()? {
+            let typed = column.typed::<parquet::data_type::Int32Type>();
+            typed.write_batch(&zeros, Some(&definition), Some(&repetition))?;
+            column.close()?;
+        }
+        group.close()?;
+        writer.close()?;
+        assert!(file.metadata()?.len() < 1 << 16, "a run takes a few bytes");
+        let metadata = ParquetMetaDataReader::new().parse_and_finish(&file)?;
+        RowIter::from_file_into(Box::new(Pages::new(file, metadata))).collect()
+    }
+
+    #[test]
+    fn a_few_bytes_that_claim_endless_lists_are_refused() {
+        assert_eq!(lists(2, 1000).unwrap().len(), 1);
+        let page = lists(1, MAX_VALUES as usize + 1).unwrap_err().to_string();
+        assert!(page.contains("claims 4194305 values"), "{page}");
+        // Only a little of each page's values is read before the last page is opened.
+        let all = lists(5, MAX_VALUES as usize).unwrap_err().to_string();
+        assert!(all.contains("more than 16777216 values"), "{all}");
+    }
+
+    #[test]
+    fn the_columns_of_a_row_group_share_their_room() {
+        let page = Bytes::from(snap::raw::Encoder::new().compress_vec(&[0; 1 << 16]).unwrap());
+        assert!(decompress(Compression::SNAPPY, &page, 0, 1 << 16).is_ok());
+        assert!(decompress(Compression::SNAPPY, &page, 0, (1 << 16) - 1).is_err());
+    }
 }

@@ -4,7 +4,10 @@ use clap::Args;
 use firebrick_device::{Name, Precision, open};
 use firebrick_models::{is_adapter, load_noting};
 
-use crate::{ProgramError, inspect::Inspection};
+use crate::{
+    ProgramError,
+    inspect::{Inspection, printable},
+};
 
 /// The arguments of `firebrick inspect`.
 #[derive(Args)]
@@ -36,7 +39,10 @@ impl Inspect {
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let mut inspection = Inspection::of(&folder);
-        if self.check && !is_adapter(&folder) {
+        if self.check && is_adapter(&folder) {
+            let note = "--check reads a model's weights: the adapter's values were not looked at";
+            inspection.unusual.push(note.into());
+        } else if self.check {
             let loaded = load_noting(&folder, &open(Name::default(), Precision::F32)?)?;
             let words = |name| format!("{name} has values that are no finite numbers");
             inspection.unusual.extend(loaded.nonfinite.iter().map(words));
@@ -47,7 +53,8 @@ impl Inspect {
         let mut text = inspection.to_string();
         for tensor in inspection.inventory.iter().flat_map(|all| &all.tensors) {
             if self.tensors {
-                let _ = writeln!(text, "  {} {} {:?}", tensor.name, tensor.dtype, tensor.shape);
+                let (name, dtype) = (printable(&tensor.name), printable(&tensor.dtype));
+                let _ = writeln!(text, "  {name} {dtype} {:?}", tensor.shape);
             }
         }
         super::print(&text)

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use firebrick_models::{Biases, DecoderConfig};
 
-use super::{Inspection, thousands};
+use super::{Inspection, printable, thousands};
 
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.folder)?;
+        writeln!(f, "{}", printable(&self.folder))?;
         let family = self.text("model_type").unwrap_or("none");
         let architecture = self.architecture().unwrap_or("no architecture");
         if self.fields.is_empty() {
@@ -172,5 +172,5 @@ impl Inspection {
 }
 
 fn line(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
-    writeln!(f, "  {name:<13} {text}")
+    writeln!(f, "  {name:<13} {}", printable(text))
 }
