@@ -122,4 +122,12 @@ fn a_plan_says_whether_a_recipe_fits() {
     assert_eq!(after.code, Some(0), "{}", after.stdout);
     let never = place.run(&["plan", "r.toml", "--memory", "4GiB"]);
     assert!(never.stdout.contains("with the smallest batches"), "{}", never.stdout);
+    assert!(never.stdout.contains("set model.lora = { rank = 16 }"), "{}", never.stdout);
+    let adapters = ["--set", "model.lora.rank=16", "--set", "train.micro_batch_tokens=1"];
+    let after = [&["plan", "r.toml", "--memory", "4GiB"][..], &adapters].concat();
+    let after = place.run(&after);
+    assert!(!after.stdout.contains("set model.lora"), "{}", after.stdout);
+
+    let unit = place.run(&["plan", "r.toml", "--memory", "24"]);
+    assert!(unit.code == Some(2) && unit.stderr.contains("say 24GiB"), "{}", unit.stderr);
 }
