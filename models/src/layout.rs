@@ -20,6 +20,9 @@ pub(crate) fn read(
     family: Family,
     defaults: Defaults,
 ) -> Result<DecoderConfig, ConfigError> {
+    if fields.0.get("quantization_config").is_some_and(|value| !value.is_null()) {
+        return Err(not_implemented("quantization_config"));
+    }
     let heads = fields.size("num_attention_heads")?;
     let hidden_size = fields.size("hidden_size")?;
     let max_position_embeddings =
@@ -210,6 +213,16 @@ mod tests {
         for empty in [json!({}), Value::Null] {
             assert_eq!(rope(&empty), Rope { theta: 7.0, scaling: None });
         }
+    }
+
+    #[test]
+    fn quantised_weights_are_refused_by_name() {
+        let mut fields = json!({"model_type": "qwen2", "quantization_config": {"bits": 4}});
+        let error = DecoderConfig::from_json(fields.as_object().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("quantization_config is not implemented"), "{error}");
+        fields["quantization_config"] = Value::Null;
+        let error = DecoderConfig::from_json(fields.as_object().unwrap()).unwrap_err().to_string();
+        assert!(!error.contains("quantization_config"), "{error}");
     }
 
     #[test]

@@ -31,8 +31,8 @@ pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{
     AdapterBase, CheckpointError, Inventory, Loaded, NamedTensor, SaveOptions, TensorInfo,
-    WeightDtype, adapter_config, inventory, is_adapter, load, load_adapter, load_config,
-    load_noting, named_tensors, save, save_adapter, unread_tensors,
+    WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load, load_adapter,
+    load_config, load_noting, named_tensors, save, save_adapter, unread_tensors,
 };
 pub use config::{
     Activation, Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes,

@@ -10,7 +10,7 @@ use firebrick_core::TokenId;
 pub use self::verifier::{Conversation, ModelVerifier, Transform};
 use crate::{
     CheckpointError, Compute, Decoder, DecoderConfig, Padding, PolicyModel, TokenBatch,
-    checkpoint::load_scorer,
+    checkpoint::{load_scorer, scorer_config},
 };
 
 /// A decoder with a head that gives its text one number.
@@ -39,6 +39,15 @@ impl RewardModel {
             batch_tokens: 4096,
             nonfinite: loaded.nonfinite,
         })
+    }
+
+    /// How many values the classifier in a folder has, from its `config.json` alone.
+    ///
+    /// # Errors
+    /// As for [`RewardModel::load`], as far as that file goes.
+    pub fn count(folder: &Path) -> Result<u64, CheckpointError> {
+        let (config, _) = scorer_config(folder)?;
+        Ok(config.parameters().total + config.hidden_size as u64)
     }
 
     /// The same model with matrices multiplied in another format.

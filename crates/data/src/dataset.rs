@@ -22,7 +22,8 @@ const OTHERS: [&str; 11] =
     ["csv", "tsv", "arrow", "feather", "xlsx", "pkl", "gz", "zst", "zip", "tar", "bz2"];
 
 /// The files of a data set on this machine: a file, or those of a folder, sorted. Of a folder, a
-/// subset or split takes its part; without either it is all of one split.
+/// subset or split takes its part; without either it is all of one split. Who names a file has chosen,
+/// and a subset or a split says nothing more.
 ///
 /// # Errors
 /// When there is nothing there, or it is not clear which files are meant.
@@ -31,10 +32,7 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
     let read = |source| DataError::Read { path: path.to_owned(), source };
     let asked = part.subset.is_some() || part.split.is_some();
     if !fs::metadata(path).map_err(read)?.is_dir() {
-        return match asked {
-            true => Err(refused("a subset or a split was asked for, and it is one file".into())),
-            false => Ok(vec![path.to_owned()]),
-        };
+        return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
     walk(path, "", DEPTH, &mut files).map_err(read)?;
@@ -184,7 +182,7 @@ mod tests {
         let test = data_set_files(folder.path(), &part("test")).unwrap();
         assert_eq!(test, [folder.path().join("test.jsonl")]);
         let file = folder.path().join("test.jsonl");
-        assert!(data_set_files(&file, &part("test")).unwrap_err().to_string().contains("one file"));
+        assert_eq!(data_set_files(&file, &part("train")).unwrap(), [file]);
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub enum DataError {
     },
     /// A row without the column that was asked for, or one without any that is known.
     #[error(
-        "{}, {place}: {wanted}; it has the columns {}: set `columns = {{ prompt = \"…\", \
+        "{}, {place}: {wanted}; it has the columns {}: set `data.columns = {{ prompt = \"…\", \
          reference = \"…\" }}` to two of them",
         path.display(),
         found.join(", ")

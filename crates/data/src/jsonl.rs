@@ -61,6 +61,15 @@ impl JsonlRows {
             let line = self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer);
             // Without its end, which would stand in the text of a string that is cut off.
             let line = line.trim_ascii_end();
+            if line.starts_with(b"[") {
+                return Err(DataError::Json {
+                    path: self.path.clone(),
+                    line: self.line,
+                    column: 1,
+                    problem: "a JSON array".into(),
+                    remedy: "one object a line is expected, which `jq -c '.[]'` makes of it",
+                });
+            }
             if !line.is_empty() {
                 let fields = parse(line).map_err(|(column, error)| {
                     json_error(self.path.clone(), self.line, column, &error, REMEDY)
@@ -133,7 +142,9 @@ mod tests {
             "set.jsonl, line 1, column 9: EOF while parsing a string; every line of a JSON Lines \
              file is one JSON object"
         );
-        assert!(message(b"[1]\n").starts_with("set.jsonl, line 1, column "));
+        assert!(message(b"\n[\n{\"a\": 1}\n]\n").starts_with(
+            "set.jsonl, line 2, column 1: a JSON array; one object a line is expected"
+        ));
         assert!(message(b"{\"a\": \"\xff\"}\n").contains("invalid unicode"));
         assert!(message(&b"[".repeat(100_000)).contains("line 1"));
     }

@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(
             message(json!({"text": "2+2?", "meta": {"a": 1, "b": 2}}), &unknown),
             "set.jsonl, line 3: no column for the prompt (prompt, question, problem); it has the \
-             columns text, meta.a, meta.b: set `columns = { prompt = \"…\", reference = \"…\" }` \
+             columns text, meta.a, meta.b: set `data.columns = { prompt = \"…\", reference = \"…\" }` \
              to two of them"
         );
         let columns = ColumnNames { prompt: Some("text".into()), ..Default::default() };

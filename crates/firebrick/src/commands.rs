@@ -88,7 +88,7 @@ fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError
     }
     let remedy = "give a folder such as runs/quickstart/checkpoints/step-000200, or the name of a \
                   model on the Hugging Face Hub";
-    match sources.model_folder(given, None, Need::Model) {
+    match sources.model_folder("the model", given, None, Need::Model) {
         Ok(folder) if folder.join("config.json").is_file() || is_adapter(&folder) => Ok(folder),
         Ok(_) => refuse("it has no config.json", remedy),
         Err(ProgramError::NoModel { .. }) => refuse("there is no such folder", remedy),

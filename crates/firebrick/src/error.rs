@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use firebrick_data::{DataError, PromptReport};
+use firebrick_data::{DataError, HubError, HubName, PromptReport};
 use firebrick_device::{Name, OpenError};
 use firebrick_models::CheckpointError;
 use firebrick_reward::RewardError;
@@ -104,6 +104,23 @@ pub enum ProgramError {
         /// As in the recipe.
         path: PathBuf,
     },
+    /// Neither a path nor a name on the Hub that can be had.
+    #[error("there is no {name} here ({key}); as a name on the Hugging Face Hub: {error}")]
+    #[diagnostic(help(
+        "if a path was meant, correct it: paths are relative to the current directory. Without a \
+         network, run {download} on a machine with one and name DIR, or copy its cache into HF_HOME \
+         and set HF_HUB_OFFLINE=1"
+    ))]
+    NotHere {
+        /// Who asks, such as `model.path`.
+        key: &'static str,
+        /// What was asked for.
+        name: HubName,
+        /// Why the Hub does not give it.
+        error: Box<HubError>,
+        /// A command that downloads it into the folder DIR.
+        download: String,
+    },
     /// The `path` of a reward model leads nowhere.
     #[error("the reward model's path is {}, expected a folder with config.json, model.safetensors and tokenizer.json", folder.display())]
     #[diagnostic(help(
@@ -134,9 +151,11 @@ pub enum ProgramError {
         folder: PathBuf,
     },
     /// `data.template_options` without a template that reads them.
-    #[error("data.template_options names `{name}`, which {place} does not read")]
+    #[error("{key} names `{name}`, which {place} does not read")]
     #[diagnostic(help("{}", template_options(variables)))]
     TemplateOption {
+        /// Where it was given.
+        key: &'static str,
         /// The option.
         name: String,
         /// The template's file, or what stands in its place.

@@ -29,7 +29,8 @@ Examples:
   firebrick inspect runs/quickstart/checkpoints/step-000200
   firebrick score answers.jsonl
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted after a clean save.";
+Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted
+after a clean save.";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

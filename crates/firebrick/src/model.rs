@@ -11,8 +11,8 @@ use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
     AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, SaveOptions,
-    Sizes, WeightDtype, adapter_config, inventory, is_adapter, load, load_adapter, load_config,
-    load_noting, random, save, save_adapter,
+    Sizes, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load, load_adapter,
+    load_config, load_noting, random, save, save_adapter,
 };
 
 use crate::{
@@ -61,7 +61,8 @@ impl Folders {
             other => other,
         };
         let name = Path::new(&base.name);
-        let weights = sources.model_folder(name, base.revision.as_deref(), need);
+        let weights =
+            sources.model_folder("base_model_name_or_path", name, base.revision.as_deref(), need);
         Ok(Folders::with_adapter(weights.map_err(nowhere)?, base, folder))
     }
 
@@ -81,7 +82,8 @@ impl Folders {
         };
         let begun = || -> Result<Option<Folders>, ProgramError> {
             let Some(path) = &model.path else { return Ok(None) };
-            let folder = sources.model_folder(path, model.revision.as_deref(), need)?;
+            let folder =
+                sources.model_folder("model.path", path, model.revision.as_deref(), need)?;
             let mut folders = Folders::of(&folder, sources, need)?;
             if folders.adapter.is_none() {
                 folders.base = named().unwrap_or(folders.base);
@@ -119,6 +121,14 @@ impl Folders {
     /// When `config.json` is missing, broken, or of a model that cannot be read.
     pub fn sizes(&self) -> Result<DecoderConfig, CheckpointError> {
         Ok(load_config(&self.weights)?.0)
+    }
+
+    /// Its adapter's shape, where it has one.
+    ///
+    /// # Errors
+    /// When a file of the adapter is missing or broken.
+    pub fn lora(&self) -> Result<Option<Lora>, CheckpointError> {
+        self.adapter.as_deref().map(adapter_lora).transpose()
     }
 
     /// The model, adapter included.

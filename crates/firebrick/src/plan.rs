@@ -15,10 +15,10 @@ mod sums;
 use serde::Serialize;
 
 pub use advice::Advice;
-pub use facts::{Facts, Work};
+pub use facts::{Facts, Models, Work};
 
 use crate::recipe::Recipe;
-use firebrick_models::{Compute, DecoderConfig};
+use firebrick_models::Compute;
 
 /// When a run holds most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -83,9 +83,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of `recipe` for a model of these sizes that is multiplied in `compute`.
-    pub fn new(config: &DecoderConfig, recipe: &Recipe, compute: Compute) -> Self {
-        Plan::of(Facts::new(config, recipe, compute))
+    /// The plan of `recipe` for models of these sizes that are multiplied in `compute`.
+    pub fn new(models: &Models, recipe: &Recipe, compute: Compute) -> Self {
+        Plan::of(Facts::new(models, recipe, compute))
     }
 
     /// The plan of a run of which these things are known.

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick_data::{Hub, HubName, Part, Progress, data_set_files};
+use firebrick_data::{DataError, Hub, HubError, HubName, Part, Progress, data_set_files};
 
 use crate::ProgramError;
 
@@ -38,12 +38,13 @@ impl Sources {
         Sources::new(Hub { cache, token: None, endpoint, offline: true }, |_| {})
     }
 
-    /// The folder of the model at `path`, or of that name at a revision.
+    /// The folder of the model at `path`, or of that name at a revision; `key` says who asks.
     ///
     /// # Errors
     /// When there is none, or it can't be downloaded.
     pub fn model_folder(
         &self,
+        key: &'static str,
         path: &Path,
         revision: Option<&str>,
         need: Need,
@@ -65,17 +66,23 @@ impl Sources {
             Need::Model => self.hub.model(&name, progress),
             Need::Sizes => self.hub.model_config(&name, progress),
         };
-        Ok(found.map_err(hub)?)
+        found.map_err(|error| not_there(error, key, name, ""))
     }
 
-    /// The files of the data set at `path`, a file or a folder, or of that name.
+    /// The files of the data set at `path`, a file or a folder, or of that name; `key` says who asks.
     ///
     /// # Errors
     /// When there are none, or it is not clear which are meant.
-    pub fn data_files(&self, path: &Path, part: &Part) -> Result<Vec<PathBuf>, ProgramError> {
+    pub fn data_files(
+        &self,
+        key: &'static str,
+        path: &Path,
+        part: &Part,
+    ) -> Result<Vec<PathBuf>, ProgramError> {
         if let Some(name) = data_name(path) {
             let progress = &mut *self.progress.borrow_mut();
-            return Ok(self.hub.data_set(&name, part, progress).map_err(hub)?);
+            let found = self.hub.data_set(&name, part, progress);
+            return found.map_err(|error| not_there(error, key, name, " --repo-type dataset"));
         }
         match path.exists() || is_data_file(path) {
             true => Ok(data_set_files(path, part)?),
@@ -100,8 +107,19 @@ fn is_data_file(path: &Path) -> bool {
     path.extension().is_some_and(|is| ends.iter().any(|end| is.eq_ignore_ascii_case(end)))
 }
 
-fn hub(error: firebrick_data::HubError) -> firebrick_data::DataError {
-    error.into()
+/// A mistyped path may look like a name: what the Hub does not give is first of all not here.
+fn not_there(error: HubError, key: &'static str, name: HubName, option: &str) -> ProgramError {
+    match error {
+        HubError::NotBuilt { .. }
+        | HubError::Offline { .. }
+        | HubError::Unreachable { .. }
+        | HubError::NotFound { .. }
+        | HubError::Answer { .. } => {
+            let download = format!("hf download {}{option} --local-dir DIR", name.repository());
+            ProgramError::NotHere { key, name, error: Box::new(error), download }
+        }
+        other => DataError::from(other).into(),
+    }
 }
 
 /// The Hub as the variables of Python's `huggingface_hub` describe it; `variable` gives them, and
@@ -167,16 +185,22 @@ mod tests {
     fn what_is_there_wins_and_what_is_no_name_is_said() {
         let sources = Sources::here();
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(sources.model_folder(folder.path(), None, Need::Model).unwrap(), folder.path());
+        assert_eq!(
+            sources.model_folder("model.path", folder.path(), None, Need::Model).unwrap(),
+            folder.path()
+        );
         let part = Part { default_split: "train", ..Part::default() };
         let message = |path: &str| {
-            let data = sources.data_files(Path::new(path), &part).unwrap_err().to_string();
-            let model = sources.model_folder(Path::new(path), None, Need::Model);
+            let data =
+                sources.data_files("data.train", Path::new(path), &part).unwrap_err().to_string();
+            let model = sources.model_folder("model.path", Path::new(path), None, Need::Model);
             let model = model.unwrap_err().to_string();
             (data, model)
         };
         let (data, model) = message("nobody/nothing");
         assert!(data.contains("HF_HUB_OFFLINE") && model.contains("HF_HUB_OFFLINE"), "{data}");
+        assert!(data.starts_with("there is no nobody/nothing here (data.train)"), "{data}");
+        assert!(model.starts_with("there is no nobody/nothing here (model.path)"), "{model}");
         let (data, model) = message("nothing");
         assert!(data.starts_with("there is no nothing"), "{data}");
         assert!(model.starts_with("model.path is nothing"), "{model}");

@@ -20,7 +20,7 @@ use firebrick_data::{
     PromptFormat, PromptReport, Prompts, Tokenizer, read_problems,
 };
 use firebrick_device::Kind;
-use firebrick_models::{AdapterBase, Decoder, DecoderConfig, WeightDtype};
+use firebrick_models::{AdapterBase, Decoder, RewardModel, WeightDtype};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
 use firebrick_train::{
     AdamW, Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut,
@@ -28,10 +28,12 @@ use firebrick_train::{
     Updater, load_state,
 };
 use rand::Rng as _;
+use serde_json::{Map, Value};
 
 use crate::{
     ProgramError, device,
     model::{self, Folders, Policy},
+    plan::Models,
     recipe,
     recipe::Recipe,
     source::{Need, Sources},
@@ -299,16 +301,22 @@ fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokenizer, Progra
     }
 }
 
-/// The sizes of the recipe's model, from its `config.json` or from the recipe alone.
-pub(crate) fn model_sizes(
-    recipe: &Recipe,
-    sources: &Sources,
-) -> Result<DecoderConfig, ProgramError> {
-    match (Folders::of_recipe(recipe, None, sources, Need::Sizes)?, &recipe.model.new) {
-        (Some(folders), _) => Ok(folders.sizes()?),
-        (None, Some(new)) => model::new_model(new, &tokenizer(recipe, text_folder(recipe, None))?),
-        (None, None) => Err(ProgramError::NoModel { folder: PathBuf::new() }),
+/// The sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model
+/// that is not on this machine counts as nothing.
+pub(crate) fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, ProgramError> {
+    let folders = Folders::of_recipe(recipe, None, sources, Need::Sizes)?;
+    let policy = match (&folders, &recipe.model.new) {
+        (Some(folders), _) => folders.sizes()?,
+        (None, Some(new)) => model::new_model(new, &tokenizer(recipe, text_folder(recipe, None))?)?,
+        (None, None) => return Err(ProgramError::NoModel { folder: PathBuf::new() }),
+    };
+    let begun = folders.map(|folders| folders.lora()).transpose()?.flatten();
+    let lora = begun.or(recipe.model.lora.as_ref().map(model::adapters));
+    let mut reward = 0;
+    for folder in recipe.reward_kind().models().into_iter().filter(|folder| folder.is_dir()) {
+        reward += RewardModel::count(folder)?;
     }
+    Ok(Models { policy, lora, reward })
 }
 
 /// The longest prompt that is kept: what the recipe allows, as far as the model's context has room
@@ -367,8 +375,8 @@ fn problems(
 ) -> Result<ProblemSets, ProgramError> {
     let given = data.columns.clone().unwrap_or_default();
     let columns = ColumnNames { prompt: given.prompt, reference: given.reference };
-    let read = |key: &str, path: &Path, part: &Part| -> Result<ProblemSet, ProgramError> {
-        let files = sources.data_files(path, part)?;
+    let read = |key: &'static str, path: &Path, part: &Part| -> Result<ProblemSet, ProgramError> {
+        let files = sources.data_files(key, path, part)?;
         let set = read_problems(&files, &columns, data.deduplicate)?;
         if let Some(note) = &set.note {
             let _ = notes.send(format!("{key}: {note}"));
@@ -385,7 +393,10 @@ fn problems(
     let part = Part { subset, split, default_split: "train" };
     let mut dropped = read("data.train", path, &part)?;
     let mut train = std::mem::take(&mut dropped.problems);
-    let heldout = match (&data.heldout, &data.heldout_split) {
+    // A file has no splits: held-out rows without a place of their own are its last ones.
+    let splits = data.heldout.is_some() || !path.is_file();
+    let heldout_split = data.heldout_split.clone().filter(|_| splits);
+    let heldout = match (&data.heldout, heldout_split) {
         // At most half: a file of ten rows is for trying things, and must still train.
         (None, None) => train.split_off(train.len() - data.heldout_size.min(train.len() / 2)),
         (heldout, split) => {
@@ -393,8 +404,7 @@ fn problems(
                 Some(_) => &data.heldout_subset,
                 None => &data.subset,
             };
-            let (subset, split) = (subset.clone(), split.clone());
-            let part = Part { subset, split, default_split: "test" };
+            let part = Part { subset: subset.clone(), split, default_split: "test" };
             let set = read("data.heldout", heldout.as_ref().unwrap_or(path), &part)?;
             if set.duplicates > 0 {
                 let (kept, left) = (set.problems.len(), set.duplicates);
@@ -435,7 +445,7 @@ fn format(
             folder: folder.map(Path::to_owned).unwrap_or_default(),
         });
     }
-    known_options(data, chat.as_ref())?;
+    known_options("data.template_options", &data.template_options, chat.as_ref())?;
     let default = PromptFormat::default();
     Ok(PromptFormat {
         text: data.prompt.clone().unwrap_or(default.text),
@@ -447,11 +457,16 @@ fn format(
 
 /// An option that no template reads is a misspelling that would go unnoticed: templates take what
 /// they know, and leave the rest.
-fn known_options(data: &recipe::Data, chat: Option<&ChatTemplate>) -> Result<(), ProgramError> {
+pub(crate) fn known_options(
+    key: &'static str,
+    options: &Map<String, Value>,
+    chat: Option<&ChatTemplate>,
+) -> Result<(), ProgramError> {
     let variables = chat.map(ChatTemplate::variables).unwrap_or_default();
-    match data.template_options.keys().find(|name| !variables.contains(name)) {
+    match options.keys().find(|name| !variables.contains(name)) {
         None => Ok(()),
         Some(name) => Err(ProgramError::TemplateOption {
+            key,
             name: name.clone(),
             place: chat.map_or("a plain prompt".into(), |chat| chat.place().to_owned()),
             variables,

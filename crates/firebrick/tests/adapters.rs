@@ -133,8 +133,16 @@ fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
 #[test]
 fn an_adapter_is_measured_exported_and_merged() {
     let place = with_base("qwen2-f32");
-    succeed(&place, "a", &[LORA]);
+    // A file has no parts, whatever the recipe says of those of a data set.
+    let parts = ["data.subset=main", "data.split=train", "data.heldout_split=test"];
+    let begun = succeed(&place, "a", &[&[LORA], &parts[..]].concat()).stderr;
+    assert!(begun.contains(" of them trained (adapters of rank 4)"), "{begun}");
     let adapter = "runs/a/checkpoints/step-000002";
+    let further = format!("model.path={adapter}");
+    let recipe = repository("recipes/gsm8k-tiny.toml");
+    let plan = place.succeed(&["plan", &recipe, "--set", &further, "--memory", "8GB", "--json"]);
+    let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
+    assert_eq!(plan["facts"]["frozen"], true, "{plan}");
     place.succeed(&["eval", adapter, "--samples", "1"]);
     let shown = place.succeed(&["inspect", adapter, "--check"]).stdout;
     assert!(shown.contains("rank 4"), "{shown}");

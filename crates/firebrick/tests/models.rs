@@ -51,6 +51,22 @@ fn a_completion_streams_what_json_holds() {
     let dated = prompt(&["--option", "dated=true", "--system", "Be brief."]);
     assert!(dated.as_str().unwrap().contains("It is "), "{dated}");
     assert!(dated.as_str().unwrap().contains("Be brief."), "{dated}");
+
+    let refused = place.run(&with(&["--option", "datd=true"]));
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--option names `datd`"), "{}", refused.stderr);
+}
+
+#[test]
+fn pickled_weights_are_refused_with_the_way_out() {
+    let place = with_model("qwen2-bf16");
+    fs::rename(place.path("model/model.safetensors"), place.path("model/pytorch_model.bin"))
+        .unwrap();
+    let refused = place.run(&["generate", "model", "--prompt", "1"]);
+    assert_eq!(refused.code, Some(1));
+    for words in ["pytorch_model.bin is not read", "safe_serialization=True"] {
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
 }
 
 #[test]
@@ -122,4 +138,12 @@ fn a_plan_says_whether_a_recipe_fits() {
     assert_eq!(after.code, Some(0), "{}", after.stdout);
     let never = place.run(&["plan", "r.toml", "--memory", "4GiB"]);
     assert!(never.stdout.contains("with the smallest batches"), "{}", never.stdout);
+    assert!(never.stdout.contains("set model.lora = { rank = 16 }"), "{}", never.stdout);
+    let adapters = ["--set", "model.lora.rank=16", "--set", "train.micro_batch_tokens=1"];
+    let after = [&["plan", "r.toml", "--memory", "4GiB"][..], &adapters].concat();
+    let after = place.run(&after);
+    assert!(!after.stdout.contains("set model.lora"), "{}", after.stdout);
+
+    let unit = place.run(&["plan", "r.toml", "--memory", "24"]);
+    assert!(unit.code == Some(2) && unit.stderr.contains("say 24GiB"), "{}", unit.stderr);
 }

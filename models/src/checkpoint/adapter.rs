@@ -81,6 +81,16 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
     Ok((lora, base))
 }
 
+/// As [`adapter_config`], with the projections that the adapter's tensors are for.
+///
+/// # Errors
+/// When a file is missing or broken, or a tensor is of no projection.
+pub fn adapter_lora(folder: &Path) -> Result<Lora, CheckpointError> {
+    let (mut lora, _) = adapter_config(folder)?;
+    lora.targets = targets(&TensorFile::open(&folder.join(TENSORS))?)?;
+    Ok(lora)
+}
+
 /// Puts the adapter of a PEFT folder beside the projections of `decoder`, whose own weights are frozen.
 ///
 /// # Errors
@@ -91,15 +101,7 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
     let file = TensorFile::open(&folder.join(TENSORS))?;
     let refuse = |problem| CheckpointError::Adapter { path: file.path().to_owned(), problem };
     let mut unread: BTreeSet<String> = file.names().into_iter().collect();
-    let mut targets = BTreeSet::new();
-    for name in &unread {
-        let target = Lora::PROJECTIONS
-            .into_iter()
-            .find(|target| name.contains(&format!(".{target}.lora_")))
-            .ok_or_else(|| refuse(format!("the tensor {name:?} is of no projection")))?;
-        targets.insert(target.to_owned());
-    }
-    lora.targets = targets.into_iter().collect();
+    lora.targets = targets(&file)?;
     let (rank, scale) = (lora.rank, lora.scale());
     let decoder = decoder.adapted(lora, |name, [inputs, outputs], device| {
         let mut matrix = |part: &str, shape: [usize; 2]| {
@@ -126,6 +128,22 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
             decoder.config().layers
         ))),
     }
+}
+
+/// The projections that the tensors of an adapter are for.
+fn targets(file: &TensorFile) -> Result<Vec<String>, CheckpointError> {
+    let mut targets = BTreeSet::new();
+    for name in file.names() {
+        let target = Lora::PROJECTIONS
+            .into_iter()
+            .find(|target| name.contains(&format!(".{target}.lora_")))
+            .ok_or_else(|| CheckpointError::Adapter {
+                path: file.path().to_owned(),
+                problem: format!("the tensor {name:?} is of no projection"),
+            })?;
+        targets.insert(target.to_owned());
+    }
+    Ok(targets.into_iter().collect())
 }
 
 /// Writes the adapter of `decoder` as a PEFT folder for the model `base`, in f32.

@@ -15,6 +15,16 @@ pub enum CheckpointError {
         /// Why.
         source: io::Error,
     },
+    /// Weights in a format that can run code.
+    #[error(
+        "{path} is not read, since opening it can run code, and there is no model.safetensors; convert \
+         it: in Python, AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OUT, \
+         safe_serialization=True)"
+    )]
+    Pickled {
+        /// Which file.
+        path: PathBuf,
+    },
     /// A file could not be written.
     #[error("cannot write {path}: {source}")]
     Write {

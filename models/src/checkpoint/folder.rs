@@ -14,6 +14,9 @@ pub(super) const SINGLE: &str = "model.safetensors";
 /// The file that says in which shard a tensor is.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
+/// Weights as PyTorch pickles them, which are not read: to unpickle is to run what the file says.
+const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+
 /// The safetensors files of a model folder, open.
 #[derive(Debug)]
 pub(super) struct Tensors {
@@ -34,6 +37,10 @@ impl Tensors {
     /// `transformers`, so that a folder with both is the same model to it and to us.
     pub(super) fn open(folder: &Path) -> Result<Self, CheckpointError> {
         let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
+        let pickled = PICKLED.map(|name| folder.join(name)).into_iter().find(|path| path.exists());
+        if let Some(path) = pickled.filter(|_| !single.exists() && !index.exists()) {
+            return Err(CheckpointError::Pickled { path });
+        }
         if single.exists() || !index.exists() {
             let mut tensors = Tensors::empty(single.clone());
             tensors.add(TensorFile::open(&single)?)?;

@@ -72,19 +72,8 @@ pub(crate) struct Scorer {
 
 /// Reads a classifier with one label, as [`load`] reads a language model.
 pub(crate) fn load_scorer(folder: &Path, device: &Device) -> Result<Scorer, CheckpointError> {
-    let path = folder.join("config.json");
-    let fields: Map<String, Value> = json::read(&path, json::CONFIG)?;
-    let of_config = |source| CheckpointError::Config { path: path.clone(), source };
-    let mut config = DecoderConfig::of_classifier(&fields).map_err(of_config)?;
-    let labels = labels(&fields);
-    if labels != 1 {
-        return Err(of_config(ConfigError::Size(format!(
-            "the model tells {labels} labels apart (num_labels, id2label); a reward model has one, \
-             its score"
-        ))));
-    }
+    let (config, fields) = scorer_config(folder)?;
     let pad = pad(&fields, &config);
-    config.tied = true; // There is no head over the vocabulary to read.
     let tensors = Tensors::open(folder)?;
     let unread = names::check(&tensors, &config)?;
     if let Some(name) = unread.iter().find(|name| name.starts_with("score.") && *name != SCORE) {
@@ -96,6 +85,26 @@ pub(crate) fn load_scorer(folder: &Path, device: &Device) -> Result<Scorer, Chec
     weights.read(SCORE, &[1, config.hidden_size], &mut score)?;
     let trunk = Decoder::from_source(&config, &mut weights, device)?;
     Ok(Scorer { trunk, score, pad, nonfinite: weights.nonfinite })
+}
+
+/// The sizes of a classifier with one label, whose head over the vocabulary is none, and its
+/// `config.json`.
+pub(crate) fn scorer_config(
+    folder: &Path,
+) -> Result<(DecoderConfig, Map<String, Value>), CheckpointError> {
+    let path = folder.join("config.json");
+    let fields: Map<String, Value> = json::read(&path, json::CONFIG)?;
+    let of_config = |source| CheckpointError::Config { path: path.clone(), source };
+    let mut config = DecoderConfig::of_classifier(&fields).map_err(of_config)?;
+    let labels = labels(&fields);
+    if labels != 1 {
+        return Err(of_config(ConfigError::Size(format!(
+            "the model tells {labels} labels apart (num_labels, id2label); a reward model has one, \
+             its score"
+        ))));
+    }
+    config.tied = true; // There is no head over the vocabulary to read.
+    Ok((config, fields))
 }
 
 /// The head of a classifier; none of the families' has a bias.

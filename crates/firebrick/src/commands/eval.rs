@@ -14,9 +14,9 @@ pub struct Eval {
     /// A checkpoint, such as runs/quickstart/checkpoints/step-000200; with --recipe any model folder,
     /// or the name of a model on the Hugging Face Hub
     checkpoint: PathBuf,
-    /// Completions per prompt: the k of avg@k and maj@k
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
-    samples: u32,
+    /// Completions per prompt: the k of avg@k and maj@k; the recipe's eval.samples without it
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    samples: Option<u32>,
     /// The recipe that says what to evaluate on; the run's own without one
     #[arg(long)]
     recipe: Option<PathBuf>,
@@ -42,7 +42,7 @@ impl Eval {
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
         }
-        let samples = self.samples as usize;
+        let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
         let bar = bars.phase("held-out", (evaluation.heldout.len() * samples) as u64);
         let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));
         let (report, _) = device::unsaved(&recipe, &device, "the evaluation", smaller, || {

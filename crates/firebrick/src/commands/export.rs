@@ -44,13 +44,15 @@ enum Dtype {
 }
 
 const EXAMPLES: &str = "\
-Writes what others open, without what only a resumed run needs: configuration, weights in files of at
-most 5 GB, tokenizer, chat template, generation_config.json and model card. An adapter stays one unless
---merge adds it into its model.
+Writes what others open, without what only a resumed run needs:
+configuration, weights in files of at most 5 GB, tokenizer, chat template,
+generation_config.json and model card. An adapter stays one unless --merge
+adds it into its model; a merged model gets no card, since the adapter's
+describes the adapter.
 
 Examples:
   firebrick export runs/gsm8k/checkpoints/step-000200 gsm8k-model
-  firebrick export runs/lora/checkpoints/step-000200 gsm8k-model --merge --dtype bfloat16";
+  firebrick export runs/lora/checkpoints/step-000200 gsm8k-model --merge";
 
 impl Export {
     pub(super) fn run(self) -> Result<(), ProgramError> {

@@ -22,6 +22,7 @@ use crate::{
     model::{self, Folders},
     recipe::ComputeType,
     source::Need,
+    wire::known_options,
 };
 
 /// The arguments of `firebrick generate`.
@@ -69,14 +70,14 @@ pub struct Generate {
 }
 
 const EXAMPLES: &str = "\
-Sampling is what the options say and nothing else: temperature, top_p and top_k of the model's
-generation_config.json are not applied (firebrick inspect shows them). Tokens that end a completion are
-the tokenizer's and that file's.
+Sampling is what the options say and nothing else: temperature, top_p and
+top_k of the model's generation_config.json are not applied (firebrick inspect
+shows them). Tokens that end a completion are the tokenizer's and that file's.
 
 Examples:
   firebrick generate runs/quickstart/checkpoints/step-000200 --prompt 47+85=
-  firebrick generate qwen --prompt 'Why is the sky blue?' --system 'Answer in one sentence.'
-  firebrick generate qwen3 --prompt 'What is 17 * 23?' --option enable_thinking=false --temperature 0
+  firebrick generate qwen --prompt 'Why is the sky blue?' --system 'Be brief.'
+  firebrick generate qwen3 --prompt '17 * 23?' --option enable_thinking=false
   echo 'Once upon a time' | firebrick generate model --plain --prompt -
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.";
@@ -157,10 +158,12 @@ impl Generate {
 
     fn format(&self, folder: &Path) -> Result<PromptFormat, ProgramError> {
         let chat = if self.plain { None } else { ChatTemplate::from_folder(folder)? };
+        let kwargs = self.option.iter().cloned().collect::<Map<String, Value>>();
+        known_options("--option", &kwargs, chat.as_ref())?;
         Ok(PromptFormat {
             system: self.system.clone(),
             chat: chat.map(|chat| chat.with_date(super::now())),
-            kwargs: self.option.iter().cloned().collect::<Map<String, Value>>(),
+            kwargs,
             ..PromptFormat::default()
         })
     }

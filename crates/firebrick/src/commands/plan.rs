@@ -9,8 +9,8 @@ use crate::{
     ProgramError,
     inspect::thousands,
     model,
-    plan::{Moment, Plan as Sums},
-    recipe::{Loaded, Recipe},
+    plan::{Models, Moment, Plan as Sums},
+    recipe::{Loaded, Lora, Recipe},
     source::Sources,
     wire,
 };
@@ -36,17 +36,19 @@ pub struct Plan {
 }
 
 const EXAMPLES: &str = "\
-Nothing is loaded or computed: the sizes come from the recipe and the model's config.json. Prompts and
-completions are taken at the longest that the recipe allows, so a run with short ones needs less.
+Nothing is loaded or computed: the sizes come from the recipe and the model's
+config.json. Prompts and completions are taken at the longest that the recipe
+allows, so a run with short ones needs less.
 
-Columns are the moments at which a step holds most: sampling; logits from a micro-batch's activations;
-its backward pass at the beginning and at the end; AdamW's step; writing a checkpoint. Parts with ~ are
-estimates, the others are counted.
+Columns are the moments at which a step holds most: sampling; logits from a
+micro-batch's activations; its backward pass at the beginning and at the end;
+AdamW's step; writing a checkpoint. Parts with ~ are estimates, the others are
+counted.
 
 Examples:
   firebrick plan recipes/quickstart.toml
   firebrick plan recipes/quickstart.toml --device vulkan:0
-  firebrick plan my.toml --memory 24GiB --set train.micro_batch_tokens=4096
+  firebrick plan my.toml --memory 24GiB --set 'model.lora={ rank = 16 }'
 
 Exit codes: 0 it fits or nobody knows, 1 it does not fit.";
 
@@ -56,18 +58,46 @@ impl Plan {
         let set = [self.set, super::device_settings(self.device)].concat();
         let Loaded { recipe, name, .. } = Recipe::load(&self.recipe, &set)?;
         let sources = super::sources::alone();
-        let plan = Sums::new(&wire::model_sizes(&recipe, &sources)?, &recipe, compute(&recipe));
+        let (models, compute) = (wire::model_sizes(&recipe, &sources)?, compute(&recipe));
+        let plan = Sums::new(&models, &recipe, compute);
         let memory = match self.memory {
             Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },
             None => Memory::of(recipe.device.name()),
         };
         let text = match self.json {
             true => as_json(&plan, &recipe, &memory),
-            false => table(&plan, &name, &recipe, &memory),
+            false => {
+                let adapters =
+                    memory.bytes.filter(|&bytes| models.lora.is_none() && !plan.fits(bytes));
+                let adapters =
+                    adapters.and_then(|bytes| adapters_fit(models, &recipe, compute, bytes));
+                table(&plan, &name, &recipe, &memory) + &adapters.unwrap_or_default()
+            }
         };
         super::print(&text)?;
         Ok(u8::from(memory.bytes.is_some_and(|bytes| !plan.fits(bytes))))
     }
+}
+
+/// Advises adapters where training all weights is what does not fit.
+fn adapters_fit(models: Models, recipe: &Recipe, compute: Compute, memory: u64) -> Option<String> {
+    const RANK: usize = 16;
+    let lora = Some(model::adapters(&Lora::of_rank(RANK)));
+    let plan = Sums::new(&Models { lora, ..models }, recipe, compute);
+    let least = plan.least();
+    let (plan, batches) = match plan.fits(memory) {
+        true => (plan, ""),
+        false => (least, " with the smallest batches"),
+    };
+    let (peak, moment) = plan.peak();
+    plan.fits(memory).then(|| {
+        format!(
+            "  or train adapters: set model.lora = {{ rank = {RANK} }}, with which {} are needed{batches} \
+             ({})\n",
+            gibibytes(peak),
+            moment.name()
+        )
+    })
 }
 
 /// The line that `firebrick train` begins with where its plan does not fit.
@@ -233,15 +263,17 @@ fn as_json(plan: &Sums, recipe: &Recipe, memory: &Memory) -> String {
     format!("{value}\n")
 }
 
-/// A size with its unit: powers of 1024 with an i, of 1000 without.
+/// A size with its unit, in any case: powers of 1000 with a B alone, else of 1024. A bare number was
+/// never meant as bytes.
 fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor: f64 = match &text[digits.len()..] {
-        "" | "B" => 1.0,
-        "MB" => 1e6,
-        "GB" => 1e9,
-        "MiB" => f64::from(1 << 20),
-        "GiB" => f64::from(1 << 30),
+    let factor: f64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => return Err(format!("{text} has no unit: say {text}GiB, or {text}GB")),
+        "b" => 1.0,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "m" | "mib" => f64::from(1 << 20),
+        "g" | "gib" => f64::from(1 << 30),
         unit => return Err(format!("{unit:?} is no unit: expected GiB, MiB, GB, MB or B")),
     };
     match digits.trim().parse::<f64>() {

@@ -27,8 +27,9 @@ use self::{
 use crate::ProgramError;
 
 const EXAMPLES: &str = "\
-A row is one line with one JSON object: \"gold\" and \"response\", and if you like \"id\", \"suite\",
-\"expected\" (true or false), \"config\" ({\"mode\": …} and its options) and \"disputed\".
+A row is one line with one JSON object: \"gold\" and \"response\", and if you
+like \"id\", \"suite\", \"expected\" (true or false), \"config\" ({\"mode\": …}
+and its options) and \"disputed\".
 
 Examples:
   firebrick score answers.jsonl

@@ -11,10 +11,12 @@ use std::{
 use clap::Args;
 use firebrick_core::Step;
 use firebrick_device::Name;
+use firebrick_models::{Compute, Decoder, parameters};
 use firebrick_runs::{Bars, ProgressDrawTarget, RunFolder, Store, Terminal, write_atomically};
 
 use crate::{
     ProgramError,
+    inspect::thousands,
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
     run::{Progress, Run, read_progress},
@@ -24,6 +26,7 @@ use crate::{
 
 /// The arguments of `firebrick train`.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Train {
     /// The recipe, a TOML file
     recipe: PathBuf,
@@ -41,6 +44,16 @@ pub struct Train {
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  firebrick train recipes/quickstart.toml
+  firebrick train recipes/quickstart.toml --set train.steps=20 --set name=short
+  firebrick train recipes/quickstart.toml --resume --set train.steps=400
+  firebrick train my.toml --set 'model.lora={ rank = 16 }' --device vulkan:0
+
+Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted
+after a clean save.";
 
 impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
@@ -72,8 +85,7 @@ impl Train {
         let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         let mut terminal =
             Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, recipe.train.steps);
-        let parameters = burn::module::Module::num_params(&wired.trainer.policy);
-        say(&mut terminal, &format!("{name}: {parameters} parameters; {}", wired.report));
+        say(&mut terminal, &format!("{name}: {}; {}", size(&wired.trainer.policy), wired.report));
         for note in wired.notes.try_iter() {
             say(&mut terminal, &note);
         }
@@ -115,6 +127,25 @@ impl Train {
         let ended = run.run()?;
         Ok(if ended.interrupted { 130 } else { 0 })
     }
+}
+
+/// How large the policy is, how much of it is trained, and what it is multiplied in.
+fn size(policy: &Decoder) -> String {
+    let mut text =
+        format!("{} parameters", thousands(burn::module::Module::num_params(policy) as u64));
+    if let Some(lora) = policy.lora() {
+        let trained: usize = parameters(policy)
+            .iter()
+            .filter(|parameter| parameter.path.contains(".adapters."))
+            .map(|parameter| parameter.shape.iter().product::<usize>())
+            .sum();
+        let trained = thousands(trained as u64);
+        text += &format!(", {trained} of them trained (adapters of rank {})", lora.rank);
+    }
+    if policy.compute() == Compute::Bf16 {
+        text += ", multiplied in bfloat16";
+    }
+    text
 }
 
 /// What is there of a run that is to go on.

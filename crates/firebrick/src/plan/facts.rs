@@ -1,8 +1,19 @@
 use firebrick_device::Kind;
-use firebrick_models::{Compute, DecoderConfig};
+use firebrick_models::{Compute, DecoderConfig, Lora};
 use serde::Serialize;
 
-use crate::{model, recipe::Recipe, wire::LOGITS_AT_ONCE};
+use crate::{recipe::Recipe, wire::LOGITS_AT_ONCE};
+
+/// The sizes of a run's models, which the recipe alone does not say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Models {
+    /// Of the policy.
+    pub policy: DecoderConfig,
+    /// Its adapters, where they are all that is trained.
+    pub lora: Option<Lora>,
+    /// Values of the models that judge.
+    pub reward: u64,
+}
 
 /// What is known of a run before it is there. Another way to train, such as adapters or half
 /// precision, is other facts under the same sums.
@@ -18,6 +29,8 @@ pub struct Facts {
     pub largest_in_layer: u128,
     /// Values of the embedding, which is also the gradient of a head of its own.
     pub lookup: u128,
+    /// Values of the models that judge.
+    pub reward: u128,
     /// Whether the head is the embedding.
     pub tied: bool,
     /// Whether everything but adapters is frozen, the head too.
@@ -80,11 +93,12 @@ pub struct Work {
 }
 
 impl Facts {
-    /// The facts of `recipe` for a model of these sizes that is multiplied in `compute`.
-    pub fn new(config: &DecoderConfig, recipe: &Recipe, compute: Compute) -> Self {
+    /// The facts of `recipe` for models of these sizes that are multiplied in `compute`.
+    pub fn new(models: &Models, recipe: &Recipe, compute: Compute) -> Self {
+        let config = &models.policy;
         let count = config.parameters();
-        let adapters = recipe.model.lora.as_ref().map(|lora| {
-            let (layer, largest) = config.adapter_parameters(&model::adapters(lora));
+        let adapters = models.lora.as_ref().map(|lora| {
+            let (layer, largest) = config.adapter_parameters(lora);
             (config.layers as u64 * layer, largest)
         });
         let shape = Shape {
@@ -102,6 +116,7 @@ impl Facts {
             largest: adapters.map_or(count.largest, |(_, largest)| largest).into(),
             largest_in_layer: adapters.map_or(count.largest_in_layer, |(_, it)| it).into(),
             lookup: shape.vocab * shape.hidden,
+            reward: models.reward.into(),
             tied: config.tied,
             frozen: adapters.is_some(),
             half: compute == Compute::Bf16,

@@ -48,6 +48,7 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             _ => 0,
         }),
         part("reference policy", true, &|_| when(work.reference, changed)),
+        part("reward model", true, &|_| facts.reward * F32),
         part("moments of AdamW", true, &|_| 2 * gradient),
         // The sum over earlier micro-batches is there when the next one's is made. In AdamW's step
         // new weights take the place of the gradient, one parameter after the other.

@@ -1,4 +1,4 @@
-use firebrick_models::{Family, Sizes};
+use firebrick_models::{DecoderConfig, Family, Sizes};
 
 use super::*;
 
@@ -23,7 +23,9 @@ fn with_model(model: &str, recipe: &str, compute: Compute) -> Plan {
     };
     let config = DecoderConfig::new(Family::Qwen2, sizes);
     let text = format!("[model]\npath = \"m\"\n{model}\n[data]\ntrain = \"t.jsonl\"\n{recipe}");
-    Plan::new(&config, &Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe, compute)
+    let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
+    let lora = recipe.model.lora.as_ref().map(crate::model::adapters);
+    Plan::new(&Models { policy: config, lora, reward: 10 << 20 }, &recipe, compute)
 }
 
 fn part(plan: &Plan, name: &str, moment: Moment) -> u64 {
@@ -37,6 +39,7 @@ fn what_is_counted_is_what_a_model_has() {
     let weights = 494_032_768 * 4;
     assert_eq!(part(&plan, "weights", Moment::Rollout), weights);
     assert_eq!(part(&plan, "moments of AdamW", Moment::Rollout), 2 * weights);
+    assert_eq!(part(&plan, "reward model", Moment::Saving), 40 << 20);
     // A step of 64 × 16 completions is four updates of several micro-batches each.
     assert_eq!(part(&plan, "weights of the engine", Moment::Optimizer), weights);
     assert_eq!(part(&plan, "gradient", Moment::Gradient), 2 * weights);

@@ -2,7 +2,7 @@
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
@@ -330,12 +330,17 @@ pub enum PenaltyForm {
 impl RewardKind {
     /// Whether a reward model judges, alone or as a part.
     pub fn reads_conversations(&self) -> bool {
+        !self.models().is_empty()
+    }
+
+    /// The reward models that judge, alone or as parts.
+    pub fn models(&self) -> Vec<&Path> {
         match self {
-            RewardKind::Model { .. } => true,
+            RewardKind::Model { path, .. } => vec![path.as_path()],
             RewardKind::Weighted { parts } => {
-                parts.iter().any(|part| part.kind.reads_conversations())
+                parts.iter().flat_map(|part| part.kind.models()).collect()
             }
-            _ => false,
+            _ => Vec::new(),
         }
     }
 }

@@ -82,6 +82,13 @@ pub struct Lora {
     pub rslora: bool,
 }
 
+impl Lora {
+    /// Adapters of that width, with the defaults.
+    pub fn of_rank(rank: usize) -> Self {
+        Lora { rank, alpha: None, targets: every_projection(), rslora: false }
+    }
+}
+
 /// A projection of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

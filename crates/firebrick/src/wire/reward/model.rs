@@ -22,9 +22,11 @@ pub(super) struct Options {
 pub(super) fn verifier(options: Options, place: &Place) -> Result<ModelVerifier, ProgramError> {
     let Options { folder, transform, threshold, batch_tokens } = options;
     let folder =
-        place.sources.model_folder(&folder, None, Need::Model).map_err(|error| match error {
-            ProgramError::NoModel { folder } => ProgramError::NoRewardModel { folder },
-            other => other,
+        place.sources.model_folder("reward.path", &folder, None, Need::Model).map_err(|error| {
+            match error {
+                ProgramError::NoModel { folder } => ProgramError::NoRewardModel { folder },
+                other => other,
+            }
         })?;
     let tokenizer = Tokenizer::from_folder(&folder)?;
     let Some(template) = ChatTemplate::from_folder(&folder)? else {
