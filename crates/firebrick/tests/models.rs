@@ -138,11 +138,14 @@ fn a_plan_says_whether_a_recipe_fits() {
     assert_eq!(after.code, Some(0), "{}", after.stdout);
     let never = place.run(&["plan", "r.toml", "--memory", "4GiB"]);
     assert!(never.stdout.contains("with the smallest batches"), "{}", never.stdout);
-    assert!(never.stdout.contains("set model.lora = { rank = 16 }"), "{}", never.stdout);
-    let adapters = ["--set", "model.lora.rank=16", "--set", "train.micro_batch_tokens=1"];
-    let after = [&["plan", "r.toml", "--memory", "4GiB"][..], &adapters].concat();
-    let after = place.run(&after);
-    assert!(!after.stdout.contains("set model.lora"), "{}", after.stdout);
+    assert!(!never.stdout.contains("model.lora"), "{}", never.stdout);
+    // All weights fit with no batch, adapters with the smallest.
+    let adapters = place.run(&["plan", "r.toml", "--memory", "20gib"]).stdout;
+    assert!(adapters.contains("with the smallest batches 23."), "{adapters}");
+    assert!(adapters.contains("set model.lora = { rank = 16 }"), "{adapters}");
+    let again = ["plan", "r.toml", "--memory", "20G", "--set", "model.lora.rank=16"];
+    let again = place.run(&again).stdout;
+    assert!(again.contains("does not fit") && !again.contains("set model.lora"), "{again}");
 
     let unit = place.run(&["plan", "r.toml", "--memory", "24"]);
     assert!(unit.code == Some(2) && unit.stderr.contains("say 24GiB"), "{}", unit.stderr);
