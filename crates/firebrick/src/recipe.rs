@@ -4,8 +4,10 @@
 //! `--set` overrides (`overrides`), the shape of the document against the schema (`shape`),
 //! and the meaning of its values (`meaning`).
 
+mod data;
 mod error;
 mod meaning;
+mod model;
 mod overrides;
 mod reward;
 mod shape;
@@ -20,15 +22,16 @@ use toml::de::DeTable;
 use error::{Problem, Text};
 use overrides::Override;
 
+pub use data::{Columns, Data, Task, Template};
 pub use error::{Invalid, RecipeError};
+pub use model::{ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
 pub use reward::{
     AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
     Transform,
 };
 pub use tables::{
-    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Columns, ComputeType, Data,
-    Device, DeviceKind, Eval, Kl, KlKind, Lora, LoraTarget, Loss, LossKind, Model, ModelFamily,
-    NewModel, OnCap, Optim, Rollout, Sampling, Surplus, Task, Template, Train, Warmup,
+    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval,
+    Kl, KlKind, Loss, LossKind, OnCap, Optim, Rollout, Sampling, Surplus, Train, Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.

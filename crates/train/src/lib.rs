@@ -11,6 +11,7 @@ mod error;
 mod eval;
 mod loss;
 mod optim;
+mod report;
 mod sampling;
 mod trainer;
 mod update;

@@ -1,16 +1,19 @@
-use std::{collections::BTreeMap, time::Instant};
+use std::time::Instant;
 
 use firebrick_core::{
-    AdvantageEstimator, FinishReason, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
-    RewardShaper, RewardedGroup, Seed, Verdict, Verifier,
+    AdvantageEstimator, GroupFilter, Metrics, Prompt, PromptSource, RewardScale, RewardShaper,
+    RewardedGroup, Seed, Verifier,
 };
 use firebrick_models::PolicyModel;
 use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdamW, Aggregation, EvalReport, Filled, LARGEST_CHANGE, Refill, Sample, TrainError,
-    TrainerState, Updater, constant_with_warmup, eval::score, evaluate,
+    AdamW, Aggregation, EvalReport, Filled, Refill, Sample, TrainError, TrainerState, Updater,
+    constant_with_warmup,
+    eval::score,
+    evaluate,
+    report::{Sampled, Updated},
 };
 
 /// The DAPO loop over a policy. Everything that it is made of can be exchanged.
@@ -351,152 +354,5 @@ impl<M: PolicyModel> Trainer<M> {
         let skipped = updated.measure(&mut metrics);
         metrics.set("time/step", began.elapsed().as_secs_f64());
         StepReport { metrics, groups: sampled.all, skipped, stop: sampled.stop }
-    }
-}
-
-/// What sampling a step gave.
-#[derive(Default)]
-struct Sampled {
-    kept: Vec<RewardedGroup>,
-    all: Vec<RewardedGroup>,
-    /// For the next step.
-    put_aside: Vec<RewardedGroup>,
-    rounds: usize,
-    filtered: usize,
-    carried: usize,
-    stale: usize,
-    surplus: usize,
-    rollout_seconds: f64,
-    reward_seconds: f64,
-    stop: Option<String>,
-}
-
-impl Sampled {
-    fn completions(&self) -> u64 {
-        self.all.iter().map(|group| group.rewards.len() as u64).sum()
-    }
-
-    /// Rewards, verdicts and lengths are those of everything sampled: the policy as it is, and not
-    /// what the filter left of it.
-    fn measure(&self, metrics: &mut Metrics) {
-        let completions =
-            || self.all.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
-        let count = self.completions().max(1) as f64;
-        let share = |total: f64| total / count;
-        for verdict in Verdict::ALL {
-            let of_verdict =
-                completions().filter(|(_, reward)| reward.score.verdict == verdict).count();
-            metrics.set(format!("reward/{}", verdict.name()), of_verdict as f64);
-        }
-        metrics.set(
-            "reward/accuracy",
-            share(completions().map(|(_, reward)| f64::from(reward.score.credit)).sum()),
-        );
-        metrics.set(
-            "reward/mean",
-            share(completions().map(|(_, reward)| f64::from(reward.shaped)).sum()),
-        );
-        let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
-        for (name, credit) in completions().flat_map(|(_, reward)| &reward.score.parts) {
-            *parts.entry(name).or_default() += f64::from(*credit);
-        }
-        for (name, credit) in parts {
-            metrics.set(format!("reward/part/{name}"), share(credit));
-        }
-        metrics.set(
-            "reward/overlong_filtered",
-            completions().filter(|(_, reward)| !reward.live).count() as f64,
-        );
-
-        let lengths = || completions().map(|(completion, _)| completion.tokens.len());
-        let truncated =
-            completions().filter(|(completion, _)| completion.finish == FinishReason::Length);
-        let tokens: usize = lengths().sum();
-        metrics.set("rollout/length_mean", share(tokens as f64));
-        metrics.set("rollout/length_max", lengths().max().unwrap_or(0) as f64);
-        metrics.set("rollout/truncated", share(truncated.count() as f64));
-        metrics.set("rollout/tokens", tokens as f64);
-        metrics.set("rollout/tokens_per_second", tokens as f64 / self.rollout_seconds.max(1e-9));
-
-        let uniform = |verdict_right: bool| {
-            let all = |group: &&RewardedGroup| {
-                group
-                    .rewards
-                    .iter()
-                    .all(|reward| (reward.score.verdict == Verdict::Right) == verdict_right)
-            };
-            self.all.iter().filter(all).count() as f64
-        };
-        metrics.set("sampling/completions", self.completions() as f64);
-        metrics.set("sampling/groups_sampled", self.all.len() as f64);
-        metrics.set("sampling/groups_kept", self.kept.len() as f64);
-        metrics.set("sampling/groups_filtered", self.filtered as f64);
-        metrics.set("sampling/groups_all_right", uniform(true));
-        metrics.set("sampling/groups_all_wrong", uniform(false));
-        metrics.set("sampling/groups_carried", self.carried as f64);
-        metrics.set("sampling/groups_stale", self.stale as f64);
-        metrics.set("sampling/groups_surplus", self.surplus as f64);
-        metrics.set("sampling/rounds", self.rounds as f64);
-        metrics.set("time/rollout", self.rollout_seconds);
-        metrics.set("time/reward", self.reward_seconds);
-    }
-}
-
-/// What the updates of a step did.
-#[derive(Default)]
-struct Updated {
-    sums: Metrics,
-    /// Mean change of log-probabilities before the first update: what sampling and training
-    /// disagree by on the same weights, plus the age of surplus groups.
-    first_change: Option<f64>,
-    /// The largest of those, and of the whole step.
-    first_largest: Option<f64>,
-    largest: f64,
-    tokens: usize,
-    updates: usize,
-    empty: usize,
-    grad_norm: f64,
-    skipped: Vec<Vec<Sample>>,
-    lr: f64,
-    seconds: f64,
-}
-
-impl Updated {
-    fn add(&mut self, mut metrics: Metrics, tokens: usize, grad_norm: f64) {
-        let largest = metrics.0.remove(LARGEST_CHANGE).unwrap_or(0.0);
-        self.largest = self.largest.max(largest);
-        self.first_largest = self.first_largest.or(Some(largest));
-        self.first_change = self.first_change.or(metrics.get("loss/logprob_change"));
-        for (name, value) in metrics.0 {
-            *self.sums.0.entry(name).or_default() += value * tokens as f64;
-        }
-        self.tokens += tokens;
-        self.updates += 1;
-        self.grad_norm += grad_norm;
-    }
-
-    /// Means over the step's tokens; an update without tokens has none.
-    fn measure(self, metrics: &mut Metrics) -> Vec<Vec<Sample>> {
-        for (name, sum) in self.sums.0 {
-            metrics.set(name, sum / self.tokens.max(1) as f64);
-        }
-        if let Some(change) = self.first_change {
-            metrics.set("rollout/logprob_diff_mean", change);
-        }
-        if let Some(largest) = self.first_largest {
-            metrics.set("rollout/logprob_diff_max", largest);
-            metrics.set(LARGEST_CHANGE, self.largest);
-        }
-        if self.updates > 0 {
-            metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);
-        }
-        metrics.set("update/count", self.updates as f64);
-        metrics.set("update/empty", self.empty as f64);
-        metrics.set("update/skipped", self.skipped.len() as f64);
-        metrics.set("update/lr", self.lr);
-        metrics.set("update/tokens", self.tokens as f64);
-        metrics.set("update/tokens_per_second", self.tokens as f64 / self.seconds.max(1e-9));
-        metrics.set("time/update", self.seconds);
-        self.skipped
     }
 }

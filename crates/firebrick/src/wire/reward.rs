@@ -14,7 +14,7 @@ use firebrick_reward::{
     RegexOptions, StopPenalty, StopProperly, StrictBox, Weighted, math,
 };
 
-use super::generator;
+use super::data::generator;
 use crate::{
     ProgramError,
     recipe::{self, Recipe, RewardKind},

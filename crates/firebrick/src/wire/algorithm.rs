@@ -1,0 +1,111 @@
+//! From the recipe's tables of the algorithm to its parts.
+
+use firebrick_core::{AdvantageEstimator, GroupFilter, RewardScale, Verifier};
+use firebrick_data::Tokenizer;
+use firebrick_rollout::Sampling;
+use firebrick_train::{
+    Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut, MeanOnly,
+    Objective, OptimConfig, PolicyLoss, Spread, Task, TrainConfig, Updater,
+};
+
+use super::{LOGITS_AT_ONCE, reward};
+use crate::{recipe, recipe::Recipe};
+
+pub(super) fn train_sampling(recipe: &Recipe, tokenizer: &Tokenizer) -> Sampling {
+    Sampling {
+        temperature: recipe.rollout.temperature,
+        top_k: recipe.rollout.top_k,
+        top_p: recipe.rollout.top_p,
+        max_completion_tokens: recipe.rollout.max_completion_tokens,
+        stop: tokenizer.stop_tokens().to_vec(),
+    }
+}
+
+pub(super) fn eval_sampling(recipe: &Recipe, tokenizer: &Tokenizer) -> Sampling {
+    let (temperature, top_p) = (recipe.eval.temperature, recipe.eval.top_p);
+    Sampling { temperature, top_k: 0, top_p, ..train_sampling(recipe, tokenizer) }
+}
+
+pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
+    let recipe::Reward { right, wrong, .. } = recipe.reward;
+    let scale = RewardScale { right: right as f32, wrong: wrong as f32 };
+    let filter: Box<dyn GroupFilter> = if recipe.sampling.dynamic {
+        Box::new(Spread { tolerance: recipe.sampling.tolerance as f32 })
+    } else {
+        Box::new(KeepAll)
+    };
+    let advantage: Box<dyn AdvantageEstimator> = match recipe.advantage.kind {
+        recipe::AdvantageKind::GroupNorm => {
+            Box::new(GroupNorm { epsilon: recipe.advantage.epsilon, unbiased: true })
+        }
+        recipe::AdvantageKind::MeanOnly => Box::new(MeanOnly),
+        recipe::AdvantageKind::LeaveOneOut => Box::new(LeaveOneOut),
+    };
+    Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage }
+}
+
+pub(super) fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
+    let loss = &recipe.loss;
+    let clip = ClipRange { low: loss.clip_ratio_low, high: loss.clip_ratio_high };
+    let policy: Box<dyn PolicyLoss> = match loss.kind {
+        recipe::LossKind::Dapo => Box::new(Dapo { clip, dual_clip: loss.dual_clip }),
+        recipe::LossKind::Gspo => Box::new(Gspo { clip, max_log_ratio: 10.0 }),
+        recipe::LossKind::Cispo => Box::new(Cispo { clip }),
+    };
+    let kl = loss.kl.as_ref().map(|kl| Kl {
+        estimator: match kl.kind {
+            recipe::KlKind::K1 => KlEstimator::K1,
+            recipe::KlKind::K2 => KlEstimator::K2,
+            recipe::KlKind::K3 => KlEstimator::K3,
+        },
+        gradient_of_k2: false,
+        coef: kl.coef,
+    });
+    Updater {
+        objective: Objective { policy, entropy_coef: loss.entropy_coef, kl },
+        aggregation: match loss.aggregation {
+            recipe::Aggregation::TokenMean => firebrick_train::Aggregation::TokenMean,
+            recipe::Aggregation::PromptMean => firebrick_train::Aggregation::PromptMean,
+            recipe::Aggregation::SequenceMean => firebrick_train::Aggregation::SequenceMean,
+            recipe::Aggregation::SequenceSum => firebrick_train::Aggregation::SequenceSum,
+            recipe::Aggregation::Constant => firebrick_train::Aggregation::Constant,
+        },
+        constant_length: loss.constant_length.unwrap_or(recipe.rollout.max_completion_tokens),
+        temperature: recipe.rollout.temperature,
+        cut: Cut {
+            micro_batch_tokens: recipe.train.micro_batch_tokens,
+            logits_chunk: (LOGITS_AT_ONCE / vocab_size).max(1),
+        },
+    }
+}
+
+/// The optimizer's settings, for training and for the warm-up.
+pub fn optim(optim: &recipe::Optim) -> OptimConfig {
+    OptimConfig {
+        beta1: optim.beta1,
+        beta2: optim.beta2,
+        epsilon: optim.epsilon,
+        weight_decay: optim.weight_decay,
+        decay_vectors: false,
+        max_grad_norm: optim.max_grad_norm,
+    }
+}
+
+pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
+    TrainConfig {
+        group_size: recipe.rollout.group_size,
+        prompts_per_step: recipe.sampling.prompts_per_step,
+        max_rounds: recipe.sampling.max_rounds,
+        on_cap: match recipe.sampling.on_cap {
+            recipe::OnCap::TrainSmaller => firebrick_train::OnCap::TrainSmaller,
+            recipe::OnCap::Stop => firebrick_train::OnCap::Stop,
+            recipe::OnCap::Error => firebrick_train::OnCap::Error,
+        },
+        keep_surplus: recipe.sampling.surplus == recipe::Surplus::Keep,
+        max_staleness: recipe.sampling.max_staleness,
+        mini_batch: recipe.train.mini_batch,
+        lr: recipe.optim.lr,
+        lr_warmup_steps: recipe.optim.warmup_steps,
+        sampling,
+    }
+}

@@ -1,0 +1,244 @@
+//! The prompts of a run, and the tokenizer that reads them.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc::Sender},
+};
+
+use firebrick_core::{Prompt, Seed, WorkedExample};
+use firebrick_data::{
+    ChatTemplate, ColumnNames, DataError, DateTime, Part, Preparation, Problem, ProblemSet,
+    PromptFormat, PromptReport, Tokenizer, read_problems,
+};
+use rand::Rng as _;
+use serde_json::{Map, Value};
+
+use crate::{ProgramError, model::Folders, recipe, recipe::Recipe, source::Sources};
+
+/// Prompts and tokenizer.
+pub(super) struct Data {
+    pub(super) tokenizer: Arc<Tokenizer>,
+    pub(super) train: Vec<Prompt>,
+    pub(super) heldout: Vec<Prompt>,
+    pub(super) worked: Vec<WorkedExample>,
+    pub(super) report: PromptReport,
+}
+
+impl Data {
+    /// With the model in `folders`; what was left out of the data is said through `notes`.
+    pub(super) fn read(
+        recipe: &Recipe,
+        folders: Option<&Folders>,
+        sources: &Sources,
+        seed: Seed,
+        now: DateTime,
+        notes: &Sender<String>,
+    ) -> Result<Self, ProgramError> {
+        let limit = prompt_limit(recipe, folders)?;
+        let text = text_folder(recipe, folders);
+        let tokenizer = tokenizer(recipe, text)?;
+        let format = format(&recipe.data, text, now)?;
+        let mut preparation = Preparation::new(&tokenizer, &format);
+        preparation.max_prompt_tokens = limit;
+        preparation.keep_messages = recipe.reward_kind().reads_conversations();
+
+        let ProblemSets { train, mut heldout, dropped } =
+            problems(&recipe.data, sources, seed, notes)?;
+        if recipe.eval.prompts > 0 {
+            heldout.truncate(recipe.eval.prompts);
+        }
+        let data = &recipe.data;
+        let lost = |file| move |error| no_prompts(data, file, error);
+        let train_file = data.train.as_ref();
+        let (prompts, mut report) = preparation.prompts(&train).map_err(lost(train_file))?;
+        report.read += dropped.duplicates + dropped.conflicting;
+        (report.duplicates, report.conflicting) = (dropped.duplicates, dropped.conflicting);
+        let heldout = if heldout.is_empty() {
+            Vec::new()
+        } else {
+            let file = data.heldout.as_ref().or(train_file);
+            preparation.prompts(&heldout).map_err(lost(file))?.0
+        };
+        let worked = if recipe.warmup.steps > 0 {
+            preparation.worked_examples(&train).map_err(lost(train_file))?.0
+        } else {
+            Vec::new()
+        };
+        Ok(Data { tokenizer: Arc::new(tokenizer), train: prompts, heldout, worked, report })
+    }
+}
+
+/// Where the tokenizer is from; none for one that is made for a task.
+pub(super) fn text_folder<'a>(
+    recipe: &'a Recipe,
+    folders: Option<&'a Folders>,
+) -> Option<&'a Path> {
+    let of_new = recipe.model.new.as_ref().and_then(|new| new.tokenizer.as_deref());
+    folders.map(|folders| folders.text.as_path()).or(of_new)
+}
+
+pub(super) fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokenizer, ProgramError> {
+    match (folder, &recipe.data.task) {
+        (Some(folder), _) => Ok(Tokenizer::from_folder(folder)?),
+        (None, Some(task)) => Ok(Tokenizer::characters(generator(task).alphabet())?),
+        (None, None) => Err(ProgramError::NewModelNeedsTask),
+    }
+}
+
+/// The longest prompt that is kept: what the recipe allows, as far as the model's context has room
+/// for it beside a completion. A longer one would end the run at the step that draws it.
+pub(super) fn prompt_limit(
+    recipe: &Recipe,
+    folders: Option<&Folders>,
+) -> Result<usize, ProgramError> {
+    let context = match (folders, &recipe.model.new) {
+        (Some(folders), _) => folders.sizes()?.max_position_embeddings,
+        (None, Some(new)) => new.max_position_embeddings,
+        // The recipe's check wants one of the two.
+        (None, None) => usize::MAX,
+    };
+    let completion = recipe.rollout.max_completion_tokens;
+    if completion >= context {
+        return Err(ProgramError::Context { completion, context });
+    }
+    Ok(recipe.data.max_prompt_tokens.min(context - completion))
+}
+
+/// Says which file has no prompts left, and which key would bring them back.
+fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> ProgramError {
+    let DataError::NoPrompts { report, max_prompt_tokens: limit } = error else {
+        return error.into();
+    };
+    let remedy = if limit < data.max_prompt_tokens {
+        "lower rollout.max_completion_tokens: prompt and completion share the model's context"
+    } else {
+        "raise data.max_prompt_tokens"
+    };
+    let place = file.map_or_else(|| "the task".into(), |file| file.display().to_string());
+    ProgramError::NoPrompts { place, report, limit, remedy }
+}
+
+/// Tells one list of prompts from another: the place in the data is a number that means other
+/// prompts in other data.
+pub(super) fn fingerprint(prompts: &[Prompt]) -> u64 {
+    let all = prompts.iter().fold(Seed::run(0), |seed, prompt| {
+        let tokens = prompt.tokens.iter().map(|&token| u64::from(token));
+        seed.derive("prompt", &std::iter::once(prompt.id).chain(tokens).collect::<Vec<u64>>())
+    });
+    all.rng().next_u64()
+}
+
+struct ProblemSets {
+    train: Vec<Problem>,
+    heldout: Vec<Problem>,
+    /// What was left out of the training problems.
+    dropped: ProblemSet,
+}
+
+/// Training and held-out problems.
+fn problems(
+    data: &recipe::Data,
+    sources: &Sources,
+    seed: Seed,
+    notes: &Sender<String>,
+) -> Result<ProblemSets, ProgramError> {
+    let given = data.columns.clone().unwrap_or_default();
+    let columns = ColumnNames { prompt: given.prompt, reference: given.reference };
+    let read = |key: &'static str, path: &Path, part: &Part| -> Result<ProblemSet, ProgramError> {
+        let files = sources.data_files(key, path, part)?;
+        let set = read_problems(&files, &columns, data.deduplicate)?;
+        if let Some(note) = &set.note {
+            let _ = notes.send(format!("{key}: {note}"));
+        }
+        Ok(set)
+    };
+    let Some(path) = &data.train else {
+        let task = generator(data.task.as_ref().ok_or(ProgramError::NewModelNeedsTask)?);
+        let (train, heldout) =
+            (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?);
+        return Ok(ProblemSets { train, heldout, dropped: ProblemSet::default() });
+    };
+    let (subset, split) = (data.subset.clone(), data.split.clone());
+    let part = Part { subset, split, default_split: "train" };
+    let mut dropped = read("data.train", path, &part)?;
+    let mut train = std::mem::take(&mut dropped.problems);
+    // A file has no splits: held-out rows without a place of their own are its last ones.
+    let splits = data.heldout.is_some() || !path.is_file();
+    let heldout_split = data.heldout_split.clone().filter(|_| splits);
+    let heldout = match (&data.heldout, heldout_split) {
+        // At most half: a file of ten rows is for trying things, and must still train.
+        (None, None) => train.split_off(train.len() - data.heldout_size.min(train.len() / 2)),
+        (heldout, split) => {
+            let subset = match heldout {
+                Some(_) => &data.heldout_subset,
+                None => &data.subset,
+            };
+            let part = Part { subset: subset.clone(), split, default_split: "test" };
+            let set = read("data.heldout", heldout.as_ref().unwrap_or(path), &part)?;
+            if set.duplicates > 0 {
+                let (kept, left) = (set.problems.len(), set.duplicates);
+                let _ =
+                    notes.send(format!("data.heldout: {kept} prompts, {left} duplicates left out"));
+            }
+            set.problems
+        }
+    };
+    Ok(ProblemSets { train, heldout, dropped })
+}
+
+pub(super) fn generator(task: &recipe::Task) -> firebrick_data::Task {
+    match *task {
+        recipe::Task::Addition { digits, worked } => {
+            firebrick_data::Task::Addition { digits, worked }
+        }
+        recipe::Task::Multiplication { digits, worked } => {
+            firebrick_data::Task::Multiplication { digits, worked }
+        }
+        recipe::Task::Countdown { numbers, max_number, max_target } => {
+            firebrick_data::Task::Countdown { numbers, max_number, max_target }
+        }
+    }
+}
+
+fn format(
+    data: &recipe::Data,
+    folder: Option<&Path>,
+    now: DateTime,
+) -> Result<PromptFormat, ProgramError> {
+    let chat = match (data.template, folder) {
+        (recipe::Template::Plain, _) | (_, None) => None,
+        (_, Some(folder)) => ChatTemplate::from_folder(folder)?,
+    };
+    if data.template == recipe::Template::Chat && chat.is_none() {
+        return Err(ProgramError::NoChatTemplate {
+            folder: folder.map(Path::to_owned).unwrap_or_default(),
+        });
+    }
+    known_options("data.template_options", &data.template_options, chat.as_ref())?;
+    let default = PromptFormat::default();
+    Ok(PromptFormat {
+        text: data.prompt.clone().unwrap_or(default.text),
+        system: data.system.clone(),
+        chat: chat.map(|chat| chat.with_date(now)),
+        kwargs: data.template_options.clone(),
+    })
+}
+
+/// An option that no template reads is a misspelling that would go unnoticed: templates take what
+/// they know, and leave the rest.
+pub(crate) fn known_options(
+    key: &'static str,
+    options: &Map<String, Value>,
+    chat: Option<&ChatTemplate>,
+) -> Result<(), ProgramError> {
+    let variables = chat.map(ChatTemplate::variables).unwrap_or_default();
+    match options.keys().find(|name| !variables.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(ProgramError::TemplateOption {
+            key,
+            name: name.clone(),
+            place: chat.map_or("a plain prompt".into(), |chat| chat.place().to_owned()),
+            variables,
+        }),
+    }
+}

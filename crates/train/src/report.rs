@@ -1,0 +1,154 @@
+//! The numbers of a step: what sampling gave, and what the updates did.
+
+use std::collections::BTreeMap;
+
+use firebrick_core::{FinishReason, Metrics, RewardedGroup, Verdict};
+
+use crate::{LARGEST_CHANGE, Sample};
+
+/// What sampling a step gave.
+#[derive(Default)]
+pub(crate) struct Sampled {
+    pub(crate) kept: Vec<RewardedGroup>,
+    pub(crate) all: Vec<RewardedGroup>,
+    /// For the next step.
+    pub(crate) put_aside: Vec<RewardedGroup>,
+    pub(crate) rounds: usize,
+    pub(crate) filtered: usize,
+    pub(crate) carried: usize,
+    pub(crate) stale: usize,
+    pub(crate) surplus: usize,
+    pub(crate) rollout_seconds: f64,
+    pub(crate) reward_seconds: f64,
+    pub(crate) stop: Option<String>,
+}
+
+impl Sampled {
+    pub(crate) fn completions(&self) -> u64 {
+        self.all.iter().map(|group| group.rewards.len() as u64).sum()
+    }
+
+    /// Rewards, verdicts and lengths are those of everything sampled: the policy as it is, and not
+    /// what the filter left of it.
+    pub(crate) fn measure(&self, metrics: &mut Metrics) {
+        let completions =
+            || self.all.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
+        let count = self.completions().max(1) as f64;
+        let share = |total: f64| total / count;
+        for verdict in Verdict::ALL {
+            let of_verdict =
+                completions().filter(|(_, reward)| reward.score.verdict == verdict).count();
+            metrics.set(format!("reward/{}", verdict.name()), of_verdict as f64);
+        }
+        metrics.set(
+            "reward/accuracy",
+            share(completions().map(|(_, reward)| f64::from(reward.score.credit)).sum()),
+        );
+        metrics.set(
+            "reward/mean",
+            share(completions().map(|(_, reward)| f64::from(reward.shaped)).sum()),
+        );
+        let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
+        for (name, credit) in completions().flat_map(|(_, reward)| &reward.score.parts) {
+            *parts.entry(name).or_default() += f64::from(*credit);
+        }
+        for (name, credit) in parts {
+            metrics.set(format!("reward/part/{name}"), share(credit));
+        }
+        metrics.set(
+            "reward/overlong_filtered",
+            completions().filter(|(_, reward)| !reward.live).count() as f64,
+        );
+
+        let lengths = || completions().map(|(completion, _)| completion.tokens.len());
+        let truncated =
+            completions().filter(|(completion, _)| completion.finish == FinishReason::Length);
+        let tokens: usize = lengths().sum();
+        metrics.set("rollout/length_mean", share(tokens as f64));
+        metrics.set("rollout/length_max", lengths().max().unwrap_or(0) as f64);
+        metrics.set("rollout/truncated", share(truncated.count() as f64));
+        metrics.set("rollout/tokens", tokens as f64);
+        metrics.set("rollout/tokens_per_second", tokens as f64 / self.rollout_seconds.max(1e-9));
+
+        let uniform = |verdict_right: bool| {
+            let all = |group: &&RewardedGroup| {
+                group
+                    .rewards
+                    .iter()
+                    .all(|reward| (reward.score.verdict == Verdict::Right) == verdict_right)
+            };
+            self.all.iter().filter(all).count() as f64
+        };
+        metrics.set("sampling/completions", self.completions() as f64);
+        metrics.set("sampling/groups_sampled", self.all.len() as f64);
+        metrics.set("sampling/groups_kept", self.kept.len() as f64);
+        metrics.set("sampling/groups_filtered", self.filtered as f64);
+        metrics.set("sampling/groups_all_right", uniform(true));
+        metrics.set("sampling/groups_all_wrong", uniform(false));
+        metrics.set("sampling/groups_carried", self.carried as f64);
+        metrics.set("sampling/groups_stale", self.stale as f64);
+        metrics.set("sampling/groups_surplus", self.surplus as f64);
+        metrics.set("sampling/rounds", self.rounds as f64);
+        metrics.set("time/rollout", self.rollout_seconds);
+        metrics.set("time/reward", self.reward_seconds);
+    }
+}
+
+/// What the updates of a step did.
+#[derive(Default)]
+pub(crate) struct Updated {
+    pub(crate) sums: Metrics,
+    /// Mean change of log-probabilities before the first update: what sampling and training
+    /// disagree by on the same weights, plus the age of surplus groups.
+    pub(crate) first_change: Option<f64>,
+    /// The largest of those, and of the whole step.
+    pub(crate) first_largest: Option<f64>,
+    pub(crate) largest: f64,
+    pub(crate) tokens: usize,
+    pub(crate) updates: usize,
+    pub(crate) empty: usize,
+    pub(crate) grad_norm: f64,
+    pub(crate) skipped: Vec<Vec<Sample>>,
+    pub(crate) lr: f64,
+    pub(crate) seconds: f64,
+}
+
+impl Updated {
+    pub(crate) fn add(&mut self, mut metrics: Metrics, tokens: usize, grad_norm: f64) {
+        let largest = metrics.0.remove(LARGEST_CHANGE).unwrap_or(0.0);
+        self.largest = self.largest.max(largest);
+        self.first_largest = self.first_largest.or(Some(largest));
+        self.first_change = self.first_change.or(metrics.get("loss/logprob_change"));
+        for (name, value) in metrics.0 {
+            *self.sums.0.entry(name).or_default() += value * tokens as f64;
+        }
+        self.tokens += tokens;
+        self.updates += 1;
+        self.grad_norm += grad_norm;
+    }
+
+    /// Means over the step's tokens; an update without tokens has none.
+    pub(crate) fn measure(self, metrics: &mut Metrics) -> Vec<Vec<Sample>> {
+        for (name, sum) in self.sums.0 {
+            metrics.set(name, sum / self.tokens.max(1) as f64);
+        }
+        if let Some(change) = self.first_change {
+            metrics.set("rollout/logprob_diff_mean", change);
+        }
+        if let Some(largest) = self.first_largest {
+            metrics.set("rollout/logprob_diff_max", largest);
+            metrics.set(LARGEST_CHANGE, self.largest);
+        }
+        if self.updates > 0 {
+            metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);
+        }
+        metrics.set("update/count", self.updates as f64);
+        metrics.set("update/empty", self.empty as f64);
+        metrics.set("update/skipped", self.skipped.len() as f64);
+        metrics.set("update/lr", self.lr);
+        metrics.set("update/tokens", self.tokens as f64);
+        metrics.set("update/tokens_per_second", self.tokens as f64 / self.seconds.max(1e-9));
+        metrics.set("time/update", self.seconds);
+        self.skipped
+    }
+}
