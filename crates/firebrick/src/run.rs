@@ -55,7 +55,10 @@ pub struct Run {
 }
 
 /// `stopped_because` of a run that Ctrl-C ended.
-const INTERRUPTED: &str = "interrupted";
+pub const INTERRUPTED: &str = "interrupted";
+
+/// The fact in `run.db` that says how many prompts an accuracy is measured on.
+pub const HELDOUT_PROMPTS: &str = "heldout_prompts";
 
 /// How a run ended.
 pub struct Ended {
