@@ -4,6 +4,7 @@ mod difference;
 mod figure;
 mod measure;
 mod table;
+mod warmup;
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,7 @@ use crate::ProgramError;
 pub use difference::{Difference, differences};
 pub use measure::{Evaluation, Measured};
 pub(crate) use table::differing;
+pub use warmup::warmup_folders;
 
 /// What became of the runs of several recipes.
 #[derive(Clone, Debug, Serialize)]

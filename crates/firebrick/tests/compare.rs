@@ -6,7 +6,7 @@ mod place;
 
 use std::{fs, thread, time::Duration};
 
-use place::{Outcome, Place, repository};
+use place::{Outcome, Place, assert_same, repository};
 use serde_json::Value;
 
 /// A folder with two recipes that differ in one setting.
@@ -89,6 +89,11 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
     assert_eq!(figure.matches("<polygon ").count(), 4, "a band for each recipe in each panel");
     // An empty line would end the HTML of a page that includes it.
     assert!(!figure.contains("\n\n"));
+
+    // It began after the warm-up of the other, and came to what it would have come to alone.
+    assert!(outcome.stderr.contains("resumed from runs/compare-low-high/warmups/seed17-"));
+    place.succeed(&["train", "high.toml", "--set", "name=alone"]);
+    assert_same(&place.result("compare-low-high/high-seed17"), &place.result("alone"));
 
     // What is there is not run again, and one seed more is one run more for each.
     let more = place.run(&["compare", "low.toml", "high.toml", "--seeds", "3"]);

@@ -13,7 +13,10 @@ use miette::Diagnostic as _;
 use super::train::{interrupted, train};
 use crate::{
     ProgramError,
-    compare::{Compared, Comparison, Difference, Measured, Outcome, State, differences, differing},
+    compare::{
+        Compared, Comparison, Difference, Measured, Outcome, State, differences, differing,
+        warmup_folders,
+    },
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
     run::INTERRUPTED,
@@ -50,8 +53,8 @@ pub struct Compare {
 
 const EXAMPLES: &str = "\
 The runs go one after another, so that each has the machine to itself: every
-recipe with the first seed, then every recipe with the next one. Finished runs
-are taken as they are and interrupted ones are resumed, so the same command
+recipe with the first seed, then every recipe with the next one; what differs
+only after the warm-up shares the seed's warm-up. Finished runs are taken as they are and interrupted ones are resumed, so the same command
 goes on where it was stopped, and with more --seeds or recipes adds to what is
 there.
 
@@ -73,6 +76,8 @@ struct Job {
     /// Which of its runs.
     run: usize,
     loaded: Loaded,
+    /// Where the state after its warm-up is, or will be.
+    warmup: Option<PathBuf>,
 }
 
 impl Compare {
@@ -107,7 +112,7 @@ impl Compare {
         let stop = interrupted(bars.clone());
         let todo = jobs.len();
         let mut stopped = false;
-        for (index, Job { recipe, run, loaded }) in jobs.into_iter().enumerate() {
+        for (index, Job { recipe, run, loaded, warmup }) in jobs.into_iter().enumerate() {
             // A run that failed was not the one to look at the flag.
             stopped = stop.load(Ordering::Relaxed);
             if stopped {
@@ -117,7 +122,7 @@ impl Compare {
             say(&format!("\nrun {} of {todo}: {name}", index + 1));
             let outcome = &mut recipes[recipe].runs[run];
             let resumed = outcome.folder.join("recipe.toml").is_file();
-            match train(loaded, &out, resumed, &bars, || stop.clone()) {
+            match train(loaded, &out, resumed, warmup, &bars, || stop.clone()) {
                 Ok(ended) if ended.interrupted => stopped = true,
                 Ok(_) => outcome.state = State::Finished(Measured::read(&outcome.folder)?),
                 // Somebody else compares in this folder.
@@ -167,12 +172,14 @@ impl Compare {
                 let folder = out.join(&name);
                 let state = state(&folder, &loaded.recipe)?;
                 let runs = &mut recipes[index].runs;
-                if state.measured().is_none() {
-                    jobs.push(Job { recipe: index, run: runs.len(), loaded });
-                }
+                jobs.push(Job { recipe: index, run: runs.len(), loaded, warmup: None });
                 runs.push(Outcome::new(seed, folder, state));
             }
         }
+        let values: Vec<&Recipe> = jobs.iter().map(|job| &job.loaded.recipe).collect();
+        let warmups = warmup_folders(&values, out);
+        jobs.iter_mut().zip(warmups).for_each(|(job, warmup)| job.warmup = warmup);
+        jobs.retain(|job| recipes[job.recipe].runs[job.run].state.measured().is_none());
         Ok((recipes, jobs))
     }
 }

@@ -60,17 +60,20 @@ impl Train {
         let set = [self.set, super::device_settings(self.device)].concat();
         let loaded = Recipe::load(&self.recipe, &set)?;
         let bars = Bars::new(ProgressDrawTarget::stderr());
-        let ended = train(loaded, &self.runs, self.resume, &bars, || interrupted(bars.clone()))?;
+        let interrupted = || interrupted(bars.clone());
+        let ended = train(loaded, &self.runs, self.resume, None, &bars, interrupted)?;
         Ok(if ended.interrupted { 130 } else { 0 })
     }
 }
 
 /// Begins the run of a recipe in a folder of its name in `runs`, or goes on with it, and takes it to
-/// its end. The flag that Ctrl-C sets is asked for once everything is loaded.
+/// its end. `warmup` is where runs that share a warm-up keep what it left: the first of them writes
+/// it, the others begin there. The flag that Ctrl-C sets is asked for once everything is loaded.
 pub(super) fn train(
     loaded: Loaded,
     runs: &Path,
     resumed: bool,
+    warmup: Option<PathBuf>,
     bars: &Bars,
     interrupted: impl FnOnce() -> Arc<AtomicBool>,
 ) -> Result<Ended, ProgramError> {
@@ -83,6 +86,8 @@ pub(super) fn train(
     // Before anything is loaded, which takes of the memory that there is.
     let warning = super::plan::warning(&recipe, &sources);
     let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
+    let warmed_up = warmup.clone().filter(|folder| folder.is_dir()).map(|folder| (0, folder));
+    let checkpoint = checkpoint.or(warmed_up);
     let (wired, progress) = match &checkpoint {
         Some((_, path)) => {
             resume(&recipe, path, &sources).map_err(|error| error.of_checkpoint(path))?
@@ -127,8 +132,19 @@ pub(super) fn train(
     let interrupted = interrupted();
     let clock = Instant::now();
     let (bars, phase) = (bars.clone(), String::new());
-    let run =
-        Run { recipe, wired, folder, store, terminal, bars, interrupted, progress, clock, phase };
+    let run = Run {
+        recipe,
+        wired,
+        folder,
+        store,
+        terminal,
+        bars,
+        interrupted,
+        progress,
+        warmup,
+        clock,
+        phase,
+    };
     run.run()
 }
 
