@@ -30,6 +30,9 @@ pub(super) fn draw(comparison: &Comparison) -> Result<Option<String>, String> {
 /// the figure is a file of its own and does not know the page's colour.
 const INK: RGBColor = RGBColor(0x7a, 0x7a, 0x7a);
 
+/// The line at the target.
+const LEVEL: RGBColor = INK;
+
 /// Told apart by hue, and of about that lightness too.
 const HUES: [RGBColor; 8] = [
     RGBColor(0x3b, 0x82, 0xc4),
@@ -51,22 +54,28 @@ const LETTER: usize = 8;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 fn paint(comparison: &Comparison, svg: &mut String) -> Result<(), Box<dyn Error>> {
-    let recipes = &comparison.recipes;
-    let longest = recipes.iter().map(|recipe| recipe.name.chars().count()).max().unwrap_or(0);
-    let columns = (WIDTH as usize / (LETTER * longest + 60)).clamp(1, recipes.len().max(1));
-    let rows = recipes.len().div_ceil(columns);
+    let mut legend: Vec<(String, ShapeStyle)> = Vec::new();
+    for (index, recipe) in comparison.recipes.iter().enumerate() {
+        legend.push((recipe.name.clone(), line(index)));
+    }
+    if let Some(target) = &comparison.target {
+        legend.push((format!("target {}", target.accuracy), LEVEL.into()));
+    }
+    let longest = legend.iter().map(|(words, _)| words.chars().count()).max().unwrap_or(0);
+    let columns = (WIDTH as usize / (LETTER * longest + 60)).clamp(1, legend.len().max(1));
+    let rows = legend.len().div_ceil(columns);
     let height = PANEL + LINE * rows as u32 + 10;
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
-    let (panels, legend) = root.split_vertically(PANEL);
+    let (panels, below) = root.split_vertically(PANEL);
     let (left, right) = panels.split_horizontally(WIDTH / 2);
     panel(&left, comparison, "completions sampled", |at| at.completions)?;
     panel(&right, comparison, "seconds of training", |at| at.seconds)?;
-    for (index, recipe) in recipes.iter().enumerate() {
+    for (index, (words, style)) in legend.into_iter().enumerate() {
         let width = WIDTH as usize / columns;
         let x = (index % columns * width + 30) as i32;
         let y = (index / columns) as i32 * LINE as i32 + 12;
-        legend.draw(&PathElement::new(vec![(x, y), (x + 24, y)], line(index)))?;
-        legend.draw(&Text::new(recipe.name.clone(), (x + 32, y - 6), ink(14)))?;
+        below.draw(&PathElement::new(vec![(x, y), (x + 24, y)], style))?;
+        below.draw(&Text::new(words, (x + 32, y - 7), ink(16)))?;
     }
     root.present()?;
     Ok(())
@@ -98,8 +107,8 @@ fn panel(
         .axis_style(INK.mix(0.7))
         .bold_line_style(INK.mix(0.25))
         .light_line_style(INK.mix(0.0))
-        .label_style(ink(13))
-        .axis_desc_style(ink(14))
+        .label_style(ink(15))
+        .axis_desc_style(ink(16))
         .x_label_formatter(&|value| short(*value))
         .y_label_formatter(&|value| format!("{value:.2}"))
         .draw()?;
@@ -107,7 +116,7 @@ fn panel(
         && (low..=high).contains(&target.accuracy)
     {
         let level = [(0.0, target.accuracy), (end, target.accuracy)];
-        chart.draw_series(LineSeries::new(level, INK.mix(0.8)))?;
+        chart.draw_series(LineSeries::new(level, LEVEL))?;
     }
     for (index, recipe) in comparison.recipes.iter().enumerate() {
         chart.draw_series([Polygon::new(band(recipe, across), hue(index).mix(0.15))])?;
