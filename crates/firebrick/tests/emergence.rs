@@ -50,7 +50,7 @@ fn phrases_are_counted_and_change_nothing() {
 #[test]
 fn lengths_are_known_by_verdict_and_by_end() {
     let place = Place::new();
-    for step in train(&place, "a", &["train.steps=3", "rollout.max_completion_tokens=3"]) {
+    for step in train(&place, "a", &["train.steps=3", "rollout.max_completion_tokens=2"]) {
         let of = |name: &str| of(&step, name);
         let (count, right) = (of("sampling/completions"), of("reward/right"));
         assert!(0.0 < right && right < count, "{step:?}");
@@ -60,7 +60,7 @@ fn lengths_are_known_by_verdict_and_by_end() {
         assert!((by_verdict - tokens).abs() < 1e-6, "{step:?}");
         let truncated = of("rollout/truncated");
         assert!(0.0 < truncated && truncated < 1.0, "{step:?}");
-        let by_end = truncated * 3.0 + (1.0 - truncated) * of("rollout/length_stopped");
+        let by_end = truncated * 2.0 + (1.0 - truncated) * of("rollout/length_stopped");
         assert!((by_end - of("rollout/length_mean")).abs() < 1e-9, "{step:?}");
     }
 }
@@ -75,7 +75,7 @@ fn length_and_truncation_cost_what_the_recipe_says() {
         let settings = [
             "warmup.steps=40",
             "train.steps=1",
-            "rollout.max_completion_tokens=3",
+            "rollout.max_completion_tokens=2",
             "sampling.dynamic=false",
             "reward.kind=regex",
             "reward.matches=true",
