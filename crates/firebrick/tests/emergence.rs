@@ -83,9 +83,7 @@ fn length_and_truncation_cost_what_the_recipe_says() {
             &length,
         ];
         let step = train(&place, run, &settings).remove(0);
-        let truncated = of(&step, "rollout/truncated");
-        assert!(0.0 < truncated && truncated < 1.0, "{truncated}");
-        (of(&step, "reward/mean"), truncated)
+        ["reward/mean", "rollout/truncated", "rollout/length_mean"].map(|name| of(&step, name))
     };
     let (right, wrong) = ("'^'", "never");
     let close = |got: f64, want: f64, label: &str| {
@@ -101,7 +99,13 @@ fn length_and_truncation_cost_what_the_recipe_says() {
         ("e", wrong, all, "sign_safe", (-1.5, -0.1)),
         ("f", wrong, all, "as_written", (-0.5, 0.1)),
     ] {
-        let (mean, truncated) = judged(run, pattern, &format!("{length},form=\"{form}\""));
+        let [mean, truncated, _] = judged(run, pattern, &format!("{length},form=\"{form}\""));
+        assert!(0.0 < truncated && truncated < 1.0, "{truncated}");
         close(mean, reward.0 + reward.1 * truncated, &format!("{pattern} {length} {form}"));
     }
+    // Completions have one token, which is free, or two, where half of the line is behind them.
+    let line = "target=2,free_factor=0.5,ramp_factor=1.0,max_cut=0.4,truncation_cut=0.0";
+    let [mean, _, length] = judged("g", right, line);
+    assert!(1.0 < length && length < 2.0, "{length}");
+    close(mean, 1.0 - 0.2 * (length - 1.0), line);
 }
