@@ -137,6 +137,25 @@ fn a_mini_batch_larger_than_the_step() {
 }
 
 #[test]
+fn bounds_of_updates_and_phrases() {
+    let many = format!("[observe]\nphrases = [{}]", "\"a\", ".repeat(101));
+    let long = format!("[observe]\nphrases = [\"{}\"]", "a".repeat(101));
+    for (tables, problem) in [
+        ("[train.adaptive]\nn_max = 4", "train.adaptive.n_min is 5, expected at most n_max = 4"),
+        ("[train.adaptive]\nn_min = 0", "train.adaptive.n_min is 0, expected at least 1"),
+        ("[train.adaptive]\nkl_stop = 0.0", "train.adaptive.kl_stop is 0.0, expected above 0"),
+        ("[observe]\nphrases = [\"wait\", \"Wait\"]", "observe.phrases has \"Wait\" twice"),
+        ("[observe]\nphrases = [\"\"]", "observe.phrases is empty, expected a text that is not"),
+        (&many, "observe.phrases has 101 entries, expected at most 100"),
+        (&long, "observe.phrases has 101 characters, expected at most 100"),
+    ] {
+        let error = error(&with_files(tables), &[]);
+        let words = error.replace("\n  │ ", " ").replace("\n      │ ", " ");
+        assert!(words.contains(problem), "{error}");
+    }
+}
+
+#[test]
 fn an_overlong_buffer_longer_than_a_completion() {
     insta::assert_snapshot!(error(&with_files("[reward]\noverlong = { buffer = 2048, penalty = 1.0 }"), &[]), @r#"
       × recipe.toml:8:23: reward.overlong.buffer is 2048, expected at most
