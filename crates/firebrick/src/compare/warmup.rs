@@ -8,7 +8,7 @@ use std::{
 use firebrick_core::Seed;
 use rand::Rng as _;
 
-use crate::recipe::{Advantage, Loss, Overlong, Recipe, Sampling};
+use crate::recipe::{Advantage, Loss, Observe, Overlong, Recipe, Sampling};
 
 /// Where in `out` each run keeps what its warm-up left, or finds what another's did; none for one
 /// without a warm-up, or with one of its own.
@@ -35,6 +35,7 @@ pub fn warmup_folders(recipes: &[&Recipe], out: &Path) -> Vec<Option<PathBuf>> {
 fn before_the_steps(recipe: &Recipe) -> Recipe {
     let mut recipe = recipe.clone();
     recipe.name = None;
+    recipe.observe = Observe::default();
     recipe.sampling = Sampling::default();
     recipe.advantage = Advantage::default();
     recipe.loss = Loss::default();
@@ -42,7 +43,7 @@ fn before_the_steps(recipe: &Recipe) -> Recipe {
     (reward.overlong, reward.stop, reward.length) = (Overlong::default(), None, None);
     (recipe.optim.lr, recipe.optim.warmup_steps) = (0.0, 0);
     let train = &mut recipe.train;
-    (train.steps, train.mini_batch, train.stop_at) = (1, 1, None);
+    (train.steps, train.mini_batch, train.stop_at, train.adaptive) = (1, 1, None, None);
     (recipe.rollout.group_size, recipe.rollout.temperature) = (2, 1.0);
     (recipe.eval.every, recipe.checkpoint.every, recipe.checkpoint.keep) = (1, 1, 0);
     recipe
