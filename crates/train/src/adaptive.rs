@@ -128,8 +128,8 @@ pub struct Repeats {
 /// Plans a mini-batch from its first pass, and makes its updates.
 ///
 /// The change after an update is that of the next gradient's pass, which is thrown away when it shows
-/// that the last update was one too many. A forward pass costs about a third of a gradient's: asking by a
-/// forward pass after each of k updates costs k/3 gradients, a pass thrown away costs one, so this is the
+/// that the last update was one too many. A forward pass has about a third of a gradient's products: asking
+/// by one after each of k updates costs k/3 gradients, a pass thrown away costs one, so this is the
 /// cheaper way from three updates on, and a mini-batch is meant to get at least five. Only after the
 /// last planned update, where no gradient follows, is it a forward pass.
 ///
