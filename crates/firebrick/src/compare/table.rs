@@ -123,6 +123,7 @@ fn missing(comparison: &Comparison) -> String {
                     writeln!(text, "- **not finished**: {}, seed {seed}", recipe.name)
                 }
                 State::Failed { problem } => {
+                    let problem = problem.replace('\n', " ");
                     writeln!(text, "- **failed**: {}, seed {seed}: {problem}", recipe.name)
                 }
             };
