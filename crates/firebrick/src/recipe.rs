@@ -7,6 +7,7 @@
 mod data;
 mod error;
 mod meaning;
+mod memory;
 mod model;
 mod overrides;
 mod reward;
@@ -24,14 +25,16 @@ use overrides::Override;
 
 pub use data::{Columns, Data, Task, Template};
 pub use error::{Invalid, RecipeError};
+pub use memory::Memory;
 pub use model::{ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
 pub use reward::{
     AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
     Transform,
 };
 pub use tables::{
-    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval,
-    Kl, KlKind, Loss, LossKind, OnCap, Optim, Rollout, Sampling, Surplus, Train, Warmup,
+    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind,
+    Dynamic, Eval, Kl, KlKind, Loss, LossKind, OnCap, Optim, Rollout, Sampling, Surplus, Train,
+    Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.
