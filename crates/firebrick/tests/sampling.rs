@@ -7,7 +7,7 @@ mod place;
 use place::{Outcome, Place, assert_same, repository};
 
 /// Few prompts, so that each comes again and again.
-const FEW: [&str; 3] = ["data.train_size=20", "eval.every=100", "checkpoint.every=100"];
+const FEW: [&str; 3] = ["data.train_size=20", "eval.every=2", "checkpoint.every=100"];
 
 fn run(place: &Place, name: &str, more: &[&str]) -> Outcome {
     let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={name}"));
@@ -65,9 +65,13 @@ fn a_memory_passes_over_prompts_before_they_are_paid_for() {
 #[test]
 fn a_skipped_prompt_is_tried_again() {
     let place = Place::new();
-    // A task that no completion of two tokens can end: every group is all wrong, every prompt that
-    // was sampled is skipped, and there is nothing else.
-    let hopeless = ["rollout.max_completion_tokens=1", "sampling.max_rounds=2", "train.steps=12"];
+    // No completion has a letter: every group is all wrong, every prompt that was sampled is skipped,
+    // and there is nothing else.
+    let hopeless = [
+        "reward={kind=\"regex\",pattern=\"z\",matches=true}",
+        "sampling.max_rounds=2",
+        "train.steps=12",
+    ];
     let with = |more: &[&'static str]| [&hopeless[..], more].concat();
     succeed(&place, "expire", &with(&[VARIANCE, "sampling.memory.expire=3"]));
     assert!(sum(&place, "expire", "sampling/expired") > 0.0);
@@ -167,12 +171,12 @@ fn groups_without_spread_are_refilled_replaced_dropped_or_trained_on() {
     let place = Place::new();
     let of = |name: &str, more: &[&str]| {
         succeed(&place, name, &[&["train.steps=4", "sampling.prompts_per_step=8"], more].concat());
-        let all = |metric| values(&place, name, metric);
+        let all = |metric: &str| values(&place, name, metric);
         let [kept, copied] = ["kept", "copied"].map(|what| all(&format!("sampling/groups_{what}")));
         (kept, copied, all("sampling/groups_filtered"), all("sampling/rounds"))
     };
     let filter = of("filter", &["sampling.dynamic=filter"]);
-    assert_eq!(filter, of("true", &["sampling.dynamic=true"]));
+    assert_eq!(filter, of("flag-true", &["sampling.dynamic=true"]));
     assert_eq!(filter.0, [8.0; 4]);
     assert!(filter.3.iter().any(|&rounds| rounds > 1.0), "{filter:?}");
 
@@ -199,7 +203,7 @@ fn groups_without_spread_are_refilled_replaced_dropped_or_trained_on() {
     assert_eq!((copied, rounds), (vec![0.0; 4], vec![1.0; 4]));
 
     let off = of("off", &["sampling.dynamic=off"]);
-    assert_eq!(off, of("false", &["sampling.dynamic=false"]));
+    assert_eq!(off, of("flag-false", &["sampling.dynamic=false"]));
     assert_eq!((off.0, off.2), (vec![8.0; 4], vec![0.0; 4]));
 
     // The copies are groups of their own, also for a mean over groups.
