@@ -49,7 +49,7 @@ fn a_memory_passes_over_prompts_before_they_are_paid_for() {
         let total = |metric| sum(&place, name, metric);
         let (skipped, put_back) = (total("sampling/skipped"), total("sampling/skipped_put_back"));
         assert!(skipped > put_back, "{name}: {skipped} skipped, {put_back} put back");
-        assert_eq!(total("sampling/completions_saved"), (skipped - put_back) * 4.0);
+        assert_eq!(total("sampling/completions_skipped"), (skipped - put_back) * 4.0);
         // The first step knows nothing; in the end every prompt was sampled once.
         assert_eq!(values(&place, name, "sampling/skipped")[0], 0.0);
         assert_eq!(*values(&place, name, "sampling/memory_prompts").last().unwrap(), 20.0);
@@ -92,9 +92,9 @@ fn a_skipped_prompt_is_tried_again() {
         assert!(groups.iter().all(|&groups| groups >= 2.0), "{name}: {groups:?}");
     }
     // All that is skipped is explored: as if there were no memory.
-    assert_eq!(sum(&place, "explore", "sampling/completions_saved"), 0.0);
+    assert_eq!(sum(&place, "explore", "sampling/completions_skipped"), 0.0);
     assert!(sum(&place, "explore", "sampling/skipped") > 0.0);
-    assert!(sum(&place, "lost", "sampling/completions_saved") > 0.0);
+    assert!(sum(&place, "lost", "sampling/completions_skipped") > 0.0);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn options_of_the_memory_change_what_is_passed_over() {
     let place = Place::new();
     let saved = |name: &str, more: &[&str]| {
         succeed(&place, name, &[&["train.steps=8"], more].concat());
-        sum(&place, name, "sampling/completions_saved")
+        sum(&place, name, "sampling/completions_skipped")
     };
     let variance = saved("variance", &[VARIANCE]);
     // Every variance is at most 1, so that all prompts are skipped that have a record.

@@ -94,8 +94,6 @@ pub struct Refill {
     pub rounds: usize,
     /// Groups that were sampled and not kept.
     pub filtered: usize,
-    /// Places of a round for which the prompt memory found no prompt that is worth sampling.
-    pub vacant: usize,
 }
 
 /// Whether a [`Refill`] needs another round.
@@ -112,7 +110,7 @@ pub enum Filled {
 impl Refill {
     /// Nothing sampled yet; `kept` are surplus groups of an earlier step.
     pub fn new(target: usize, max_rounds: usize, kept: Vec<RewardedGroup>) -> Self {
-        Refill { target, enough: target, max_rounds, kept, rounds: 0, filtered: 0, vacant: 0 }
+        Refill { target, enough: target, max_rounds, kept, rounds: 0, filtered: 0 }
     }
 
     /// Filters one round of groups and appends the survivors in order.
@@ -145,12 +143,12 @@ impl Refill {
     pub fn next_round(&self, kept_before: usize) -> usize {
         let missing = self.target.saturating_sub(self.kept.len());
         let fresh = self.kept.len() - kept_before.min(self.kept.len());
-        let places = fresh + self.filtered + self.vacant;
-        if places == 0 {
+        let sampled = fresh + self.filtered;
+        if sampled == 0 {
             return missing;
         }
         // At a keep rate near 0 the estimate would explode; the cap is the step's own size.
-        let rate = (fresh as f64 / places as f64).max(1e-3);
+        let rate = (fresh as f64 / sampled as f64).max(1e-3);
         ((missing as f64 / rate).ceil() as usize).clamp(missing, self.target.max(missing))
     }
 

@@ -251,7 +251,6 @@ impl<M: PolicyModel> Trainer<M> {
                 }
                 None => (0..count).map(|_| next(source)).collect(),
             };
-            refill.vacant += count - drawn.len();
             let request =
                 |(draw, prompt)| GroupRequest { prompt, draw, group_size: config.group_size };
             let requests: Vec<GroupRequest> = drawn.into_iter().map(request).collect();

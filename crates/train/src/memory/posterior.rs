@@ -122,7 +122,8 @@ mod tests {
         for parameter in [fitted.a, fitted.b] {
             assert!((0.45..0.55).contains(&parameter), "{fitted:?}");
         }
-        assert_eq!(Beta::of_prompts([].iter()), Beta { a: 1.0, b: 1.0 });
+        let even = Beta::of_prompts([].iter());
+        assert!((even.a - 1.0).abs() < 1e-12 && (even.b - 1.0).abs() < 1e-12, "{even:?}");
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub(crate) struct Recall<'a> {
     /// By draw: the predictions for what is being sampled.
     predicted: BTreeMap<u64, f64>,
     fresh: BTreeMap<u64, Record>,
+    /// Draws that the variance rule has looked at, and what it left of them.
+    looked: usize,
+    sampled: usize,
     recalled: Recalled,
 }
 
@@ -39,8 +42,8 @@ pub(crate) struct Recalled {
     pub(crate) put_back: usize,
     /// Draws that it would have passed over if their records had been younger.
     pub(crate) expired: usize,
-    /// Completions that were not paid for.
-    pub(crate) saved: usize,
+    /// Completions of the draws that were passed over for good.
+    pub(crate) completions: usize,
     /// Groups whose spread was predicted.
     pub(crate) predictions: usize,
     /// Sums over them: the predicted probability; 1 where there was spread; the squared difference.
@@ -54,7 +57,7 @@ impl Recalled {
         metrics.set("sampling/skipped", self.skipped as f64);
         metrics.set("sampling/skipped_put_back", self.put_back as f64);
         metrics.set("sampling/expired", self.expired as f64);
-        metrics.set("sampling/completions_saved", self.saved as f64);
+        metrics.set("sampling/completions_skipped", self.completions as f64);
         if self.predictions > 0 {
             let mean = |sum: f64| sum / self.predictions as f64;
             metrics.set("sampling/spread_predicted", mean(self.predicted));
@@ -88,12 +91,14 @@ impl<'a> Recall<'a> {
             prior,
             predicted: BTreeMap::new(),
             fresh: BTreeMap::new(),
+            looked: 0,
+            sampled: 0,
             recalled: Recalled::default(),
         }
     }
 
-    /// Prompts for a round that has room for `count`, at least 1: at least one of them, in the order
-    /// of their draws but for those that were put back. At most one pass over `source`, and no more
+    /// Prompts for a round that wants `count`, at least 1: at least one of them, in the order of their
+    /// draws but for those that were put back. At most one pass over `source`, and no more
     /// than [`LOOKS`] draws for each place.
     pub(crate) fn draw(
         &mut self,
@@ -109,9 +114,9 @@ impl<'a> Recall<'a> {
         }
     }
 
-    /// One batch of `count` draws, of which the rule leaves a part: the round is as small as that.
-    /// Only when nothing is left, as of a few prompts of which a fifth is none, another one is drawn,
-    /// and at the limit one prompt of the last is taken.
+    /// One batch of draws, of which the rule leaves a part: in a step's first round `count`, then as
+    /// many more as will most likely leave `count`. Only when nothing is left, as of a few prompts of
+    /// which a fifth is none, another batch is drawn, and at the limit one prompt of the last is taken.
     fn by_variance(
         &mut self,
         rule: VarianceRule,
@@ -120,20 +125,26 @@ impl<'a> Recall<'a> {
         limit: usize,
         seed: Seed,
     ) -> Vec<Drawn> {
+        let draws = match self.sampled {
+            0 => count,
+            sampled => (count * self.looked).div_ceil(sampled).clamp(count, limit),
+        };
         let mut looked = 0;
         loop {
-            let batch: Vec<Drawn> = (0..count).map(|_| next(source)).collect();
+            let batch: Vec<Drawn> = (0..draws).map(|_| next(source)).collect();
             let records: Vec<_> = batch.iter().map(|(_, prompt)| self.get(prompt.id)).collect();
             let seed = seed.derive("put back", &[looked as u64]);
             let mut selection = rule.select(&records, self.step, seed);
-            looked += count;
+            looked += draws;
             if selection.selected.is_empty() && selection.put_back.is_empty() && looked >= limit {
-                selection.put_back = index::sample(&mut seed.rng(), count, 1).into_vec();
+                selection.put_back = index::sample(&mut seed.rng(), draws, 1).into_vec();
             }
             self.recalled.skipped += selection.skipped.len();
             self.recalled.put_back += selection.put_back.len();
             self.recalled.expired += selection.expired;
             let sampled = [selection.selected, selection.put_back].concat();
+            self.looked += draws;
+            self.sampled += sampled.len();
             if !sampled.is_empty() {
                 return sampled.into_iter().map(|place| batch[place].clone()).collect();
             }
@@ -208,7 +219,7 @@ impl<'a> Recall<'a> {
 
     /// What the step did, and the records that it leaves.
     pub(crate) fn finish(self) -> (Recalled, BTreeMap<u64, Record>) {
-        let saved = (self.recalled.skipped - self.recalled.put_back) * self.group_size;
-        (Recalled { saved, ..self.recalled }, self.fresh)
+        let completions = (self.recalled.skipped - self.recalled.put_back) * self.group_size;
+        (Recalled { completions, ..self.recalled }, self.fresh)
     }
 }
