@@ -5,7 +5,7 @@
 mod golden_cases;
 
 use firebrick_tests::golden::{Case, failures, files};
-use golden_cases::{advantage, kl, logprob, optim, overlong, policy_loss, sampling};
+use golden_cases::{advantage, critic, kl, logprob, optim, overlong, policy_loss, sampling};
 
 #[test]
 fn golden_a_advantages() {
@@ -63,6 +63,16 @@ fn golden_f_token_logprobs() {
 }
 
 #[test]
+fn golden_g_critic() {
+    let failures: Vec<String> = files(|name| name == "g")
+        .iter()
+        .flat_map(|file| failures(file, case))
+        .filter(|failure| ["(gae,", "(value_loss,"].iter().any(|own| failure.contains(own)))
+        .collect();
+    report(&failures);
+}
+
+#[test]
 fn golden_i_lr_adamw() {
     run("i");
 }
@@ -106,6 +116,8 @@ fn case(case: &Case) {
         "fill_batch" => sampling::fill(case),
         "kl_estimate" => kl::estimate(case),
         "entropy_from_logits" => logprob::entropy(case),
+        "gae" => critic::gae(case),
+        "value_loss" => critic::value_loss(case),
         "token_logp" => logprob::of_labels(case),
         "logits_to_loss" => logprob::to_loss(case),
         "constant_with_warmup" => optim::schedule(case),

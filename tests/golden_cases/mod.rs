@@ -4,6 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_tests::golden::Array;
 
 pub(crate) mod advantage;
+pub(crate) mod critic;
 pub(crate) mod kl;
 pub(crate) mod logprob;
 pub(crate) mod optim;

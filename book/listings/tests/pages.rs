@@ -11,7 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick::{recipe::Recipe, wire::wire};
+use firebrick::{
+    recipe::Recipe,
+    wire::{critic, wire},
+};
 use serde_json::{Map, Value};
 
 #[test]
@@ -54,6 +57,8 @@ fn the_page_of_metrics_names_every_metric() {
         "reward.overlong.penalty=1.0",
         // The tiny task's model is new: all groups are kept, so that there is an update.
         "sampling.dynamic=false",
+        "advantage.kind=gae",
+        "critic.clip=0.2",
         "loss.kl={ kind = \"k3\", coef = 0.1 }",
         "reward.kind=weighted",
         "reward.parts=[{ name = \"NAME\", weight = 1.0, kind = \"integer\" }]",
@@ -68,6 +73,7 @@ fn the_page_of_metrics_names_every_metric() {
     )
     .unwrap();
     wired.trainer.reference = Some(burn::module::Module::valid(&wired.trainer.policy));
+    wired.trainer.critic = critic(&recipe, &wired.trainer.policy);
     let report = wired.trainer.step(&mut ()).unwrap();
     let page = fs::read_to_string(repository().join("book/src/metrics.md")).unwrap();
     for name in report.metrics.0.keys() {

@@ -4,6 +4,7 @@
 //! `--set` overrides (`overrides`), the shape of the document against the schema (`shape`),
 //! and the meaning of its values (`meaning`).
 
+mod critic;
 mod data;
 mod error;
 mod meaning;
@@ -22,6 +23,7 @@ use toml::de::DeTable;
 use error::{Problem, Text};
 use overrides::Override;
 
+pub use critic::{Critic, CriticKind};
 pub use data::{Columns, Data, Task, Template};
 pub use error::{Invalid, RecipeError};
 pub use model::{ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
@@ -66,6 +68,9 @@ pub struct Recipe {
     /// How the rewards of a group become advantages.
     #[serde(default)]
     pub advantage: Advantage,
+    /// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
+    #[serde(default)]
+    pub critic: Critic,
     /// The policy loss.
     #[serde(default)]
     pub loss: Loss,

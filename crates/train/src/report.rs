@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use firebrick_core::{FinishReason, Metrics, RewardedGroup, Verdict};
 
-use crate::{LARGEST_CHANGE, Sample};
+use crate::{LARGEST_CHANGE, Sample, critic::CriticUpdates};
 
 /// What sampling a step gave.
 #[derive(Default)]
@@ -109,6 +109,7 @@ pub(crate) struct Updated {
     pub(crate) empty: usize,
     pub(crate) grad_norm: f64,
     pub(crate) skipped: Vec<Vec<Sample>>,
+    pub(crate) critic: CriticUpdates,
     pub(crate) lr: f64,
     pub(crate) seconds: f64,
 }
@@ -142,6 +143,7 @@ impl Updated {
         if self.updates > 0 {
             metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);
         }
+        self.critic.measure(metrics);
         metrics.set("update/count", self.updates as f64);
         metrics.set("update/empty", self.empty as f64);
         metrics.set("update/skipped", self.skipped.len() as f64);

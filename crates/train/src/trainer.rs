@@ -1,5 +1,6 @@
 use std::time::Instant;
 
+use burn::module::Module;
 use firebrick_core::{
     AdvantageEstimator, GroupFilter, Metrics, Prompt, PromptSource, RewardScale, RewardShaper,
     RewardedGroup, Seed, Verifier,
@@ -9,19 +10,21 @@ use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdamW, Aggregation, EvalReport, Filled, Refill, Sample, TrainError, TrainerState, Updater,
-    constant_with_warmup,
+    AdamW, Aggregation, Critic, EvalReport, Filled, Refill, Sample, TrainError, TrainerState,
+    Updater,
     eval::score,
     evaluate,
     report::{Sampled, Updated},
 };
 
 /// The DAPO loop over a policy. Everything that it is made of can be exchanged.
-pub struct Trainer<M> {
+pub struct Trainer<M: Module> {
     /// The policy in training.
     pub policy: M,
     /// The frozen policy of the KL penalty; only where the objective asks for one.
     pub reference: Option<M>,
+    /// Gives advantages token by token; without one they are the group's.
+    pub critic: Option<Critic<M>>,
     /// Samples completions.
     pub engine: Box<dyn RolloutEngine<M>>,
     /// Gives prompts.
@@ -156,13 +159,16 @@ impl<M: PolicyModel> Trainer<M> {
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
         }
-        let samples = self.advantages(&sampled.kept)?;
+        let mut samples = self.advantages(&sampled.kept)?;
+        let appraised = self.appraise(&mut samples)?;
         let updated = self.update(step, samples, observer)?;
         self.state.step = step;
         self.state.surplus = std::mem::take(&mut sampled.put_aside);
         self.state.cursor = self.source.cursor();
         self.midway = false;
-        Ok(self.report(sampled, updated, began))
+        let mut report = self.report(sampled, updated, began);
+        report.metrics.extend(appraised);
+        Ok(report)
     }
 
     /// Accuracy of the current policy on `prompts`, with the same random numbers at every step, so
@@ -277,6 +283,7 @@ impl<M: PolicyModel> Trainer<M> {
                 old_logprobs: completion.logprobs.clone(),
                 ref_logprobs: Vec::new(),
                 advantage,
+                token_values: None,
                 live: reward.live,
                 group: group.group.draw,
             }));
@@ -303,7 +310,7 @@ impl<M: PolicyModel> Trainer<M> {
         let mut units = self.units(samples);
         units.shuffle(&mut self.seed.derive("mini_batches", &[step]).rng());
         let count = total.div_ceil(self.config.mini_batch.max(1)).min(units.len());
-        let lr = constant_with_warmup(self.config.lr, self.config.lr_warmup_steps, step - 1);
+        let lr = self.policy_lr();
         let mut updated = Updated { lr, ..Updated::default() };
         observer.begin(Phase::Update, count);
         for index in 0..count {
@@ -312,9 +319,9 @@ impl<M: PolicyModel> Trainer<M> {
             if batch.iter().all(|sample| sample.counted() == 0) {
                 updated.empty += 1;
             } else {
-                let report = self.updater.gradients(&self.policy, &batch)?;
+                let report = self.gradients(&batch)?;
                 let before = std::mem::replace(&mut self.midway, true);
-                let stepped = self.optimizer.step(self.policy.clone(), report.gradients, lr);
+                let stepped = self.step_policy(report.gradients, lr);
                 // An error comes from reading the gradients' norm, before anything has moved.
                 if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
                     self.midway = before;
@@ -325,6 +332,7 @@ impl<M: PolicyModel> Trainer<M> {
                     updated.skipped.push(batch);
                 } else {
                     updated.add(report.metrics, report.tokens, outcome.grad_norm);
+                    self.step_critic(report.of_critic, &mut updated)?;
                     self.state.trained += batch.iter().filter(|sample| sample.live).count() as u64;
                 }
             }

@@ -5,7 +5,7 @@ use firebrick_data::Tokenizer;
 use firebrick_rollout::Sampling;
 use firebrick_train::{
     Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut, MeanOnly,
-    Objective, OptimConfig, PolicyLoss, Spread, Task, TrainConfig, Updater,
+    Objective, OptimConfig, PolicyLoss, RewardItself, Spread, Task, TrainConfig, Updater,
 };
 
 use super::{LOGITS_AT_ONCE, reward};
@@ -40,6 +40,8 @@ pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
         }
         recipe::AdvantageKind::MeanOnly => Box::new(MeanOnly),
         recipe::AdvantageKind::LeaveOneOut => Box::new(LeaveOneOut),
+        // The critic makes the advantages of it.
+        recipe::AdvantageKind::Gae => Box::new(RewardItself),
     };
     Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage }
 }
