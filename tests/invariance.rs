@@ -383,6 +383,8 @@ fn appraised(mut samples: Vec<Sample>, policy: &Decoder, critic: &Critic<Decoder
     let updater = updater(Box::new(dapo()), Aggregation::TokenMean, false, WHOLE);
     let values = updater.values(policy, &critic.model, &samples).unwrap();
     for (index, (sample, values)) in samples.iter_mut().zip(values).enumerate() {
+        // One that does not count has none, and needs some only to stand in a batch of the whole.
+        let values = if values.is_empty() { vec![0.0; sample.completion.len()] } else { values };
         let stream = Seed::run(index as u64).stream();
         let around = |values: &[f32], place: u64, width: f64| -> Vec<f32> {
             let at = |at: u64| width * (stream.clone().uniform_at(place + at) - 0.5);

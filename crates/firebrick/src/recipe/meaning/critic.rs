@@ -1,5 +1,5 @@
 use super::Checks;
-use crate::recipe::{AdvantageKind, CriticKind};
+use crate::recipe::{Advantage, AdvantageKind, Critic, CriticKind};
 
 impl Checks<'_> {
     /// What only a critic makes sense of, and what a critic asks for.
@@ -24,9 +24,19 @@ impl Checks<'_> {
             }
             return;
         }
-        for key in ["critic", "advantage.gamma", "advantage.lambda", "advantage.normalise"] {
-            if self.find(key).is_some() {
-                let name = if key == "critic" { "[critic]" } else { key };
+        let (advantage, default) = (&recipe.advantage, Advantage::default());
+        // Not whether they are written: a recipe with all its defaults written out is the same one.
+        for (key, name, set) in [
+            ("critic", "[critic]", recipe.critic != Critic::default()),
+            ("advantage.gamma", "advantage.gamma", advantage.gamma != default.gamma),
+            ("advantage.lambda", "advantage.lambda", advantage.lambda != default.lambda),
+            (
+                "advantage.normalise",
+                "advantage.normalise",
+                advantage.normalise != default.normalise,
+            ),
+        ] {
+            if set {
                 self.fail(
                     &[key, "advantage.kind"],
                     format!("{name} is set, expected only with advantage.kind = \"gae\""),
