@@ -171,7 +171,8 @@ impl<'a> Recall<'a> {
             let record = self.get(prompt.id);
             let predicted = self.predict(rule, record.as_ref());
             let skip = record.is_some() && predicted < rule.min_spread_probability;
-            let explore = || seed.derive("explore", &[draw]).stream().uniform_at(0) < rule.explore;
+            let place = sampled.len() as u64;
+            let explore = || seed.derive("explore", &[place]).stream().uniform_at(0) < rule.explore;
             self.recalled.skipped += usize::from(skip);
             if skip && !explore() {
                 skipped.push((predicted, (draw, prompt)));
