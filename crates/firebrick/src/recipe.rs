@@ -139,14 +139,13 @@ impl Recipe {
     fn from_yaml(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
         let file = Text::new(path.display().to_string(), text);
         let tree = yaml::parse(text).map_err(|problem| file.point(problem))?;
-        let mut document =
-            yaml::document(tree.as_ref()).map_err(|problem| file.point(problem))?;
+        let mut document = yaml::document(tree.as_ref()).map_err(|problem| file.point(problem))?;
         let shown = overrides::below(text, overrides);
         overrides::insert(&mut document, overrides, &shown)?;
         let file = file.overridden(&shown, overrides);
         let effective = yaml::to_toml(&document);
-        let (recipe, name) = checked(path, Spanned::new(0..0, document))
-            .map_err(|problem| file.point(problem))?;
+        let (recipe, name) =
+            checked(path, Spanned::new(0..0, document)).map_err(|problem| file.point(problem))?;
         let origin = "# From a recipe in YAML, whose comments are not kept.\n\n";
         Ok(Loaded { recipe, text: format!("{origin}{effective}"), name })
     }

@@ -50,13 +50,12 @@ pub(super) fn apply(text: &str, overrides: &[Override]) -> Result<String, Recipe
     let Some(first) = overrides.first() else { return Ok(text.to_owned()) };
     // toml_edit would put a new top-level key above the opening comment, which belongs to the file.
     let (opening, body) = text.split_at(opening_comment(text));
-    let mut document: DocumentMut = body.parse().map_err(|fault: toml_edit::TomlError| {
-        RecipeError::Override {
+    let mut document: DocumentMut =
+        body.parse().map_err(|fault: toml_edit::TomlError| RecipeError::Override {
             given: first.given.clone(),
             message: format!("the recipe can't be edited: {}", fault.message()),
             help: "correct the recipe, or set the key in the file itself".into(),
-        }
-    })?;
+        })?;
     for set in overrides {
         let Some((last, tables)) = set.path.split_last() else { continue };
         let parent =

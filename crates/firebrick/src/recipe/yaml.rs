@@ -218,6 +218,10 @@ impl<'text> Reader<'text> {
             ErrorKind::DirectiveDisallowed => {
                 ("a directive, expected a key".into(), Some("remove the line"))
             }
+            ErrorKind::ExpectedDocumentStart => (
+                "another value, expected the end of the file".into(),
+                Some("a recipe in TOML has a name that ends in .toml"),
+            ),
             kind => (format!("no YAML: {kind}").into(), None),
         };
         Problem {

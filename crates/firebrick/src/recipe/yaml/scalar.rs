@@ -38,7 +38,10 @@ pub(super) fn plain(text: &str) -> Scalar {
         "true" | "True" | "TRUE" => return Scalar::Bool(true),
         "false" | "False" | "FALSE" => return Scalar::Bool(false),
         "yes" | "Yes" | "YES" | "on" | "On" | "ON" => {
-            return unclear("true to some readers of YAML and a text to others", "write true".into());
+            return unclear(
+                "true to some readers of YAML and a text to others",
+                "write true".into(),
+            );
         }
         "no" | "No" | "NO" | "off" | "Off" | "OFF" => {
             return unclear(
@@ -57,10 +60,14 @@ pub(super) fn plain(text: &str) -> Scalar {
             None => Scalar::Number(number),
         };
     }
-    let begins_with_digit = text.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit());
+    let begins_with_digit =
+        text.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit());
     let without = text.replace('_', "");
     if begins_with_digit && without != text && number(&without).is_some() {
-        return unclear("a number to some readers of YAML and a text to others", format!("write {without}"));
+        return unclear(
+            "a number to some readers of YAML and a text to others",
+            format!("write {without}"),
+        );
     }
     if begins_with_digit && is_sexagesimal(text) {
         return unclear(
@@ -111,9 +118,8 @@ fn number(text: &str) -> Option<String> {
     // TOML wants digits on both sides of a point, and no zeros before the others.
     let whole = whole.trim_start_matches('0');
     let whole = if whole.is_empty() { "0" } else { whole };
-    let fraction = fraction.map_or(String::new(), |part| {
-        format!(".{}", if part.is_empty() { "0" } else { part })
-    });
+    let fraction = fraction
+        .map_or(String::new(), |part| format!(".{}", if part.is_empty() { "0" } else { part }));
     let exponent = exponent.map_or(String::new(), |exponent| format!("e{exponent}"));
     Some(format!("{sign}{whole}{fraction}{exponent}"))
 }
@@ -164,14 +170,17 @@ mod tests {
             assert_eq!(plain(yaml), Scalar::Number(toml.into()), "{yaml}");
             assert!(toml::de::DeValue::parse(toml).is_ok(), "{toml}");
         }
-        for text in ["e5", ".", "1e", "1.2.3", "-", "0x", "0xg", "-0x1", "1 2", "inf", "y", "n", "1:99"] {
+        for text in
+            ["e5", ".", "1e", "1.2.3", "-", "0x", "0xg", "-0x1", "1 2", "inf", "y", "n", "1:99"]
+        {
             assert_eq!(plain(text), Scalar::Text(text.into()), "{text}");
         }
     }
 
     #[test]
     fn what_readers_disagree_about_is_neither() {
-        for text in ["yes", "No", "ON", "off", "010", "-07", "1_000", "1_0.5", "1:30", "190:20:30"] {
+        for text in ["yes", "No", "ON", "off", "010", "-07", "1_000", "1_0.5", "1:30", "190:20:30"]
+        {
             assert!(matches!(plain(text), Scalar::Unclear { .. }), "{text}");
         }
     }
