@@ -7,6 +7,7 @@
 
 mod data;
 mod error;
+pub mod import;
 mod meaning;
 mod model;
 mod overrides;
