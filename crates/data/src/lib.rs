@@ -14,7 +14,7 @@
 //! use firebrick_core::{PromptSource, Seed};
 //! use firebrick_data::{Preparation, PromptFormat, Prompts, Task, Tokenizer};
 //!
-//! let task = Task::Addition { digits: 2, worked: true };
+//! let task = Task::Addition { digits: 2, worked: true, second_look: 0.0 };
 //! let tokenizer = Tokenizer::characters(task.alphabet())?;
 //! let format = PromptFormat::default();
 //! let preparation = Preparation::new(&tokenizer, &format);

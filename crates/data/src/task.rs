@@ -23,7 +23,7 @@ const MAX_MISSES: u32 = 10_000;
 ///
 /// The characters of its texts are [`Task::alphabet`]; the worked solutions announce their answer
 /// with [`Task::marker`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Task {
     /// `47+85=`, to be answered `132`; worked, column by column from the right with the carry as
@@ -34,6 +34,10 @@ pub enum Task {
         /// Whether the solution is worked before it is given.
         #[serde(default)]
         worked: bool,
+        /// The share of worked solutions, in `[0, 1]`, that are worked twice: `?` stands between the
+        /// two, and in every second one of them the first has a slip.
+        #[serde(default)]
+        second_look: f64,
     },
     /// `47*85=`, to be answered `3995`; worked, digit by digit of the right factor from its right,
     /// with the running sum: `47*5=235,47*80=3760,235+3760=3995;3995`.
@@ -61,6 +65,7 @@ impl Task {
     /// Every character of the task's texts, for [`Tokenizer::characters`](crate::Tokenizer).
     pub fn alphabet(&self) -> &'static str {
         match self {
+            Task::Addition { second_look, .. } if *second_look > 0.0 => "0123456789+=,;?",
             Task::Addition { .. } => "0123456789+=,;",
             Task::Multiplication { .. } => "0123456789*+=,;",
             Task::Countdown { .. } => "0123456789+-*/()=: ",
@@ -136,7 +141,10 @@ impl Task {
     fn sketch(&self, seed: Seed) -> Sketch {
         let mut rng = seed.rng();
         match *self {
-            Task::Addition { digits, worked } => arithmetic::addition(&mut rng, digits, worked),
+            Task::Addition { digits, worked, second_look } => {
+                let chain = worked.then_some(second_look);
+                arithmetic::addition(&mut rng, digits, chain)
+            }
             Task::Multiplication { digits, worked } => {
                 arithmetic::multiplication(&mut rng, digits, worked)
             }
@@ -150,6 +158,14 @@ impl Task {
         let problem = match *self {
             Task::Addition { digits, .. } if !(1..=18).contains(&digits) => {
                 format!("`digits` is {digits}, and should be 1 to 18")
+            }
+            Task::Addition { second_look, worked, .. }
+                if !(0.0..=1.0).contains(&second_look) || (second_look > 0.0 && !worked) =>
+            {
+                format!(
+                    "`second_look` is {second_look}, and should be 0 to 1, and 0 unless `worked` is \
+                     true"
+                )
             }
             Task::Multiplication { digits, .. } if !(1..=9).contains(&digits) => {
                 format!("`digits` is {digits}, and should be 1 to 9")
@@ -197,8 +213,9 @@ mod tests {
 
     fn tasks() -> Vec<Task> {
         vec![
-            Task::Addition { digits: 2, worked: true },
-            Task::Addition { digits: 18, worked: false },
+            Task::Addition { digits: 2, worked: true, second_look: 0.0 },
+            Task::Addition { digits: 3, worked: true, second_look: 0.5 },
+            Task::Addition { digits: 18, worked: false, second_look: 0.0 },
             Task::Multiplication { digits: 9, worked: true },
             Task::Countdown { numbers: 3, max_number: 9, max_target: 99 },
         ]
@@ -213,7 +230,7 @@ mod tests {
 
     #[test]
     fn splits_share_no_problem_and_no_twin() {
-        let task = Task::Addition { digits: 2, worked: false };
+        let task = Task::Addition { digits: 2, worked: false, second_look: 0.0 };
         let heldout = task.heldout(100_000).unwrap();
         let mut unseen: HashSet<String> = heldout.iter().map(|p| text(p).to_owned()).collect();
         for problem in &heldout {
@@ -250,7 +267,10 @@ mod tests {
     #[test]
     fn settings_out_of_range_are_refused() {
         for task in [
-            Task::Addition { digits: 0, worked: true },
+            Task::Addition { digits: 0, worked: true, second_look: 0.0 },
+            Task::Addition { digits: 2, worked: true, second_look: 1.5 },
+            Task::Addition { digits: 2, worked: true, second_look: f64::NAN },
+            Task::Addition { digits: 2, worked: false, second_look: 0.5 },
             Task::Multiplication { digits: 10, worked: true },
             Task::Countdown { numbers: 1, max_number: 9, max_target: 99 },
             Task::Countdown { numbers: 3, max_number: 0, max_target: 99 },

@@ -5,11 +5,13 @@
 //! (`shape`), and the meaning of its values (`meaning`). The last two walk the same document, whatever
 //! it was written in.
 
+mod adaptive;
 mod data;
 mod error;
 pub mod import;
 mod meaning;
 mod model;
+mod observe;
 mod overrides;
 mod reward;
 mod shape;
@@ -25,9 +27,11 @@ use toml::{Spanned, de::DeTable};
 use error::{Problem, Text};
 use overrides::Override;
 
+pub use adaptive::Adaptive;
 pub use data::{Columns, Data, Task, Template};
 pub use error::{Invalid, RecipeError};
 pub use model::{ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
+pub use observe::Observe;
 pub use reward::{
     AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
     Transform,
@@ -84,6 +88,9 @@ pub struct Recipe {
     /// When the run is saved.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// What is counted in completions.
+    #[serde(default)]
+    pub observe: Observe,
 }
 
 /// A recipe as it was read, overrides included.

@@ -2,14 +2,23 @@ use rand::{Rng, RngExt};
 
 use super::Sketch;
 
-pub(super) fn addition(rng: &mut impl Rng, digits: u32, worked: bool) -> Sketch {
+/// Worked if `second_look` is there: the share of solutions that are worked twice.
+pub(super) fn addition(rng: &mut impl Rng, digits: u32, second_look: Option<f64>) -> Sketch {
     let (a, b) = (number(rng, digits), number(rng, digits));
     let sum = a + b;
+    let worked = match second_look {
+        None => sum.to_string(),
+        Some(share) if share > 0.0 && rng.random::<f64>() < share => {
+            let slip = rng.random::<bool>().then(|| slip(rng, a.max(b)));
+            format!("{}?{};{sum}", columns(a, b, slip), columns(a, b, None))
+        }
+        Some(_) => format!("{};{sum}", columns(a, b, None)),
+    };
     Sketch {
         key: vec![a.min(b), a.max(b)],
         prompt: format!("{a}+{b}="),
         reference: sum.to_string(),
-        worked: if worked { addition_chain(a, b) } else { sum.to_string() },
+        worked,
     }
 }
 
@@ -31,19 +40,38 @@ fn number(rng: &mut impl Rng, digits: u32) -> u64 {
     rng.random_range(lowest..10u64.pow(length))
 }
 
-/// Columns from the right, `digit+digit+carry=sum`, then the answer.
+/// Columns from the right, `digit+digit+carry=sum`.
 ///
 /// Every column has the same eight characters, the sum always two digits: a small model learns by
-/// position what it would otherwise have to learn by cases.
-fn addition_chain(a: u64, b: u64) -> String {
+/// position what it would otherwise have to learn by cases. A `slip` is written in place of its
+/// column's sum, and carried on.
+fn columns(a: u64, b: u64, slip: Option<Slip>) -> String {
     let mut columns = Vec::new();
     let (mut left, mut right, mut carry) = (a, b, 0);
     while left > 0 || right > 0 || columns.is_empty() {
-        let sum = left % 10 + right % 10 + carry;
+        let mut sum = left % 10 + right % 10 + carry;
+        if let Some(slip) = slip.filter(|slip| slip.column == columns.len()) {
+            sum = (sum + slip.off) % 20;
+        }
         columns.push(format!("{}+{}+{carry}={sum:02}", left % 10, right % 10));
         (left, right, carry) = (left / 10, right / 10, sum / 10);
     }
-    format!("{};{}", columns.join(","), a + b)
+    columns.join(",")
+}
+
+/// A column's sum that is wrong.
+#[derive(Clone, Copy)]
+struct Slip {
+    /// From the right, counted from 0.
+    column: usize,
+    /// Is added to the sum, modulo 20.
+    off: u64,
+}
+
+/// One slip somewhere in the columns of a sum whose `larger` summand this is.
+fn slip(rng: &mut impl Rng, larger: u64) -> Slip {
+    let columns = larger.checked_ilog10().unwrap_or(0) as usize + 1;
+    Slip { column: rng.random_range(0..columns), off: rng.random_range(1..20) }
 }
 
 /// Partial products from the right, each followed by the sum so far, then the answer.
@@ -69,14 +97,36 @@ mod tests {
 
     #[test]
     fn chains_are_written_as_documented() {
-        assert_eq!(addition_chain(47, 85), "7+5+0=12,4+8+1=13;132");
-        assert_eq!(addition_chain(5, 100), "5+0+0=05,0+0+0=00,0+1+0=01;105");
-        assert_eq!(addition_chain(0, 0), "0+0+0=00;0");
+        assert_eq!(columns(47, 85, None), "7+5+0=12,4+8+1=13");
+        assert_eq!(columns(5, 100, None), "5+0+0=05,0+0+0=00,0+1+0=01");
+        assert_eq!(columns(0, 0, None), "0+0+0=00");
+        let slip = |column, off| Some(Slip { column, off });
+        assert_eq!(columns(47, 85, slip(0, 17)), "7+5+0=09,4+8+0=12");
+        assert_eq!(columns(47, 85, slip(1, 1)), "7+5+0=12,4+8+1=14");
         assert_eq!(multiplication_chain(47, 85), "47*5=235,47*80=3760,235+3760=3995;3995");
         assert_eq!(multiplication_chain(47, 0), "47*0=0;0");
         assert_eq!(
             multiplication_chain(12, 304),
             "12*4=48,12*0=0,48+0=48,12*300=3600,48+3600=3648;3648"
         );
+    }
+
+    /// A solution that is worked twice ends with the right answer whatever its first half says, and
+    /// half of those first halves are wrong.
+    #[test]
+    fn a_second_look_mends_a_slip() {
+        let mut rng = firebrick_core::Seed::run(7).rng();
+        let (mut twice, mut slips) = (0, 0);
+        for _ in 0..1000 {
+            let sketch = addition(&mut rng, 3, Some(0.5));
+            let (working, answer) = sketch.worked.split_once(';').unwrap();
+            assert_eq!(answer, sketch.reference);
+            if let Some((first, second)) = working.split_once('?') {
+                twice += 1;
+                slips += usize::from(first != second);
+                assert_eq!(first.len(), second.len());
+            }
+        }
+        assert!((440..560).contains(&twice) && (200..300).contains(&slips), "{twice} {slips}");
     }
 }

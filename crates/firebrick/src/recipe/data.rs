@@ -96,6 +96,11 @@ pub enum Task {
         /// Whether the worked examples of the warm-up write the intermediate steps.
         #[serde(default = "yes")]
         worked: bool,
+        /// The share of those examples, in [0, 1], that are worked twice with `?` between: half of
+        /// them have a slip in the first working.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        second_look: f64,
     },
     /// Products of two numbers.
     Multiplication {
@@ -157,4 +162,8 @@ fn default_max_number() -> u64 {
 
 fn default_max_target() -> u64 {
     100
+}
+
+fn is_zero(share: &f64) -> bool {
+    *share == 0.0
 }

@@ -188,8 +188,8 @@ fn problems(
 
 pub(super) fn generator(task: &recipe::Task) -> firebrick_data::Task {
     match *task {
-        recipe::Task::Addition { digits, worked } => {
-            firebrick_data::Task::Addition { digits, worked }
+        recipe::Task::Addition { digits, worked, second_look } => {
+            firebrick_data::Task::Addition { digits, worked, second_look }
         }
         recipe::Task::Multiplication { digits, worked } => {
             firebrick_data::Task::Multiplication { digits, worked }
