@@ -24,7 +24,7 @@ use super::{
 };
 use draft::Draft;
 use notes::Notes;
-use rows::{Row, Rule};
+use rows::{Group, Known, Row, Rule};
 use settings::Settings;
 
 pub use rows::Key;
@@ -58,13 +58,28 @@ impl Origin {
 
     /// Every key that is known, for the book.
     pub fn keys(self) -> impl Iterator<Item = Key> {
-        self.rows().iter().map(Row::key)
+        rows::keys(self.rows(), self.idle())
+    }
+
+    /// Where its keys were read.
+    pub fn source(self) -> &'static str {
+        match self {
+            Origin::Verl => verl::SOURCE,
+            Origin::Skyrl => skyrl::SOURCE,
+        }
     }
 
     fn rows(self) -> &'static [Row] {
         match self {
             Origin::Verl => verl::ROWS,
             Origin::Skyrl => skyrl::ROWS,
+        }
+    }
+
+    fn idle(self) -> &'static [Group] {
+        match self {
+            Origin::Verl => verl::IDLE,
+            Origin::Skyrl => skyrl::IDLE,
         }
     }
 
@@ -134,7 +149,7 @@ fn translate(row: &Row, settings: &Settings, draft: &mut Draft) {
     match row.rule {
         Rule::Same => draft.take(row.here, row.name),
         Rule::By(function) => function(settings, draft),
-        Rule::Read | Rule::Idle(_) | Rule::Lacks(_) => {}
+        Rule::Read | Rule::Lacks(_) => {}
     }
     if settings.is_given(row.name) && !row.says.is_empty() {
         draft.notes.differs(row.name, &settings.get(row.name).to_string(), row.says);
@@ -145,19 +160,19 @@ fn translate(row: &Row, settings: &Settings, draft: &mut Draft) {
 fn sort_out(settings: &Settings, origin: Origin, notes: &mut Notes) {
     for key in settings.keys() {
         let value = settings.get(key);
-        match rows::find(origin.rows(), key) {
-            None => notes.unknown(key, &value.to_string()),
-            Some(Row { rule: Rule::Idle(why), .. }) => notes.idle(key, why.says()),
-            Some(Row { rule: Rule::Lacks(harmless), says, .. }) => {
+        match rows::find(origin.rows(), origin.idle(), key) {
+            Known::Nothing => notes.unknown(key, &value.to_string()),
+            Known::Idle(why) => notes.idle(key, why.says()),
+            Known::Row(Row { rule: Rule::Lacks(harmless), says, .. }) => {
                 match harmless.contains(&value.to_string().as_str()) {
                     true => notes.idle(key, "at this value they change nothing"),
                     false => notes.lacks(key, &value.to_string(), says),
                 }
             }
-            Some(Row { rule: Rule::Read, says, .. }) if !says.is_empty() => {
+            Known::Row(Row { rule: Rule::Read, says, .. }) if !says.is_empty() => {
                 notes.differs(key, &value.to_string(), says);
             }
-            Some(_) => {}
+            Known::Row(_) => {}
         }
     }
 }

@@ -23,10 +23,17 @@ pub(super) enum Rule {
     By(fn(&Settings, &mut Draft)),
     /// By the function of another row.
     Read,
-    /// Not at all: it is about something that is not here.
-    Idle(Idle),
     /// Not at all, and it matters, unless it has one of these values.
     Lacks(&'static [&'static str]),
+}
+
+/// Keys that mean nothing here.
+pub(super) struct Group {
+    pub(super) why: Idle,
+    /// The table that they are in.
+    pub(super) table: &'static str,
+    /// Their names, with spaces between; `a.*` stands for everything below `a`.
+    pub(super) keys: &'static str,
 }
 
 /// Why a key means nothing here.
@@ -61,38 +68,66 @@ impl Idle {
     }
 }
 
-/// A row as the book shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A key as the book shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// As the other program spells it.
-    pub name: &'static str,
+    pub name: String,
     /// Its value there when it is left out; empty if that says nothing.
     pub default: &'static str,
     /// Our key or keys; empty if there is none.
     pub here: &'static str,
     /// What is different, or why there is none; empty if nothing is.
     pub says: &'static str,
+    /// Whether it is about something that is not here, so that nothing is lost.
+    pub idle: bool,
 }
 
-impl Row {
-    pub(super) fn key(&self) -> Key {
-        let says = match self.rule {
-            Rule::Idle(why) if self.says.is_empty() => why.says(),
-            _ => self.says,
-        };
-        Key { name: self.name, default: self.default, here: self.here, says }
-    }
+/// What is known of a key.
+pub(super) enum Known {
+    Row(&'static Row),
+    Idle(Idle),
+    Nothing,
 }
 
-/// The row of a key: its own, or that of the nearest table above it.
-pub(super) fn find(rows: &'static [Row], key: &str) -> Option<&'static Row> {
-    let below = |row: &&Row| {
-        row.name
-            .strip_suffix('*')
-            .is_some_and(|table| key.starts_with(table) || key == table.trim_end_matches('.'))
+/// What is known of `key`: by its own name, or by that of the nearest table above it.
+pub(super) fn find(rows: &'static [Row], groups: &'static [Group], key: &str) -> Known {
+    let below = |name: &str| {
+        let table = name.strip_suffix('*').unwrap_or_default();
+        !table.is_empty() && (key.starts_with(table) || key == table.trim_end_matches('.'))
     };
-    let exact = rows.iter().find(|row| row.name == key);
-    exact.or_else(|| rows.iter().filter(below).max_by_key(|row| row.name.len()))
+    let fit = |name: &str| match name == key {
+        true => Some(usize::MAX),
+        false => below(name).then_some(name.len()),
+    };
+    let rows = rows.iter().filter_map(|row| Some((fit(row.name)?, Known::Row(row))));
+    let idle = groups.iter().flat_map(|group| {
+        group.names().filter_map(move |name| Some((fit(&name)?, Known::Idle(group.why))))
+    });
+    rows.chain(idle).max_by_key(|(fit, _)| *fit).map_or(Known::Nothing, |(_, known)| known)
+}
+
+/// All of them, as the book shows them.
+pub(super) fn keys(rows: &'static [Row], groups: &'static [Group]) -> impl Iterator<Item = Key> {
+    let rows = rows.iter().map(|row| Key {
+        name: row.name.to_owned(),
+        default: row.default,
+        here: row.here,
+        says: row.says,
+        idle: false,
+    });
+    let idle = groups.iter().flat_map(|group| {
+        let says = group.why.says();
+        group.names().map(move |name| Key { name, default: "", here: "", says, idle: true })
+    });
+    rows.chain(idle)
+}
+
+impl Group {
+    fn names(&self) -> impl Iterator<Item = String> {
+        let dot = if self.table.is_empty() { "" } else { "." };
+        self.keys.split_whitespace().map(move |key| format!("{}{dot}{key}", self.table))
+    }
 }
 
 /// The same thing under another name.
@@ -127,10 +162,6 @@ pub(super) const fn read(
     says: &'static str,
 ) -> Row {
     Row { name, default, here, rule: Rule::Read, says }
-}
-
-pub(super) const fn idle(name: &'static str, why: Idle) -> Row {
-    Row { name, default: "", here: "", rule: Rule::Idle(why), says: "" }
 }
 
 pub(super) const fn lacks(

@@ -177,7 +177,8 @@ impl Settings {
     fn flatten(&mut self, key: String, node: &Node) {
         match &node.kind {
             Kind::Mapping(entries) if !entries.is_empty() => {
-                for entry in entries {
+                // Which Python class a table fills says nothing about its values.
+                for entry in entries.iter().filter(|entry| entry.key != "_target_") {
                     self.flatten(format!("{key}.{}", entry.key), &entry.value);
                 }
             }

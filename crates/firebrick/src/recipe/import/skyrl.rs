@@ -1,22 +1,28 @@
 //! SkyRL's keys.
-//!
-//! Read in NovaSky-AI/SkyRL (2026): the guide `docs/content/docs/algorithms/dapo.mdx` at 9e8054b, the
-//! scripts of `examples/train/algorithms/dapo` at 844019e, its `main_dapo.py` at 1b19b04, and
-//! `skyrl/train/config/config.py` at 0012761, whose defaults these are. Older versions have some keys
-//! in other tables; those are rows too.
+
+mod idle;
 
 use super::{
     Draft, Row, Settings,
-    rows::{Idle, by, idle, lacks, nearly, read, same},
+    rows::{by, lacks, nearly, read, same},
     translate::{
         adapters, betas, completions, estimator, every, group, name, refilled, template, verifier,
     },
 };
 
+pub(super) use idle::IDLE;
+
+/// Where they were read.
+pub(super) const SOURCE: &str = "\
+    NovaSky-AI/SkyRL (2026): the guide `docs/content/docs/algorithms/dapo.mdx` at 9e8054b, \
+    the scripts of `examples/train/algorithms/dapo` at 844019e with `main_dapo.py` at \
+    1b19b04, and `skyrl/train/config/config.py` at 0012761, whose defaults these are. Keys \
+    of older versions are listed too.";
+
 const ALGORITHM: &str = "trainer.algorithm";
 
 #[rustfmt::skip] // A table: a row to a line, or to two.
-pub(super) const ROWS: &[Row] = &[
+pub(super) static ROWS: &[Row] = &[
     // Model
     by("trainer.policy.model.path", "Qwen/Qwen2.5-1.5B-Instruct", "model.path",
         |_, draft| draft.take_path("model.path", "trainer.policy.model.path"), ""),
@@ -30,14 +36,13 @@ pub(super) const ROWS: &[Row] = &[
         "`all-linear` is all seven projections; other names have to be among them."),
     lacks("trainer.policy.model.lora.dropout", "0", &["0", "0.0"], "There is no dropout."),
     lacks("trainer.policy.model.lora.init_method", "kaiming", &["kaiming"], "Adapters begin as in PEFT."),
-    idle("trainer.policy.model.*", Idle::Memory),
+    lacks("trainer.policy.model.lora.exclude_modules", "null", &["null"], "`model.lora.targets` lists those that get one."),
     lacks("trainer.policy.model_config_kwargs.*", "", &["null"],
         "config.json is used as it is: change it in the model's folder."),
     by("generator.chat_template_kwargs.*", "", "data.template_options",
         |settings, draft| template(settings, draft, "generator.chat_template_kwargs."), ""),
     lacks("generator.chat_template.name_or_path", "null", &["null"],
         "The template is the model folder's: put it there as chat_template.jinja."),
-    idle("generator.chat_template.*", Idle::Off),
 
     // Data
     by("data.train_data", "~/data/gsm8k/train.parquet", "data.train",
@@ -46,7 +51,6 @@ pub(super) const ROWS: &[Row] = &[
         |_, draft| draft.take_path("data.heldout", "data.val_data"), ""),
     same("trainer.max_prompt_length", "512", "data.max_prompt_tokens"),
     lacks("generator.max_input_length", "null", &["null"], "A prompt is as long as `data.max_prompt_tokens` allows."),
-    idle("data.*", Idle::Engine),
 
     // Sampling
     same("trainer.train_batch_size", "1024", "sampling.prompts_per_step"),
@@ -65,8 +69,9 @@ pub(super) const ROWS: &[Row] = &[
         "The policy samples from what it learns."),
     lacks("generator.sampling_params.stop", "null", &["null"],
         "A completion ends with the model's own stop tokens."),
-    idle("generator.sampling_params.logprobs", Idle::Always),
     lacks("generator.max_turns", "1", &["1"], "A completion is one turn."),
+    lacks("generator.step_wise_trajectories", "false", &["false"], "A completion is one turn."),
+    lacks("generator.vision_language_generator", "false", &["false"], "Prompts are text."),
     by("trainer.algorithm.dynamic_sampling.type", "null", "sampling.dynamic", dynamic,
         "`filter` is the default here. SkyRL looks at rewards before the punishment for length, as \
          here; groups beyond the step's are thrown away as there: `sampling.surplus = \"drop\"`."),
@@ -78,7 +83,6 @@ pub(super) const ROWS: &[Row] = &[
     lacks("trainer.algorithm.zero_variance_filter", "false", &["false"],
         "Groups without spread have no advantage, and so no part in the gradient; but their tokens count \
          in the mean. With `sampling.dynamic = true` they are replaced."),
-    idle("trainer.algorithm.zero_variance_filter_tol", Idle::Off),
 
     // Reward
     by("environment.env_class", "gsm8k", "reward.kind", environment, ""),
@@ -97,7 +101,6 @@ pub(super) const ROWS: &[Row] = &[
          one turn that is the same."),
     by("generator.zero_reward_on_non_stop", "false", "reward.stop.replace", non_stop,
         "`form = \"as_written\"`, because a 0 in place of a -1 is a bonus; `sign_safe` would not give it."),
-    idle("environment.*", Idle::Off),
 
     // Advantage
     by("trainer.algorithm.advantage_estimator", "grpo", "advantage.kind",
@@ -108,13 +111,8 @@ pub(super) const ROWS: &[Row] = &[
     read("trainer.algorithm.grpo_norm_by_std", "true", "advantage.kind", "False is `mean_only`."),
     lacks("trainer.algorithm.advantage_batch_normalize", "false", &["false"],
         "Advantages are of their group alone."),
-    idle("trainer.algorithm.lambd", Idle::Off),
-    idle("trainer.algorithm.gamma", Idle::Off),
-    idle("trainer.algorithm.value_clip", Idle::Off),
-    idle("trainer.algorithm.value_head_prefix", Idle::Off),
     lacks("trainer.algorithm.use_kl_in_reward", "false", &["false"],
         "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
-    idle("trainer.algorithm.kl_ctrl.*", Idle::Off),
 
     // Loss
     by("trainer.algorithm.policy_loss_type", "regular", "loss.kind", policy_loss, ""),
@@ -141,13 +139,14 @@ pub(super) const ROWS: &[Row] = &[
         }, ""),
     read("trainer.algorithm.entropy_loss_coef", "0.01", "loss.entropy_coef", ""),
     lacks("trainer.algorithm.temperature", "null", &["null"], "The loss has the temperature of the rollout."),
+    lacks("trainer.algorithm.cispo.cispo_anchor", "old", &["old"],
+        "One program samples and trains: the two policies are one."),
     lacks("trainer.algorithm.use_tis", "false", &["false"],
         "One program samples and trains: it has the log-probabilities that it sampled with."),
     lacks("trainer.algorithm.off_policy_correction.tis_ratio_type", "null", &["null"],
         "One program samples and trains: it has the log-probabilities that it sampled with."),
     lacks("trainer.algorithm.off_policy_correction.sequence_mask_metric", "null", &["null"],
         "One program samples and trains: it has the log-probabilities that it sampled with."),
-    idle("trainer.algorithm.*", Idle::Off),
 
     // Optimizer
     same("trainer.policy.optimizer_config.lr", "1e-6", "optim.lr"),
@@ -160,7 +159,6 @@ pub(super) const ROWS: &[Row] = &[
         |settings, draft| betas("trainer.policy.optimizer_config.adam_betas", settings, draft), ""),
     lacks("trainer.policy.optimizer_config.scheduler", "constant_with_warmup",
         &["constant_with_warmup", "constant"], "After its warm-up the learning rate stays."),
-    idle("trainer.policy.optimizer_config.offload_after_step", Idle::Memory),
 
     // Updates
     by("trainer.policy_mini_batch_size", "256", "train.mini_batch",
@@ -169,33 +167,11 @@ pub(super) const ROWS: &[Row] = &[
             completions("trainer.policy_mini_batch_size", group, settings, draft);
         }, "Prompts there, completions here: it is multiplied by `generator.n_samples_per_prompt`."),
     lacks("trainer.update_epochs_per_batch", "1", &["1"], "Each completion is used once in a step."),
-    idle("trainer.micro_forward_batch_size_per_gpu", Idle::Memory),
-    idle("trainer.micro_train_batch_size_per_gpu", Idle::Memory),
-    idle("trainer.max_tokens_per_microbatch", Idle::Memory),
-    idle("trainer.gradient_checkpointing", Idle::Memory),
-    idle("trainer.gradient_checkpointing_use_reentrant", Idle::Memory),
-    idle("trainer.use_sample_packing", Idle::Memory),
-    idle("trainer.remove_microbatch_padding", Idle::Memory),
-    idle("trainer.flash_attn", Idle::Memory),
-    idle("trainer.bf16", Idle::Memory),
-    idle("trainer.policy.sequence_parallel_size", Idle::Cluster),
-    idle("trainer.policy.fsdp_config.*", Idle::Memory),
-    idle("trainer.policy.megatron_config.*", Idle::Cluster),
-    idle("trainer.policy.*", Idle::Memory),
-    idle("trainer.ref.*", Idle::Memory),
-    idle("trainer.critic.*", Idle::Off),
-    idle("trainer.critic_mini_batch_size", Idle::Off),
-    idle("trainer.strategy", Idle::Cluster),
-    idle("trainer.placement.colocate_all", Idle::Cluster),
-    idle("trainer.placement.policy_num_nodes", Idle::Cluster),
-    idle("trainer.placement.policy_num_gpus_per_node", Idle::Cluster),
-    idle("trainer.placement.ref_num_gpus_per_node", Idle::Cluster),
-    idle("trainer.placement.*", Idle::Cluster),
-    idle("trainer.sequence_parallel_backend", Idle::Cluster),
+    lacks("trainer.ref.model.path", "trainer.policy.model.path", &["null", "${trainer.policy.model.path}"],
+        "The reference of `loss.kl` is the policy that the run began with."),
     lacks("trainer.update_ref_every_epoch", "false", &["false"],
         "The reference of `loss.kl` is the policy that the run began with."),
     lacks("trainer.fully_async.enabled", "false", &["false"], "A step samples, then updates."),
-    idle("trainer.fully_async.*", Idle::Off),
 
     // Run
     by("trainer.max_training_steps", "null", "train.steps",
@@ -210,14 +186,11 @@ pub(super) const ROWS: &[Row] = &[
         |settings, draft| every("trainer.eval.interval", "eval.every", settings, draft), ""),
     lacks("trainer.eval_before_train", "true", &["true"], "There is always an evaluation before the first step."),
     lacks("trainer.eval.before_train", "", &["true"], "There is always an evaluation before the first step."),
-    idle("trainer.eval_batch_size", Idle::Memory),
-    idle("trainer.eval.batch_size", Idle::Memory),
     same("generator.eval_n_samples_per_prompt", "1", "eval.samples"),
     same("generator.eval_sampling_params.temperature", "0.0", "eval.temperature"),
     same("generator.eval_sampling_params.top_p", "1.0", "eval.top_p"),
     lacks("generator.eval_sampling_params.top_k", "-1", &["-1", "0"], "Evaluation has no top_k."),
     by("generator.eval_sampling_params.max_generate_length", "", "rollout.max_completion_tokens", eval_length, ""),
-    idle("generator.eval_sampling_params.*", Idle::Off),
     by("trainer.ckpt_interval", "10", "checkpoint.every",
         |settings, draft| every("trainer.ckpt_interval", "checkpoint.every", settings, draft), ""),
     by("trainer.max_ckpts_to_keep", "-1", "checkpoint.keep",
@@ -228,31 +201,9 @@ pub(super) const ROWS: &[Row] = &[
     lacks("trainer.hf_save_interval", "-1", &["-1"], "Every checkpoint is a Hugging Face folder."),
     by("trainer.run_name", "", "name",
         |settings, draft| name("trainer.run_name", settings, draft), ""),
-    idle("trainer.project_name", Idle::Records),
-    idle("trainer.logger", Idle::Records),
-    idle("trainer.resume_mode", Idle::Records),
-    idle("trainer.resume_path", Idle::Records),
-    idle("trainer.ckpt_path", Idle::Records),
-    idle("trainer.export_path", Idle::Records),
-    idle("trainer.log_path", Idle::Records),
-    idle("trainer.dump_data_batch", Idle::Records),
-    idle("trainer.dump_eval_results", Idle::Records),
     lacks("trainer.rope_scaling", "null", &["null"], "Positions are the model's own."),
     lacks("trainer.rope_scaling.*", "", &[], "Positions are the model's own."),
     lacks("trainer.rope_theta", "null", &["null"], "Positions are the model's own."),
-    idle("trainer.tags", Idle::Records),
-    idle("trainer.disable_fast_tokenizer", Idle::Engine),
-    idle("generator.inference_engine.num_engines", Idle::Engine),
-    idle("generator.inference_engine.tensor_parallel_size", Idle::Engine),
-    idle("generator.inference_engine.gpu_memory_utilization", Idle::Engine),
-    idle("generator.inference_engine.enforce_eager", Idle::Engine),
-    idle("generator.inference_engine.backend", Idle::Engine),
-    idle("generator.inference_engine.run_engines_locally", Idle::Engine),
-    idle("generator.inference_engine.weight_sync_backend", Idle::Engine),
-    idle("generator.batched", Idle::Engine),
-    idle("generator.*", Idle::Engine),
-    idle("hydra.*", Idle::Cluster),
-    idle("defaults", Idle::Cluster),
 ];
 
 fn dynamic(settings: &Settings, draft: &mut Draft) {

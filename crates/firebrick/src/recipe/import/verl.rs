@@ -1,22 +1,28 @@
 //! verl's keys.
-//!
-//! Read in volcengine/verl, `recipe/dapo` at e2e729f (2025) and the script of 2025-03 (03150d4);
-//! verl-project/verl, `verl/trainer/config/_generated_ppo_trainer.yaml` at 01d4d76 and
-//! `core_algos.py` at 018f23b; verl-project/verl-recipe, `dapo` at e800faa (2026). Defaults are those of
-//! `ppo_trainer.yaml`; where the DAPO recipe has another, of the recipe.
+
+mod idle;
 
 use super::{
     Draft, Row, Settings,
-    rows::{Idle, by, idle, lacks, nearly, read, same},
+    rows::{by, lacks, nearly, read, same},
     translate::{
         adapters, betas, completions, estimator, every, group, name, refilled, template, verifier,
     },
 };
 
+pub(super) use idle::IDLE;
+
+/// Where they were read.
+pub(super) const SOURCE: &str = "\
+    volcengine/verl, `recipe/dapo` at e2e729f (2025) and its script of March 2025, 03150d4; \
+    verl-project/verl, `verl/trainer/config/_generated_ppo_trainer.yaml` at 01d4d76 and \
+    `verl/trainer/ppo/core_algos.py` at 018f23b; verl-project/verl-recipe, `dapo` at e800faa \
+    (2026). Defaults are those of `ppo_trainer.yaml`.";
+
 const ACTOR: &str = "actor_rollout_ref.actor";
 
 #[rustfmt::skip] // A table: a row to a line, or to two.
-pub(super) const ROWS: &[Row] = &[
+pub(super) static ROWS: &[Row] = &[
     // Model
     by("actor_rollout_ref.model.path", "~/models/deepseek-llm-7b-chat", "model.path",
         |_, draft| draft.take_path("model.path", "actor_rollout_ref.model.path"), ""),
@@ -33,9 +39,6 @@ pub(super) const ROWS: &[Row] = &[
         "The template is the model folder's: put it there as chat_template.jinja."),
     lacks("actor_rollout_ref.model.lora_adapter_path", "null", &["null"],
         "An adapter to go on from is named by `model.path`."),
-    idle("actor_rollout_ref.model.enable_gradient_checkpointing", Idle::Memory),
-    idle("actor_rollout_ref.model.use_remove_padding", Idle::Memory),
-    idle("actor_rollout_ref.model.*", Idle::Memory),
 
     // Data
     by("data.train_files", "~/data/rlhf/gsm8k/train.parquet", "data.train",
@@ -46,7 +49,6 @@ pub(super) const ROWS: &[Row] = &[
     same("data.max_prompt_length", "512", "data.max_prompt_tokens"),
     same("data.max_response_length", "512", "rollout.max_completion_tokens"),
     by("data.truncation", "error", "", truncation, ""),
-    idle("data.filter_overlong_prompts", Idle::Always),
     same("data.train_batch_size", "1024", "sampling.prompts_per_step"),
     lacks("data.gen_batch_size", "data.train_batch_size", &["null"],
         "A round asks for as many prompts as should fill the step by the share that was kept so far, \
@@ -56,8 +58,8 @@ pub(super) const ROWS: &[Row] = &[
     by("data.val_max_samples", "-1", "eval.prompts", val_max_samples, ""),
     by("data.apply_chat_template_kwargs.*", "", "data.template_options", template_options, ""),
     lacks("data.seed", "null", &["null"], "`seed` is one for everything."),
-    idle("data.reward_fn_key", Idle::Off),
-    idle("data.*", Idle::Engine),
+    lacks("data.custom_cls.path", "null", &["null"], "Data are files, or a name on the Hub."),
+    lacks("data.tool_config_path", "null", &["null"], "A completion is one turn."),
 
     // Sampling
     by("actor_rollout_ref.rollout.n", "1", "rollout.group_size", group_size, ""),
@@ -67,6 +69,8 @@ pub(super) const ROWS: &[Row] = &[
     lacks("actor_rollout_ref.rollout.do_sample", "true", &["true"], "Training samples, always."),
     lacks("actor_rollout_ref.rollout.repetition_penalty", "1.0", &["1", "1.0"],
         "The policy samples from what it learns."),
+    lacks("actor_rollout_ref.rollout.ignore_eos", "false", &["false"], "A completion ends with a stop token."),
+    lacks("actor_rollout_ref.rollout.over_sample_rate", "0", &["0", "0.0"], "Every completion is waited for."),
     lacks("actor_rollout_ref.rollout.multi_turn.enable", "false", &["false"], "A completion is one turn."),
     by("actor_rollout_ref.rollout.val_kwargs.do_sample", "false", "eval.temperature", val_sampling,
         "Without it verl takes the likeliest token: `eval.temperature = 0.0`."),
@@ -84,14 +88,6 @@ pub(super) const ROWS: &[Row] = &[
     lacks("algorithm.filter_groups.metric", "null", &["acc", "null"],
         "Groups are kept for their accuracy, before any punishment for length."),
     lacks("algorithm.filter_groups.*", "", &["null", "1"], "Rounds follow one another."),
-    idle("actor_rollout_ref.rollout.name", Idle::Engine),
-    idle("actor_rollout_ref.rollout.gpu_memory_utilization", Idle::Engine),
-    idle("actor_rollout_ref.rollout.tensor_model_parallel_size", Idle::Engine),
-    idle("actor_rollout_ref.rollout.enable_chunked_prefill", Idle::Engine),
-    idle("actor_rollout_ref.rollout.max_num_batched_tokens", Idle::Engine),
-    idle("actor_rollout_ref.rollout.log_prob_use_dynamic_bsz", Idle::Memory),
-    idle("actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", Idle::Memory),
-    idle("actor_rollout_ref.rollout.*", Idle::Engine),
 
     // Reward
     by("reward_model.reward_manager", "naive", "reward.kind", reward,
@@ -126,12 +122,10 @@ pub(super) const ROWS: &[Row] = &[
     lacks("custom_reward_function.name", "compute_score", &["null", "compute_score"], "As its path."),
     lacks("reward.custom_reward_function.path", "null", &["null"],
         "A function in Python becomes a program of its own: `reward.kind = \"command\"`."),
+    lacks("reward.reward_kwargs.*", "", &["null"], "Options of a reward function in Python."),
+    lacks("reward_model.reward_kwargs.*", "", &["null"], "Options of a reward function in Python."),
     lacks("reward_model.enable", "false", &["false", "null"],
         "A reward model is a verifier: `reward.kind = \"model\"` with its folder as `path`."),
-    idle("reward_model.*", Idle::Off),
-    idle("reward.*", Idle::Off),
-    idle("custom_reward_function.*", Idle::Off),
-    idle("sandbox_fusion.*", Idle::Off),
 
     // Advantage
     by("algorithm.adv_estimator", "gae", "advantage.kind", advantage, ""),
@@ -139,13 +133,7 @@ pub(super) const ROWS: &[Row] = &[
         "False is `mean_only`."),
     lacks("algorithm.use_kl_in_reward", "false", &["false"],
         "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
-    idle("algorithm.kl_penalty", Idle::Off),
-    idle("algorithm.kl_ctrl.kl_coef", Idle::Off),
-    idle("algorithm.kl_ctrl.*", Idle::Off),
-    idle("algorithm.gamma", Idle::Off),
-    idle("algorithm.lam", Idle::Off),
     lacks("algorithm.use_pf_ppo", "false", &["false"], "Completions are not weighted by their reward."),
-    idle("algorithm.pf_ppo.*", Idle::Off),
     lacks("algorithm.rollout_correction.*", "", &["null", "false", "2.0", "ppo_clip"],
         "One program samples and trains: it has the log-probabilities that it sampled with."),
 
@@ -174,9 +162,6 @@ pub(super) const ROWS: &[Row] = &[
     read("actor_rollout_ref.actor.kl_loss_coef", "0.001", "loss.kl.coef", ""),
     read("actor_rollout_ref.actor.kl_loss_type", "low_var_kl", "loss.kl.kind",
         "`kl` is k1, `mse` k2, `low_var_kl` k3."),
-    idle("actor_rollout_ref.actor.policy_loss.*", Idle::Off),
-    idle("actor_rollout_ref.actor.tau_pos", Idle::Off),
-    idle("actor_rollout_ref.actor.tau_neg", Idle::Off),
 
     // Optimizer
     same("actor_rollout_ref.actor.optim.lr", "1e-6", "optim.lr"),
@@ -192,8 +177,8 @@ pub(super) const ROWS: &[Row] = &[
         "After its warm-up the learning rate stays."),
     lacks("actor_rollout_ref.actor.optim.warmup_style", "constant", &["constant", "null"],
         "After its warm-up the learning rate stays."),
+    lacks("actor_rollout_ref.actor.optim.override_optimizer_config", "null", &["null"], "The optimizer is AdamW."),
     lacks("actor_rollout_ref.actor.optim.optimizer", "AdamW", &["AdamW"], "The optimizer is AdamW."),
-    idle("actor_rollout_ref.actor.optim.*", Idle::Off),
 
     // Updates
     by("actor_rollout_ref.actor.ppo_mini_batch_size", "256", "train.mini_batch", mini_batch,
@@ -202,25 +187,6 @@ pub(super) const ROWS: &[Row] = &[
         "Each completion is used once in a step."),
     lacks("actor_rollout_ref.actor.shuffle", "false", &["true"],
         "Mini-batches are drawn from the shuffled step."),
-    idle("actor_rollout_ref.actor.use_dynamic_bsz", Idle::Memory),
-    idle("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", Idle::Memory),
-    idle("actor_rollout_ref.actor.ppo_micro_batch_size", Idle::Memory),
-    idle("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", Idle::Memory),
-    idle("actor_rollout_ref.actor.fsdp_config.param_offload", Idle::Memory),
-    idle("actor_rollout_ref.actor.fsdp_config.optimizer_offload", Idle::Memory),
-    idle("actor_rollout_ref.actor.fsdp_config.fsdp_size", Idle::Cluster),
-    idle("actor_rollout_ref.actor.fsdp_config.*", Idle::Memory),
-    idle("actor_rollout_ref.actor.ulysses_sequence_parallel_size", Idle::Cluster),
-    idle("actor_rollout_ref.actor.strategy", Idle::Cluster),
-    idle("actor_rollout_ref.actor.megatron.*", Idle::Cluster),
-    idle("actor_rollout_ref.actor.*", Idle::Memory),
-    idle("actor_rollout_ref.ref.log_prob_use_dynamic_bsz", Idle::Memory),
-    idle("actor_rollout_ref.ref.log_prob_max_token_len_per_gpu", Idle::Memory),
-    idle("actor_rollout_ref.ref.fsdp_config.param_offload", Idle::Memory),
-    idle("actor_rollout_ref.ref.ulysses_sequence_parallel_size", Idle::Cluster),
-    idle("actor_rollout_ref.ref.*", Idle::Memory),
-    idle("actor_rollout_ref.hybrid_engine", Idle::Engine),
-    idle("actor_rollout_ref.nccl_timeout", Idle::Cluster),
 
     // Run
     by("trainer.total_training_steps", "null", "train.steps",
@@ -234,26 +200,10 @@ pub(super) const ROWS: &[Row] = &[
         |settings, draft| every("trainer.save_freq", "checkpoint.every", settings, draft), ""),
     by("trainer.max_actor_ckpt_to_keep", "null", "checkpoint.keep", keep,
         "null there and 0 here keep all of them."),
+    lacks("trainer.val_only", "false", &["false"], "`firebrick eval` measures a checkpoint."),
     lacks("trainer.val_before_train", "true", &["true"], "There is always an evaluation before the first step."),
     by("trainer.experiment_name", "", "name",
         |settings, draft| name("trainer.experiment_name", settings, draft), ""),
-    idle("trainer.project_name", Idle::Records),
-    idle("trainer.logger", Idle::Records),
-    idle("trainer.default_local_dir", Idle::Records),
-    idle("trainer.resume_mode", Idle::Records),
-    idle("trainer.resume_from_path", Idle::Records),
-    idle("trainer.n_gpus_per_node", Idle::Cluster),
-    idle("trainer.nnodes", Idle::Cluster),
-    idle("trainer.critic_warmup", Idle::Off),
-    idle("trainer.balance_batch", Idle::Cluster),
-    idle("trainer.*", Idle::Records),
-    idle("critic.*", Idle::Off),
-    idle("ray_kwargs.*", Idle::Cluster),
-    idle("ray_init.*", Idle::Cluster),
-    idle("transfer_queue.*", Idle::Cluster),
-    idle("global_profiler.*", Idle::Records),
-    idle("hydra.*", Idle::Cluster),
-    idle("defaults", Idle::Cluster),
 ];
 
 fn lora(settings: &Settings, draft: &mut Draft) {
