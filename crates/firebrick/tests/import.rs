@@ -110,7 +110,7 @@ fn every_key_of_the_published_scripts_has_a_row() {
         before_train interval | trainer.policy.optimizer_config: lr num_warmup_steps weight_decay \
         max_grad_norm | environment: env_class";
     for (origin, published) in [(Origin::Verl, verl), (Origin::Skyrl, skyrl)] {
-        let known: Vec<&str> = origin.keys().map(|key| key.name).collect();
+        let known: Vec<String> = origin.keys().map(|key| key.name).collect();
         for (index, name) in known.iter().enumerate() {
             assert!(!known[..index].contains(name), "two rows of {name}");
         }
@@ -118,7 +118,7 @@ fn every_key_of_the_published_scripts_has_a_row() {
             let (table, keys) = table.split_once(':').unwrap();
             for key in keys.split_whitespace() {
                 let key = format!("{}.{key}", table.trim());
-                assert!(known.contains(&key.as_str()), "{}: no row of {key}", origin.name());
+                assert!(known.contains(&key), "{}: no row of {key}", origin.name());
             }
         }
     }
