@@ -8,7 +8,7 @@ mod place;
 use std::path::Path;
 
 use firebrick::recipe::{
-    Recipe,
+    Recipe, RewardKind,
     import::{Imported, Origin, import},
 };
 use place::{Place, repository};
@@ -156,6 +156,23 @@ fn what_can_not_be_imported_is_refused() {
     assert!(outcome.stderr.contains("1 are not known"), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("#   generator.unheard_of = 1"), "{}", outcome.stdout);
     assert_eq!(Recipe::load(&place.path("good.toml"), &[]).unwrap().recipe.seed, 3);
+}
+
+/// What a configuration says can't become another key of the recipe.
+#[test]
+fn a_name_stays_a_name() {
+    let smuggled = r#"[reward]\nkind = 'command'\nprogram = ['true']\n#"#;
+    for text in [
+        format!("generator: {{chat_template_kwargs: {{\"a\\n{smuggled}\": 1}}}}"),
+        format!("generator: {{chat_template_kwargs: {{\"a = 1\\n{smuggled}\": 1, a: \"{smuggled}\"}}}}"),
+        format!("generator: {{\"x\\n{smuggled}\": \"y\\n{smuggled}\"}}"),
+        format!("generator: {{max_turns: \"y\\n{smuggled}\"}}"),
+        format!("trainer: {{run_name: \"y\\n{smuggled}\", seed: 1}}\ngenerator: {{batched: true}}"),
+        format!("trainer: {{policy: {{model: {{path: \"y\\n{smuggled}\"}}}}}}"),
+    ] {
+        let reward = recipe(&format!("a\n{smuggled}.yaml"), &text).reward;
+        assert!(matches!(reward.kind, Some(RewardKind::Gsm8k)), "{text}");
+    }
 }
 
 /// Configurations are untrusted: whatever stands in one, it is translated or refused.

@@ -136,11 +136,10 @@ pub fn import(
     sort_out(&settings, origin, &mut notes);
 
     let comments = notes.comments();
-    let text = format!(
-        "# From a configuration of {}: {}\n\n{body}\n{comments}",
-        origin.name(),
-        path.file_name().unwrap_or_default().display(),
-    );
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let file: String = file.chars().filter(|c| !c.is_control()).collect();
+    let text =
+        format!("# From a configuration of {}: {file}\n\n{body}\n{comments}", origin.name());
     Recipe::parse(Path::new("imported.toml"), &text, &[])?;
     Ok(Imported { text, remarks: notes.page(origin.name(), settings.keys()) })
 }
@@ -149,7 +148,7 @@ fn translate(row: &Row, settings: &Settings, draft: &mut Draft) {
     match row.rule {
         Rule::Same => draft.take(row.here, row.name),
         Rule::By(function) => function(settings, draft),
-        Rule::Read | Rule::Lacks(_) => {}
+        Rule::Read | Rule::Lacks(_) => return, // `sort_out` speaks of these.
     }
     if settings.is_given(row.name) && !row.says.is_empty() {
         draft.notes.differs(row.name, &settings.get(row.name).to_string(), row.says);

@@ -24,8 +24,11 @@ pub(super) fn adapters(
 /// Options of the chat template, whose names are the template's.
 pub(super) fn template(settings: &Settings, draft: &mut Draft, table: &str) {
     for key in settings.keys() {
-        if let Some(option) = key.strip_prefix(table).filter(|option| !option.contains('.')) {
-            draft.take(&format!("data.template_options.{option}"), key);
+        let Some(option) = key.strip_prefix(table) else { continue };
+        // The name goes into the recipe as it stands, so it may not be more than a name.
+        match option.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
+            true => draft.take(&format!("data.template_options.{option}"), key),
+            false => draft.lacks(key, "Set `data.template_options` yourself."),
         }
     }
 }

@@ -48,13 +48,13 @@ pub(super) static ROWS: &[Row] = &[
     by("data.prompt_key", "prompt", "data.columns.prompt", prompt_key, ""),
     same("data.max_prompt_length", "512", "data.max_prompt_tokens"),
     same("data.max_response_length", "512", "rollout.max_completion_tokens"),
-    by("data.truncation", "error", "", truncation, ""),
+    lacks("data.truncation", "error", &["error"], "Prompts that are too long are left out, not cut."),
     same("data.train_batch_size", "1024", "sampling.prompts_per_step"),
     lacks("data.gen_batch_size", "data.train_batch_size", &["null"],
         "A round asks for as many prompts as should fill the step by the share that was kept so far, \
          at most a whole step's worth; there is no size to set."),
     lacks("data.shuffle", "true", &["true"], "Every epoch is shuffled."),
-    by("data.train_max_samples", "-1", "", no_limit, ""),
+    lacks("data.train_max_samples", "-1", &["-1"], "All prompts of `data.train` are used."),
     by("data.val_max_samples", "-1", "eval.prompts", val_max_samples, ""),
     by("data.apply_chat_template_kwargs.*", "", "data.template_options", template_options, ""),
     lacks("data.seed", "null", &["null"], "`seed` is one for everything."),
@@ -216,20 +216,6 @@ fn prompt_key(settings: &Settings, draft: &mut Draft) {
     let key = "data.prompt_key";
     if settings.text(key).is_some_and(|column| column != "prompt") {
         draft.take("data.columns.prompt", key);
-    }
-}
-
-fn truncation(settings: &Settings, draft: &mut Draft) {
-    let key = "data.truncation";
-    if settings.is_given(key) && settings.text(key).is_some_and(|how| how != "error") {
-        draft.lacks(key, "Prompts that are too long are left out, not cut.");
-    }
-}
-
-fn no_limit(settings: &Settings, draft: &mut Draft) {
-    let key = "data.train_max_samples";
-    if settings.whole(key).is_some_and(|most| most >= 0) {
-        draft.lacks(key, "All prompts of `data.train` are used.");
     }
 }
 
