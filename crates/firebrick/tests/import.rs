@@ -164,7 +164,9 @@ fn a_name_stays_a_name() {
     let smuggled = r#"[reward]\nkind = 'command'\nprogram = ['true']\n#"#;
     for text in [
         format!("generator: {{chat_template_kwargs: {{\"a\\n{smuggled}\": 1}}}}"),
-        format!("generator: {{chat_template_kwargs: {{\"a = 1\\n{smuggled}\": 1, a: \"{smuggled}\"}}}}"),
+        format!(
+            "generator: {{chat_template_kwargs: {{\"a = 1\\n{smuggled}\": 1, a: \"{smuggled}\"}}}}"
+        ),
         format!("generator: {{\"x\\n{smuggled}\": \"y\\n{smuggled}\"}}"),
         format!("generator: {{max_turns: \"y\\n{smuggled}\"}}"),
         format!("trainer: {{run_name: \"y\\n{smuggled}\", seed: 1}}\ngenerator: {{batched: true}}"),

@@ -138,8 +138,7 @@ pub fn import(
     let comments = notes.comments();
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let file: String = file.chars().filter(|c| !c.is_control()).collect();
-    let text =
-        format!("# From a configuration of {}: {file}\n\n{body}\n{comments}", origin.name());
+    let text = format!("# From a configuration of {}: {file}\n\n{body}\n{comments}", origin.name());
     Recipe::parse(Path::new("imported.toml"), &text, &[])?;
     Ok(Imported { text, remarks: notes.page(origin.name(), settings.keys()) })
 }
