@@ -10,6 +10,7 @@ mod data;
 mod error;
 pub mod import;
 mod meaning;
+mod memory;
 mod model;
 mod observe;
 mod overrides;
@@ -30,6 +31,7 @@ use overrides::Override;
 pub use adaptive::Adaptive;
 pub use data::{Columns, Data, Task, Template};
 pub use error::{Invalid, RecipeError};
+pub use memory::Memory;
 pub use model::{ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
 pub use observe::Observe;
 pub use reward::{
@@ -37,8 +39,9 @@ pub use reward::{
     Transform,
 };
 pub use tables::{
-    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval,
-    Kl, KlKind, Loss, LossKind, OnCap, Optim, Rollout, Sampling, Surplus, Train, Warmup,
+    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind,
+    Dynamic, Eval, Kl, KlKind, Loss, LossKind, OnCap, Optim, Rollout, Sampling, Surplus, Train,
+    Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.
