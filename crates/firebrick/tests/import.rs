@@ -8,7 +8,7 @@ mod place;
 use std::path::Path;
 
 use firebrick::recipe::{
-    Recipe, RewardKind,
+    Dynamic, Recipe, RewardKind,
     import::{Imported, Origin, import},
 };
 use place::{Place, repository};
@@ -50,7 +50,7 @@ fn nothing_said_is_their_default() {
     let verl = recipe("c.yaml", "actor_rollout_ref: {rollout: {n: 4}}");
     assert_eq!((verl.loss.clip_ratio_high, verl.loss.dual_clip), (0.2, Some(3.0)));
     assert_eq!((verl.sampling.prompts_per_step, verl.train.mini_batch), (1024, 1024));
-    assert_eq!((verl.sampling.dynamic, verl.loss.kl.is_none()), (false, true));
+    assert_eq!((verl.sampling.dynamic, verl.loss.kl.is_none()), (Dynamic::Off, true));
     assert_eq!((verl.eval.temperature, verl.optim.warmup_steps), (0.0, 0));
     assert_eq!((verl.checkpoint.keep, verl.optim.weight_decay), (0, 0.01));
 
@@ -59,6 +59,23 @@ fn nothing_said_is_their_default() {
     assert_eq!((skyrl.sampling.prompts_per_step, skyrl.train.mini_batch), (1024, 1024));
     assert_eq!(skyrl.loss.kl.map(|kl| kl.coef), Some(0.001));
     assert_eq!((skyrl.seed, skyrl.eval.every, skyrl.reward.wrong), (42, 5, 0.0));
+}
+
+/// Both have more ways than one to treat groups without spread, and ours have their names.
+#[test]
+fn every_form_of_dynamic_sampling_comes_over() {
+    for (settings, form) in [
+        ("dynamic_sampling: {type: filter}", Dynamic::Filter),
+        ("dynamic_sampling: {type: replace, min_replace_ratio: 0.5}", Dynamic::Replace),
+        ("dynamic_sampling: {type: null}", Dynamic::Off),
+        ("zero_variance_filter: true", Dynamic::Drop),
+    ] {
+        let sampling =
+            recipe("c.yaml", &format!("trainer: {{algorithm: {{{settings}}}}}")).sampling;
+        assert_eq!(sampling.dynamic, form, "{settings}");
+        let ratio = if form == Dynamic::Replace { 0.5 } else { 0.3 };
+        assert_eq!(sampling.min_replace_ratio, ratio);
+    }
 }
 
 #[test]

@@ -728,7 +728,11 @@ fn each_rung_of_the_ladder_changes_one_setting() {
     let grpo = rung("0-grpo");
     assert_eq!((grpo.loss.clip_ratio_low, grpo.loss.clip_ratio_high), (0.2, 0.2));
     assert_eq!(grpo.loss.aggregation, Aggregation::SequenceMean);
-    assert!(grpo.sampling.dynamic == Dynamic::Off && !grpo.reward.overlong.filter && grpo.loss.kl.is_none());
+    assert!(
+        grpo.sampling.dynamic == Dynamic::Off
+            && !grpo.reward.overlong.filter
+            && grpo.loss.kl.is_none()
+    );
     assert_eq!(grpo.reward.overlong.penalty, 0.0);
 }
 

@@ -73,16 +73,17 @@ pub(super) static ROWS: &[Row] = &[
     lacks("generator.step_wise_trajectories", "false", &["false"], "A completion is one turn."),
     lacks("generator.vision_language_generator", "false", &["false"], "Prompts are text."),
     by("trainer.algorithm.dynamic_sampling.type", "null", "sampling.dynamic", dynamic,
-        "`filter` is the default here. SkyRL looks at rewards before the punishment for length, as \
-         here; groups beyond the step's are thrown away as there: `sampling.surplus = \"drop\"`."),
+        "`filter` if nothing is said here, nothing of the kind there. SkyRL looks at rewards before the \
+         punishment for length, as here; groups beyond the step's are thrown away as there: \
+         `sampling.surplus = \"drop\"`."),
     read("trainer.algorithm.dynamic_sampling.max_sample_batches", "30", "sampling.max_rounds",
         "SkyRL ends with an error at the cap, so `sampling.on_cap = \"error\"`; the default here trains on \
          what there is. Endless is 0 here, and 0 or less there."),
-    lacks("trainer.algorithm.dynamic_sampling.min_replace_ratio", "0.3", &["0.3"],
-        "Only `replace` reads it."),
-    lacks("trainer.algorithm.zero_variance_filter", "false", &["false"],
-        "Groups without spread have no advantage, and so no part in the gradient; but their tokens count \
-         in the mean. With `sampling.dynamic = true` they are replaced."),
+    read("trainer.algorithm.dynamic_sampling.min_replace_ratio", "0.3", "sampling.min_replace_ratio", ""),
+    read("trainer.algorithm.zero_variance_filter", "false", "sampling.dynamic",
+        "`drop`, unless dynamic sampling is on: groups without spread are then gone before."),
+    read("trainer.algorithm.zero_variance_filter_tol", "1e-6", "sampling.tolerance",
+        "Between the largest and the smallest accuracy."),
 
     // Reward
     by("environment.env_class", "gsm8k", "reward.kind", environment, ""),
@@ -207,15 +208,24 @@ pub(super) static ROWS: &[Row] = &[
 ];
 
 fn dynamic(settings: &Settings, draft: &mut Draft) {
-    let key = format!("{ALGORITHM}.dynamic_sampling.type");
-    let cap = format!("{ALGORITHM}.dynamic_sampling.max_sample_batches");
-    match settings.text(&key).as_deref() {
-        Some("filter") => {
-            draft.set("sampling.dynamic", true, &key);
-            refilled(settings.whole(&cap).unwrap_or(30), &cap, &key, draft);
+    let key = |name: &str| format!("{ALGORITHM}.{name}");
+    let (kind, filter) = (key("dynamic_sampling.type"), key("zero_variance_filter"));
+    let cap = key("dynamic_sampling.max_sample_batches");
+    match settings.text(&kind).as_deref() {
+        Some(form @ ("filter" | "replace")) => {
+            draft.set("sampling.dynamic", form, &kind);
+            refilled(settings.whole(&cap).unwrap_or(30), &cap, &kind, draft);
+            if form == "replace" {
+                let ratio = key("dynamic_sampling.min_replace_ratio");
+                draft.take("sampling.min_replace_ratio", &ratio);
+            }
         }
-        Some("none") | None => draft.set("sampling.dynamic", false, &key),
-        Some(_) => draft.lacks(&key, "Groups without spread are refilled (filter) or kept (null)."),
+        Some("none") | None if settings.truth(&filter) => {
+            draft.set("sampling.dynamic", "drop", &filter);
+            draft.take("sampling.tolerance", &key("zero_variance_filter_tol"));
+        }
+        Some("none") | None => draft.set("sampling.dynamic", "off", &kind),
+        Some(_) => draft.lacks(&kind, "Choose `sampling.dynamic`: filter, replace, drop or off."),
     }
 }
 

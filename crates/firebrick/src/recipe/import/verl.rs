@@ -250,7 +250,8 @@ fn val_sampling(settings: &Settings, draft: &mut Draft) {
 fn filter_groups(settings: &Settings, draft: &mut Draft) {
     let key = "algorithm.filter_groups.enable";
     let cap = "algorithm.filter_groups.max_num_gen_batches";
-    draft.set("sampling.dynamic", settings.truth(key), key);
+    let form = if settings.truth(key) { "filter" } else { "off" };
+    draft.set("sampling.dynamic", form, key);
     if settings.truth(key) {
         refilled(settings.whole(cap).unwrap_or(0), cap, key, draft);
     }
