@@ -200,17 +200,26 @@ impl<'text> Reader<'text> {
     /// What the parser itself says. Its words for the commonest faults are about its insides, so these
     /// have others.
     fn syntax(&self, error: &ScanError) -> Problem {
-        let at = error.marker().byte_offset().unwrap_or(0).min(self.text.len());
+        let mut at = error.marker().byte_offset().unwrap_or(0).min(self.text.len());
+        let is_tab = matches!(
+            error.kind(),
+            ErrorKind::TabNotAllowed
+                | ErrorKind::TabInBlockIndentation
+                | ErrorKind::TabInIndentation
+                | ErrorKind::TabAtBlockScalarStart
+                | ErrorKind::TabInPlainScalar
+        );
+        // The parser may have gone past it.
+        let line = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
+        if let Some(before) = self.text[line..at].rfind('\t').filter(|_| is_tab) {
+            at = line + before;
+        }
         // One character, if there is one on that line, or the caret would be nowhere.
         let width = self.text[at..].chars().next().filter(|c| *c != '\n').map_or(0, char::len_utf8);
-        let on_tab = self.text[at..].starts_with('\t');
         let (message, help): (Cow<'_, str>, _) = match error.kind() {
-            ErrorKind::TabNotAllowed
-            | ErrorKind::TabInBlockIndentation
-            | ErrorKind::TabInIndentation
-            | ErrorKind::TabAtBlockScalarStart
-            | ErrorKind::TabInPlainScalar => tab(),
-            _ if on_tab => tab(),
+            _ if is_tab || self.text[at..].starts_with('\t') => {
+                ("a tab, expected spaces".into(), Some("indent with spaces: YAML takes no tabs"))
+            }
             ErrorKind::RecursionLimitExceeded => (
                 format!("values are nested more than {MAX_DEPTH} deep").into(),
                 Some("no recipe needs that"),
@@ -232,10 +241,6 @@ impl<'text> Reader<'text> {
             help: help.map(str::to_owned),
         }
     }
-}
-
-fn tab() -> (Cow<'static, str>, Option<&'static str>) {
-    ("a tab, expected spaces".into(), Some("indent with spaces: YAML takes no tabs"))
 }
 
 /// The place of a collection: from bracket to bracket, or where its first line begins.
