@@ -6,6 +6,7 @@
 //! it was written in.
 
 mod adaptive;
+mod critic;
 mod data;
 mod error;
 pub mod import;
@@ -29,6 +30,7 @@ use error::{Problem, Text};
 use overrides::Override;
 
 pub use adaptive::Adaptive;
+pub use critic::{Critic, CriticKind};
 pub use data::{Columns, Data, Task, Template};
 pub use error::{Invalid, RecipeError};
 pub use memory::Memory;
@@ -76,6 +78,9 @@ pub struct Recipe {
     /// How the rewards of a group become advantages.
     #[serde(default)]
     pub advantage: Advantage,
+    /// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
+    #[serde(default)]
+    pub critic: Critic,
     /// The policy loss.
     #[serde(default)]
     pub loss: Loss,

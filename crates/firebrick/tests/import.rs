@@ -8,7 +8,7 @@ mod place;
 use std::path::Path;
 
 use firebrick::recipe::{
-    Dynamic, Recipe, RewardKind,
+    AdvantageKind, Dynamic, Recipe, RewardKind,
     import::{Imported, Origin, import},
 };
 use place::{Place, repository};
@@ -59,6 +59,20 @@ fn nothing_said_is_their_default() {
     assert_eq!((skyrl.sampling.prompts_per_step, skyrl.train.mini_batch), (1024, 1024));
     assert_eq!(skyrl.loss.kl.map(|kl| kl.coef), Some(0.001));
     assert_eq!((skyrl.seed, skyrl.eval.every, skyrl.reward.wrong), (42, 5, 0.0));
+}
+
+#[test]
+fn a_critic_comes_over_with_what_it_needs() {
+    let verl = "algorithm: {adv_estimator: gae, lam: 0.9}\ncritic: {optim: {lr: 2e-5}}\n\
+                actor_rollout_ref: {rollout: {n: 1}}\ntrainer: {critic_warmup: 3}";
+    let recipe = recipe("c.yaml", verl);
+    assert_eq!(recipe.advantage.kind, AdvantageKind::Gae);
+    assert_eq!((recipe.advantage.gamma, recipe.advantage.lambda), (1.0, 0.9));
+    assert_eq!((recipe.critic.lr, recipe.critic.clip), (Some(2e-5), Some(0.5)));
+    assert_eq!((recipe.critic.warmup_steps, recipe.rollout.group_size), (3, 1));
+    // Beside another estimator it means nothing.
+    let text = of("c.yaml", &verl.replace("gae", "grpo").replace("n: 1", "n: 2")).text;
+    assert!(!text.contains("[critic]") && text.contains("critic.optim.lr, trainer"), "{text}");
 }
 
 /// Both have more ways than one to treat groups without spread, and ours have their names.

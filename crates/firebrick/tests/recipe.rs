@@ -114,10 +114,10 @@ fn a_group_of_one() {
      7 │ [rollout]
      8 │ group_size = 1 # greedy
        ·              ┬
-       ·              ╰── out of range
+       ·              ╰── a group of one has no advantage
        ╰────
-      help: `group_size`: completions per prompt; at least 2, because a group of
-            one has no advantage
+      help: only a critic gives a lone completion an advantage: advantage.kind =
+            "gae"
     "#);
 }
 

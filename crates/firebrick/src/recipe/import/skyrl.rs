@@ -6,7 +6,8 @@ use super::{
     Draft, Row, Settings,
     rows::{by, lacks, nearly, read, same},
     translate::{
-        adapters, betas, completions, estimator, every, group, name, refilled, template, verifier,
+        adapters, betas, completions, critic, estimator, every, group, name, refilled, template,
+        verifier,
     },
 };
 
@@ -55,7 +56,7 @@ pub(super) static ROWS: &[Row] = &[
     // Sampling
     same("trainer.train_batch_size", "1024", "sampling.prompts_per_step"),
     by("generator.n_samples_per_prompt", "5", "rollout.group_size",
-        |settings, draft| group("generator.n_samples_per_prompt", settings, draft), ""),
+        |settings, draft| group("generator.n_samples_per_prompt", "trainer.algorithm.advantage_estimator", settings, draft), ""),
     same("generator.sampling_params.max_generate_length", "1024", "rollout.max_completion_tokens"),
     same("generator.sampling_params.temperature", "1.0", "rollout.temperature"),
     same("generator.sampling_params.top_p", "1.0", "rollout.top_p"),
@@ -108,10 +109,23 @@ pub(super) static ROWS: &[Row] = &[
         |settings, draft| {
             let key = |name| format!("{ALGORITHM}.{name}");
             estimator(&key("advantage_estimator"), &key("grpo_norm_by_std"), settings, draft);
+            let keys = [
+                ("advantage.gamma", "trainer.algorithm.gamma"),
+                ("advantage.lambda", "trainer.algorithm.lambd"),
+                ("critic.lr", "trainer.critic.optimizer_config.lr"),
+                ("critic.clip", "trainer.algorithm.value_clip"),
+            ];
+            critic(&key("advantage_estimator"), &keys, settings, draft);
         }, ""),
     read("trainer.algorithm.grpo_norm_by_std", "true", "advantage.kind", "False is `mean_only`."),
     lacks("trainer.algorithm.advantage_batch_normalize", "false", &["false"],
         "Advantages are of their group alone."),
+    read("trainer.algorithm.gamma", "1.0", "advantage.gamma", ""),
+    read("trainer.algorithm.lambd", "1.0", "advantage.lambda", ""),
+    read("trainer.critic.optimizer_config.lr", "5e-6", "critic.lr", ""),
+    read("trainer.algorithm.value_clip", "0.2", "critic.clip", ""),
+    read("trainer.critic_mini_batch_size", "256", "train.mini_batch", "The critic learns in the policy's mini-batches."),
+    lacks("trainer.critic.model.path", "null", &["null"], "A separate critic begins with the policy's weights."),
     lacks("trainer.algorithm.use_kl_in_reward", "false", &["false"],
         "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
 

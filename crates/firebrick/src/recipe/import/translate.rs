@@ -1,6 +1,6 @@
 //! How to translate what both programs have, each under its own keys.
 
-use super::{Draft, Settings, settings::Value};
+use super::{Draft, Settings, rows::Idle, settings::Value};
 
 /// The three keys of an adapter, which both programs have.
 pub(super) fn adapters(
@@ -33,9 +33,13 @@ pub(super) fn template(settings: &Settings, draft: &mut Draft, table: &str) {
     }
 }
 
-pub(super) fn group(key: &str, settings: &Settings, draft: &mut Draft) {
+/// A group of one is for a critic alone.
+pub(super) fn group(key: &str, estimator: &str, settings: &Settings, draft: &mut Draft) {
+    let has_critic = settings.text(estimator).as_deref() == Some("gae");
     match settings.whole(key) {
-        Some(1) => draft.lacks(key, "A group of one has no advantage: set `rollout.group_size`."),
+        Some(1) if !has_critic => {
+            draft.lacks(key, "A group of one has no advantage: set `rollout.group_size`.");
+        }
         _ => draft.take("rollout.group_size", key),
     }
 }
@@ -60,10 +64,11 @@ pub(super) fn estimator(key: &str, by_std: &str, settings: &Settings, draft: &mu
         "grpo" if settings.truth(by_std) => draft.set("advantage.kind", "group_norm", key),
         "grpo" => draft.set("advantage.kind", "mean_only", by_std),
         "rloo" => draft.set("advantage.kind", "leave_one_out", key),
+        "gae" => draft.set("advantage.kind", "gae", key),
         _ => draft.lacks(
             key,
-            "The advantage comes from the group: group_norm (grpo), mean_only, leave_one_out (rloo); the \
-             recipe has the default, group_norm.",
+            "The estimators here are group_norm (grpo), mean_only, leave_one_out (rloo) and gae; the recipe \
+             has the default, group_norm.",
         ),
     }
 }
@@ -107,5 +112,25 @@ pub(super) fn name(key: &str, settings: &Settings, draft: &mut Draft) {
     match firebrick_runs::check_name(&name) {
         Ok(()) => draft.set("name", name, key),
         Err(_) => draft.lacks(key, "It can't be the name of a folder: set `name`."),
+    }
+}
+
+/// What goes with GAE, each as our key and theirs: the critic is a model of its own in both programs.
+pub(super) fn critic(
+    estimator: &str,
+    keys: &[(&str, &str)],
+    settings: &Settings,
+    draft: &mut Draft,
+) {
+    let has_critic = settings.text(estimator).as_deref() == Some("gae");
+    for (here, key) in keys {
+        if has_critic {
+            draft.take(here, key);
+        } else if settings.is_given(key) {
+            draft.notes.idle(key, Idle::Off.says());
+        }
+    }
+    if has_critic {
+        draft.set("critic.kind", "separate", estimator);
     }
 }

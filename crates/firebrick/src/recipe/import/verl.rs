@@ -6,7 +6,8 @@ use super::{
     Draft, Row, Settings,
     rows::{by, lacks, nearly, read, same},
     translate::{
-        adapters, betas, completions, estimator, every, group, name, refilled, template, verifier,
+        adapters, betas, completions, critic, estimator, every, group, name, refilled, template,
+        verifier,
     },
 };
 
@@ -131,6 +132,13 @@ pub(super) static ROWS: &[Row] = &[
     by("algorithm.adv_estimator", "gae", "advantage.kind", advantage, ""),
     read("algorithm.norm_adv_by_std_in_grpo", "true", "advantage.kind",
         "False is `mean_only`."),
+    read("algorithm.gamma", "1.0", "advantage.gamma", ""),
+    read("algorithm.lam", "1.0", "advantage.lambda", ""),
+    read("critic.optim.lr", "1e-5", "critic.lr", ""),
+    read("critic.cliprange_value", "0.5", "critic.clip", ""),
+    read("trainer.critic_warmup", "0", "critic.warmup_steps", ""),
+    read("critic.ppo_mini_batch_size", "", "train.mini_batch", "The critic learns in the policy's mini-batches."),
+    lacks("critic.model.path", "", &["null"], "A separate critic begins with the policy's weights."),
     lacks("algorithm.use_kl_in_reward", "false", &["false"],
         "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
     lacks("algorithm.use_pf_ppo", "false", &["false"], "Completions are not weighted by their reward."),
@@ -229,7 +237,7 @@ fn template_options(settings: &Settings, draft: &mut Draft) {
 }
 
 fn group_size(settings: &Settings, draft: &mut Draft) {
-    group("actor_rollout_ref.rollout.n", settings, draft);
+    group("actor_rollout_ref.rollout.n", "algorithm.adv_estimator", settings, draft);
 }
 
 fn top_k(settings: &Settings, draft: &mut Draft) {
@@ -283,6 +291,14 @@ fn overlong(table: &str, settings: &Settings, draft: &mut Draft) {
 fn advantage(settings: &Settings, draft: &mut Draft) {
     let key = "algorithm.adv_estimator";
     estimator(key, "algorithm.norm_adv_by_std_in_grpo", settings, draft);
+    let keys = [
+        ("advantage.gamma", "algorithm.gamma"),
+        ("advantage.lambda", "algorithm.lam"),
+        ("critic.lr", "critic.optim.lr"),
+        ("critic.clip", "critic.cliprange_value"),
+        ("critic.warmup_steps", "trainer.critic_warmup"),
+    ];
+    critic(key, &keys, settings, draft);
 }
 
 fn loss_mode(settings: &Settings, draft: &mut Draft) {

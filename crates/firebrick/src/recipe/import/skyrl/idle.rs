@@ -31,7 +31,7 @@ pub(in super::super) static IDLE: &[Group] = &[
     // Reward, advantage and loss
     Group { why: Idle::Off, table: "environment", keys: "skyrl_gym.*" },
     Group { why: Idle::Off, table: "trainer.algorithm", keys:
-        "kl_ctrl.* lambd gamma value_clip value_head_prefix tis_imp_ratio_cap \
+        "kl_ctrl.* value_head_prefix tis_imp_ratio_cap \
          off_policy_correction.* sapo.* clip_cov.* kl_cov.* dppo.*" },
 
     // Updates
@@ -46,7 +46,7 @@ pub(in super::super) static IDLE: &[Group] = &[
     Group { why: Idle::Off, table: "trainer.policy", keys:
         "language_model_only inference_only_init torch_profiler_config.*" },
     Group { why: Idle::Memory, table: "trainer.ref", keys: "*" },
-    Group { why: Idle::Off, table: "trainer", keys: "critic.* critic_mini_batch_size fully_async.* mtp.*" },
+    Group { why: Idle::Off, table: "trainer", keys: "critic.* fully_async.* mtp.*" },
     Group { why: Idle::Always, table: "trainer", keys: "recompute_old_logprobs_per_minibatch" },
     Group { why: Idle::Cluster, table: "trainer", keys:
         "strategy sequence_parallel_backend placement.colocate_all placement.policy_num_nodes \

@@ -48,7 +48,7 @@ pub(in super::super) static IDLE: &[Group] = &[
     Group { why: Idle::Off, table: "sandbox_fusion", keys: "*" },
 
     // Advantage and loss
-    Group { why: Idle::Off, table: "algorithm", keys: "kl_penalty kl_ctrl.kl_coef kl_ctrl.* gamma lam pf_ppo.*" },
+    Group { why: Idle::Off, table: "algorithm", keys: "kl_penalty kl_ctrl.kl_coef kl_ctrl.* pf_ppo.*" },
     Group { why: Idle::Off, table: "actor_rollout_ref.actor", keys: "policy_loss.* tau_pos tau_neg" },
     Group { why: Idle::Off, table: "critic", keys: "*" },
     Group { why: Idle::Off, table: "distillation", keys: "*" },
@@ -79,7 +79,6 @@ pub(in super::super) static IDLE: &[Group] = &[
     Group { why: Idle::Cluster, table: "trainer", keys:
         "n_gpus_per_node nnodes balance_batch device ray_wait_register_center_timeout \
          use_legacy_worker_impl" },
-    Group { why: Idle::Off, table: "trainer", keys: "critic_warmup" },
     Group { why: Idle::Cluster, table: "", keys: "ray_kwargs.* ray_init.* transfer_queue.* hydra.* defaults" },
     Group { why: Idle::Records, table: "", keys: "global_profiler.*" },
 ];
