@@ -5,7 +5,9 @@
 mod golden_cases;
 
 use firebrick_tests::golden::{Case, failures, files};
-use golden_cases::{advantage, kl, logprob, optim, overlong, policy_loss, sampling};
+use golden_cases::{
+    adaptive, advantage, kl, length, logprob, optim, overlong, policy_loss, sampling,
+};
 
 #[test]
 fn golden_a_advantages() {
@@ -63,6 +65,16 @@ fn golden_f_token_logprobs() {
 }
 
 #[test]
+fn golden_g_gae_value_adaptive() {
+    run("g");
+}
+
+#[test]
+fn golden_h_variance_sampler() {
+    run("h");
+}
+
+#[test]
 fn golden_i_lr_adamw() {
     run("i");
 }
@@ -71,14 +83,15 @@ fn golden_i_lr_adamw() {
 #[test]
 fn golden_other_files_of_these_topics() {
     let others = files(|topic| {
-        topic.starts_with(['a', 'b', 'c', 'd', 'e', 'f', 'i']) && !TOPICS.contains(&topic)
+        topic.starts_with(|letter| ('a'..='i').contains(&letter)) && !TOPICS.contains(&topic)
     });
     for file in others {
         report(&failures(&file, case));
     }
 }
 
-const TOPICS: [&str; 12] = ["a", "b1", "b2", "b3", "b4", "b5", "b6", "c", "d", "e", "f", "i"];
+const TOPICS: [&str; 14] =
+    ["a", "b1", "b2", "b3", "b4", "b5", "b6", "c", "d", "e", "f", "g", "h", "i"];
 
 fn run(topic: &str) {
     let files = files(|name| name == topic);
@@ -108,6 +121,10 @@ fn case(case: &Case) {
         "entropy_from_logits" => logprob::entropy(case),
         "token_logp" => logprob::of_labels(case),
         "logits_to_loss" => logprob::to_loss(case),
+        "adaptive_update_count" => adaptive::count(case),
+        "adaptive_update" => adaptive::update(case),
+        "target_length_penalty" => length::target(case),
+        "gae" | "value_loss" | "variance_sampler" => case.leave_out(),
         "constant_with_warmup" => optim::schedule(case),
         "adamw_steps" => optim::steps(case),
         unknown => case.fail(format!("no test knows \"{unknown}\"")),

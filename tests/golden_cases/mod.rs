@@ -3,8 +3,10 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_tests::golden::Array;
 
+pub(crate) mod adaptive;
 pub(crate) mod advantage;
 pub(crate) mod kl;
+pub(crate) mod length;
 pub(crate) mod logprob;
 pub(crate) mod optim;
 pub(crate) mod overlong;

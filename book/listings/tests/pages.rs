@@ -55,6 +55,8 @@ fn the_page_of_metrics_names_every_metric() {
         // The tiny task's model is new: all groups are kept, so that there is an update.
         "sampling.dynamic=false",
         "loss.kl={ kind = \"k3\", coef = 0.1 }",
+        "train.adaptive={}",
+        "observe.phrases=[\"PHRASE\"]",
         "reward.kind=weighted",
         "reward.parts=[{ name = \"NAME\", weight = 1.0, kind = \"integer\" }]",
     ];
@@ -74,10 +76,17 @@ fn the_page_of_metrics_names_every_metric() {
         assert!(page.contains(&format!("| `{name}` |")), "book/src/metrics.md lacks `{name}`");
     }
     // And nothing that is not there. The first is the program's and not the step's, the second that
-    // of a reward model, which takes a checkpoint.
+    // of a reward model, which takes a checkpoint; and a new model gets nothing right and says nothing
+    // twice.
     for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
         let name = row.split('`').next().unwrap_or_default();
-        let elsewhere = ["eval/heldout_accuracy", "reward/part/score"].contains(&name);
+        let elsewhere = [
+            "eval/heldout_accuracy",
+            "reward/part/score",
+            "rollout/length_right",
+            "observe/accuracy_with",
+        ]
+        .contains(&name);
         assert!(elsewhere || report.metrics.get(name).is_some(), "no step reports `{name}`");
     }
 }

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod compare;
 mod doctor;
 mod eval;
 mod export;
@@ -30,6 +31,8 @@ use crate::{
 pub enum Command {
     /// Train the policy that a recipe describes
     Train(train::Train),
+    /// Run recipes over several seeds, and print one table of what came of it
+    Compare(compare::Compare),
     /// Measure a checkpoint on the held-out prompts: pass@1, avg@k, pass@k, maj@k
     Eval(eval::Eval),
     /// Say how much memory a recipe takes, by part, and whether it fits
@@ -58,6 +61,7 @@ impl Command {
     pub fn run(self) -> Result<u8, ProgramError> {
         match self {
             Command::Train(command) => command.run(),
+            Command::Compare(command) => command.run(),
             Command::Eval(command) => command.run().map(|()| 0),
             Command::Plan(command) => command.run(),
             Command::Generate(command) => command.run(),

@@ -255,6 +255,26 @@ pub enum ProgramError {
         /// Each key with its two values.
         changes: Vec<String>,
     },
+    /// Two recipes of a comparison have the same name, so their runs would have the same folders.
+    #[error("two of the recipes are called {name}")]
+    #[diagnostic(help(
+        "give one of them another file name or a `name` of its own; --set name=… would name them all"
+    ))]
+    SameName {
+        /// The name.
+        name: String,
+    },
+    /// A run of the comparison is there already, with other settings.
+    #[error("{} was run with other settings: now {}", run.display(), changes.join(", "))]
+    #[diagnostic(help(
+        "a table must not mix them: choose another folder with --out, or remove this run"
+    ))]
+    OtherSettings {
+        /// The run's folder.
+        run: PathBuf,
+        /// Each key with its two values.
+        changes: Vec<String>,
+    },
     /// The checkpoint to resume from can't be used.
     #[error("{error}")]
     #[diagnostic(help(
@@ -377,6 +397,8 @@ impl ProgramError {
             | ProgramError::NotAModel { .. }
             | ProgramError::NotARun { .. }
             | ProgramError::Changed { .. }
+            | ProgramError::SameName { .. }
+            | ProgramError::OtherSettings { .. }
             | ProgramError::OtherPrompts { .. }
             | ProgramError::NoHeldout
             | ProgramError::NoSuchRow { .. }

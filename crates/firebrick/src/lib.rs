@@ -3,10 +3,12 @@
 //! This crate is the program, and the one place where a recipe is read and things are built from
 //! it: [`recipe`] says what to do, [`source`] finds what it names, [`plan`] says what memory that takes,
 //! [`wire`] builds it, [`run`] does it, [`card`] describes the result, [`resume`] says what it may do
-//! otherwise the second time, [`inspect`] what a model folder holds, [`commands`] are the program's.
+//! otherwise the second time, [`compare`] puts runs beside each other, [`inspect`] says what a model
+//! folder holds, [`commands`] are the program's.
 
 pub mod card;
 pub mod commands;
+pub mod compare;
 mod device;
 mod error;
 pub mod inspect;

@@ -22,6 +22,7 @@ Examples:
   firebrick train recipes/quickstart.toml
   firebrick train recipes/quickstart.toml --set train.steps=20 --set name=short
   firebrick train recipes/quickstart.toml --resume
+  firebrick compare recipes/ablation/*.toml --seeds 3
   firebrick plan recipes/quickstart.toml
   firebrick doctor
   firebrick eval runs/quickstart/checkpoints/step-000200 --samples 8

@@ -4,10 +4,12 @@
 //! `--set` overrides (`overrides`), the shape of the document against the schema (`shape`),
 //! and the meaning of its values (`meaning`).
 
+mod adaptive;
 mod data;
 mod error;
 mod meaning;
 mod model;
+mod observe;
 mod overrides;
 mod reward;
 mod shape;
@@ -22,9 +24,11 @@ use toml::de::DeTable;
 use error::{Problem, Text};
 use overrides::Override;
 
+pub use adaptive::Adaptive;
 pub use data::{Columns, Data, Task, Template};
 pub use error::{Invalid, RecipeError};
 pub use model::{ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
+pub use observe::Observe;
 pub use reward::{
     AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
     Transform,
@@ -81,6 +85,9 @@ pub struct Recipe {
     /// When the run is saved.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// What is counted in completions.
+    #[serde(default)]
+    pub observe: Observe,
 }
 
 /// A recipe as it was read, overrides included.

@@ -65,8 +65,8 @@ pub fn changes(before: &Recipe, now: &Recipe) -> Vec<Change> {
     keys.into_iter().filter_map(change).collect()
 }
 
-/// The values of a recipe by dotted key.
-fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
+/// The values of a recipe by dotted key, defaults included.
+pub(crate) fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
     fn collect(key: String, value: Value, into: &mut BTreeMap<String, Value>) {
         match value {
             Value::Object(fields) => {

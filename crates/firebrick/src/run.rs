@@ -48,6 +48,8 @@ pub struct Run {
     pub interrupted: Arc<AtomicBool>,
     /// What has been done and measured so far, by earlier processes too.
     pub progress: Progress,
+    /// Where the state after the warm-up is kept for other runs, besides the run's own checkpoints.
+    pub warmup: Option<PathBuf>,
     /// Since when no time has been added to the progress.
     pub clock: Instant,
     /// What is being done, such as `step 12`; for the message of a device that fails.
@@ -55,7 +57,10 @@ pub struct Run {
 }
 
 /// `stopped_because` of a run that Ctrl-C ended.
-const INTERRUPTED: &str = "interrupted";
+pub const INTERRUPTED: &str = "interrupted";
+
+/// The fact in `run.db` that says how many prompts an accuracy is measured on.
+pub const HELDOUT_PROMPTS: &str = "heldout_prompts";
 
 /// How a run ended.
 pub struct Ended {
@@ -106,6 +111,9 @@ impl Run {
         if !self.progress.warmed_up {
             interrupted = !self.warm_up()?;
             self.checkpoint()?;
+            if !interrupted {
+                self.keep_warmup()?;
+            }
         }
         if interrupted { Ok(INTERRUPTED.to_owned()) } else { self.steps() }
     }
@@ -416,26 +424,44 @@ impl Run {
         }
     }
 
-    /// Writes a checkpoint: a Hugging Face model folder, with what a resumed run needs in
-    /// `trainer/`.
+    /// Writes a checkpoint, and removes what is old of them.
     fn checkpoint(&mut self) -> Result<(), ProgramError> {
         self.read_clock();
+        let step = self.wired.trainer.state.step;
+        let temporary = self.folder.begin_checkpoint(step)?;
+        self.write_checkpoint(&temporary)?;
+        publish_folder(&temporary, &self.folder.checkpoint(step))?;
+        if self.recipe.checkpoint.keep > 0 {
+            self.folder.prune(self.recipe.checkpoint.keep)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the state after the warm-up where other runs look for it.
+    fn keep_warmup(&self) -> Result<(), ProgramError> {
+        let Some(folder) = &self.warmup else { return Ok(()) };
+        let temporary = folder.with_extension("tmp");
+        let file = |source| ProgramError::File { path: temporary.clone(), source };
+        if temporary.exists() {
+            fs::remove_dir_all(&temporary).map_err(file)?;
+        }
+        fs::create_dir_all(&temporary).map_err(file)?;
+        self.write_checkpoint(&temporary)?;
+        Ok(publish_folder(&temporary, folder)?)
+    }
+
+    /// Writes a Hugging Face model folder, with what a resumed run needs in `trainer/`.
+    fn write_checkpoint(&self, folder: &Path) -> Result<(), ProgramError> {
         let Wired { trainer, config, dtype, .. } = &self.wired;
-        let temporary = self.folder.begin_checkpoint(trainer.state.step)?;
-        self.write_model(&temporary)?;
-        let inner = make_folder(temporary.join(TRAINER))?;
+        self.write_model(folder)?;
+        let inner = make_folder(folder.join(TRAINER))?;
         if *dtype != WeightDtype::F32 {
             let weights = make_folder(inner.join(WEIGHTS))?;
             save(&trainer.policy, config, &weights, &SaveOptions::default())?;
         }
         save_state(&inner, &trainer.state, &trainer.optimizer)?;
         let bytes = serde_json::to_vec_pretty(&self.progress).unwrap_or_default();
-        write_atomically(&inner.join(PROGRESS), &bytes)?;
-        publish_folder(&temporary, &self.folder.checkpoint(trainer.state.step))?;
-        if self.recipe.checkpoint.keep > 0 {
-            self.folder.prune(self.recipe.checkpoint.keep)?;
-        }
-        Ok(())
+        Ok(write_atomically(&inner.join(PROGRESS), &bytes)?)
     }
 
     /// Writes what a checkpoint is to others: the model, its tokenizer and its card.

@@ -18,7 +18,7 @@ use firebrick_data::{DateTime, PromptReport, Prompts, Tokenizer};
 use firebrick_device::Kind;
 use firebrick_models::{AdapterBase, Decoder, RewardModel, WeightDtype};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
-use firebrick_train::{AdamW, Trainer, TrainerState, load_state};
+use firebrick_train::{AdamW, Phrases, Trainer, TrainerState, load_state};
 
 use crate::{
     ProgramError, device,
@@ -108,6 +108,7 @@ pub fn wire(
         engine: Box::new(engine),
         source: Box::new(source),
         task: task(recipe, verifier),
+        phrases: Phrases::new(recipe.observe.phrases.clone()),
         updater: updater(recipe, vocab),
         optimizer,
         config: train_config(recipe, train_sampling(recipe, &data.tokenizer)),

@@ -150,3 +150,46 @@ fn a_plan_says_whether_a_recipe_fits() {
     let unit = place.run(&["plan", "r.toml", "--memory", "24"]);
     assert!(unit.code == Some(2) && unit.stderr.contains("say 24GiB"), "{}", unit.stderr);
 }
+
+/// What the headers of these recipes say of memory, with the published shapes of their models.
+#[test]
+fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
+    let place = Place::new();
+    let mut config: Value = serde_json::from_slice(
+        &fs::read(repository("tests/fixtures/qwen2-f32/config.json")).unwrap(),
+    )
+    .unwrap();
+    for (name, [hidden, layers, heads, kv_heads, inner, vocab], tied, positions) in [
+        ("Qwen2.5-32B", [5120, 64, 40, 8, 27648, 152_064], false, 131_072),
+        ("Qwen2.5-Math-7B", [3584, 28, 28, 4, 18944, 152_064], false, 4096),
+        ("Qwen2.5-Math-1.5B", [1536, 28, 12, 2, 8960, 151_936], true, 4096),
+    ] {
+        for (key, value) in [
+            ("hidden_size", hidden.into()),
+            ("num_hidden_layers", layers.into()),
+            ("max_window_layers", layers.into()),
+            ("num_attention_heads", heads.into()),
+            ("num_key_value_heads", kv_heads.into()),
+            ("intermediate_size", inner.into()),
+            ("vocab_size", vocab.into()),
+            ("tie_word_embeddings", tied.into()),
+            ("max_position_embeddings", Value::from(positions)),
+        ] {
+            config[key] = value;
+        }
+        place.write(&format!("Qwen/{name}/config.json"), config.to_string());
+    }
+    for (name, memory, fits, needed) in [
+        ("dapo-qwen2.5-32b", "80GB", false, "16397.7 GiB"),
+        ("dapo-80gb", "80GB", true, "67.4 GiB"),
+        ("dapo-24gb", "24GB", true, "21.0 GiB"),
+    ] {
+        let path = repository(&format!("recipes/paper/{name}.toml"));
+        let plan = ["plan", &path, "--memory", memory, "--device", "cuda:0"];
+        let outcome = place.run(&plan);
+        assert_eq!(outcome.code, Some(i32::from(!fits)), "{}{}", outcome.stdout, outcome.stderr);
+        assert!(outcome.stdout.contains(&format!("{needed} are needed")), "{}", outcome.stdout);
+        let header = fs::read_to_string(&path).unwrap();
+        assert!(header.contains(needed.trim_end_matches(" GiB")), "{name} says another number");
+    }
+}

@@ -4,7 +4,10 @@
 
 use std::{fs, path::Path};
 
-use firebrick::recipe::{Recipe, RecipeError};
+use firebrick::{
+    compare::differences,
+    recipe::{Aggregation, Recipe, RecipeError},
+};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 const FILES: &str = r#"[model]
@@ -131,6 +134,25 @@ fn a_mini_batch_larger_than_the_step() {
        ╰────
       help: `mini_batch = 64` under [train] makes one update of a step
     "#);
+}
+
+#[test]
+fn bounds_of_updates_and_phrases() {
+    let many = format!("[observe]\nphrases = [{}]", "\"a\", ".repeat(101));
+    let long = format!("[observe]\nphrases = [\"{}\"]", "a".repeat(101));
+    for (tables, problem) in [
+        ("[train.adaptive]\nn_max = 4", "train.adaptive.n_min is 5, expected at most n_max = 4"),
+        ("[train.adaptive]\nn_min = 0", "train.adaptive.n_min is 0, expected at least 1"),
+        ("[train.adaptive]\nkl_stop = 0.0", "train.adaptive.kl_stop is 0.0, expected above 0"),
+        ("[observe]\nphrases = [\"wait\", \"Wait\"]", "observe.phrases has \"Wait\" twice"),
+        ("[observe]\nphrases = [\"\"]", "observe.phrases is empty, expected a text that is not"),
+        (&many, "observe.phrases has 101 entries, expected at most 100"),
+        (&long, "observe.phrases has 101 characters, expected at most 100"),
+    ] {
+        let error = error(&with_files(tables), &[]);
+        let words = error.replace("\n  │ ", " ").replace("\n      │ ", " ");
+        assert!(words.contains(problem), "{error}");
+    }
 }
 
 #[test]
@@ -541,6 +563,65 @@ fn every_recipe_here_is_valid() {
                 Recipe::load(&path, &[]).unwrap();
             }
         }
+    }
+}
+
+/// An ablation says something only if one thing differs at a time.
+#[test]
+fn each_rung_of_the_ladder_changes_one_setting() {
+    let rung = |name: &str| {
+        let path = recipes().join(format!("ablation/{name}.toml"));
+        Recipe::load(&path, &[]).unwrap().recipe
+    };
+    let ladder = [
+        ("0-grpo", ""),
+        ("1-overlong-filtering", "reward.overlong.filter"),
+        ("2-clip-higher", "loss.clip_ratio_high"),
+        ("3-soft-overlong-punishment", "reward.overlong.penalty"),
+        ("4-token-level-loss", "loss.aggregation"),
+        ("5-dapo", "sampling.dynamic"),
+    ];
+    for pair in ladder.windows(2) {
+        let differences = differences(&[rung(pair[0].0), rung(pair[1].0)]);
+        let keys: Vec<&str> = differences.iter().map(|difference| &*difference.key).collect();
+        assert_eq!(keys, [pair[1].1], "{} and {}", pair[0].0, pair[1].0);
+    }
+    // GRPO as it was: one clip for both sides, a mean of means, every group, nothing about length.
+    let grpo = rung("0-grpo");
+    assert_eq!((grpo.loss.clip_ratio_low, grpo.loss.clip_ratio_high), (0.2, 0.2));
+    assert_eq!(grpo.loss.aggregation, Aggregation::SequenceMean);
+    assert!(!grpo.sampling.dynamic && !grpo.reward.overlong.filter && grpo.loss.kl.is_none());
+    assert_eq!(grpo.reward.overlong.penalty, 0.0);
+}
+
+/// Section 4.1 of Yu et al. 2025, number by number.
+#[test]
+fn the_paper_s_run_has_the_paper_s_numbers() {
+    let path = recipes().join("paper/dapo-qwen2.5-32b.toml");
+    let recipe = Recipe::load(&path, &[]).unwrap().recipe;
+    let Recipe { rollout, sampling, reward, loss, optim, train, eval, .. } = &recipe;
+    assert_eq!((sampling.prompts_per_step, rollout.group_size), (512, 16));
+    assert_eq!((train.mini_batch, 512 * 16 / train.mini_batch), (512, 16));
+    assert_eq!((optim.lr, optim.warmup_steps), (1e-6, 20));
+    assert_eq!(rollout.max_completion_tokens, 16_384 + 4096);
+    assert_eq!((reward.overlong.buffer, reward.overlong.penalty), (4096, 1.0));
+    assert!(!reward.overlong.filter);
+    assert_eq!((reward.right, reward.wrong), (1.0, -1.0));
+    assert_eq!((loss.clip_ratio_low, loss.clip_ratio_high), (0.2, 0.28));
+    assert_eq!(loss.aggregation, Aggregation::TokenMean);
+    assert_eq!((loss.entropy_coef, loss.kl.is_none()), (0.0, true));
+    assert!(sampling.dynamic && sampling.max_rounds == 0);
+    assert_eq!((rollout.temperature, rollout.top_p), (1.0, 1.0));
+    assert_eq!((eval.samples, eval.temperature, eval.top_p), (32, 1.0, 0.7));
+    // Those that it has been scaled down to: the same but for sizes.
+    for card in ["24gb", "80gb"] {
+        let path = recipes().join(format!("paper/dapo-{card}.toml"));
+        let scaled = Recipe::load(&path, &[]).unwrap().recipe;
+        let updates = scaled.sampling.prompts_per_step * 16 / scaled.train.mini_batch;
+        assert_eq!((scaled.rollout.group_size, updates), (16, 16));
+        assert_eq!(scaled.loss, recipe.loss);
+        assert_eq!(scaled.eval.samples, 32);
+        assert_eq!(scaled.sampling.surplus, recipe.sampling.surplus);
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`Trainer::step`] is the loop; each of its parts is a file of this crate. Nothing here knows a
 //! tokenizer, a data set or a recipe: values come in, values go out.
 
+mod adaptive;
 mod advantage;
 mod aggregation;
 mod batch;
@@ -10,6 +11,8 @@ mod checkpoint;
 mod error;
 mod eval;
 mod loss;
+mod mini_batch;
+mod observe;
 mod optim;
 mod report;
 mod sampling;
@@ -17,6 +20,9 @@ mod trainer;
 mod update;
 mod warmup;
 
+pub use adaptive::{
+    AdaptiveUpdates, Importance, Repeatable, Repeats, Signals, mean_advantage, mean_change, repeat,
+};
 pub use advantage::{GroupNorm, LeaveOneOut, MeanOnly, SPREAD_TOLERANCE, grouped};
 pub use aggregation::{Aggregation, Divisors};
 pub use batch::{MicroBatch, Sample, micro_batches};
@@ -27,6 +33,7 @@ pub use loss::{
     Cispo, ClipRange, Dapo, Gspo, Kl, KlEstimator, LossInput, LossOutput, Objective,
     ObjectiveOutput, PolicyLoss,
 };
+pub use observe::Phrases;
 pub use optim::{AdamW, OptimConfig, StepOutcome, constant_with_warmup, global_norm};
 pub use sampling::{Filled, KeepAll, Refill, Spread};
 pub use trainer::{Observer, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};

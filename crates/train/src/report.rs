@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use firebrick_core::{FinishReason, Metrics, RewardedGroup, Verdict};
+use firebrick_core::{Completion, FinishReason, Metrics, Reward, RewardedGroup, Verdict};
 
-use crate::{LARGEST_CHANGE, Sample};
+use crate::{LARGEST_CHANGE, Repeats, Sample, adaptive};
 
 /// What sampling a step gave.
 #[derive(Default)]
@@ -65,6 +65,22 @@ impl Sampled {
             completions().filter(|(completion, _)| completion.finish == FinishReason::Length);
         let tokens: usize = lengths().sum();
         metrics.set("rollout/length_mean", share(tokens as f64));
+        let mean_length =
+            |metrics: &mut Metrics, name: &str, of: &dyn Fn(&Completion, &Reward) -> bool| {
+                let lengths: Vec<usize> = completions()
+                    .filter(|(completion, reward)| of(completion, reward))
+                    .map(|(completion, _)| completion.tokens.len())
+                    .collect();
+                // A mean of none would look like a fall to nothing.
+                if !lengths.is_empty() {
+                    let mean = lengths.iter().sum::<usize>() as f64 / lengths.len() as f64;
+                    metrics.set(format!("rollout/length_{name}"), mean);
+                }
+            };
+        let right = |reward: &Reward| reward.score.verdict == Verdict::Right;
+        mean_length(metrics, "right", &|_, reward| right(reward));
+        mean_length(metrics, "wrong", &|_, reward| !right(reward));
+        mean_length(metrics, "stopped", &|completion, _| completion.finish == FinishReason::Stop);
         metrics.set("rollout/length_max", lengths().max().unwrap_or(0) as f64);
         metrics.set("rollout/truncated", share(truncated.count() as f64));
         metrics.set("rollout/tokens", tokens as f64);
@@ -107,6 +123,8 @@ pub(crate) struct Updated {
     pub(crate) tokens: usize,
     pub(crate) updates: usize,
     pub(crate) empty: usize,
+    /// One for each mini-batch, where their number of updates is adaptive.
+    pub(crate) repeats: Vec<Repeats>,
     pub(crate) grad_norm: f64,
     pub(crate) skipped: Vec<Vec<Sample>>,
     pub(crate) lr: f64,
@@ -142,6 +160,7 @@ impl Updated {
         if self.updates > 0 {
             metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);
         }
+        adaptive::measure(&self.repeats, metrics);
         metrics.set("update/count", self.updates as f64);
         metrics.set("update/empty", self.empty as f64);
         metrics.set("update/skipped", self.skipped.len() as f64);

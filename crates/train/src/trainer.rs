@@ -9,10 +9,11 @@ use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdamW, Aggregation, EvalReport, Filled, Refill, Sample, TrainError, TrainerState, Updater,
-    constant_with_warmup,
+    AdamW, AdaptiveUpdates, Aggregation, EvalReport, Filled, Phrases, Refill, Sample, TrainError,
+    TrainerState, Updater, constant_with_warmup,
     eval::score,
     evaluate,
+    mini_batch::MiniBatch,
     report::{Sampled, Updated},
 };
 
@@ -28,6 +29,8 @@ pub struct Trainer<M> {
     pub source: Box<dyn PromptSource>,
     /// Judges completions.
     pub task: Task,
+    /// What is counted in the completions' texts.
+    pub phrases: Phrases,
     /// Turns samples into gradients.
     pub updater: Updater,
     /// Turns gradients into weights.
@@ -74,6 +77,8 @@ pub struct TrainConfig {
     pub max_staleness: u64,
     /// Completions per optimizer update.
     pub mini_batch: usize,
+    /// How many updates a mini-batch gets; without a rule it is one.
+    pub adaptive: Option<AdaptiveUpdates>,
     /// Learning rate after its warm-up.
     pub lr: f64,
     /// Steps over which it rises from 0.
@@ -312,21 +317,7 @@ impl<M: PolicyModel> Trainer<M> {
             if batch.iter().all(|sample| sample.counted() == 0) {
                 updated.empty += 1;
             } else {
-                let report = self.updater.gradients(&self.policy, &batch)?;
-                let before = std::mem::replace(&mut self.midway, true);
-                let stepped = self.optimizer.step(self.policy.clone(), report.gradients, lr);
-                // An error comes from reading the gradients' norm, before anything has moved.
-                if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
-                    self.midway = before;
-                }
-                let (policy, outcome) = stepped?;
-                self.policy = policy;
-                if outcome.skipped {
-                    updated.skipped.push(batch);
-                } else {
-                    updated.add(report.metrics, report.tokens, outcome.grad_norm);
-                    self.state.trained += batch.iter().filter(|sample| sample.live).count() as u64;
-                }
+                MiniBatch { trainer: self, samples: &batch, lr, updated: &mut updated }.learn()?;
             }
             observer.advance(1);
         }
@@ -351,6 +342,7 @@ impl<M: PolicyModel> Trainer<M> {
     fn report(&self, sampled: Sampled, updated: Updated, began: Instant) -> StepReport {
         let mut metrics = Metrics::default();
         sampled.measure(&mut metrics);
+        self.phrases.measure(&sampled.all, &mut metrics);
         let skipped = updated.measure(&mut metrics);
         metrics.set("time/step", began.elapsed().as_secs_f64());
         StepReport { metrics, groups: sampled.all, skipped, stop: sampled.stop }

@@ -6,7 +6,7 @@ use firebrick_models::{Decoder, parameters};
 use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn};
 use firebrick_train::{
     AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, GroupNorm, KeepAll, Objective, OnCap,
-    OptimConfig, PolicyLoss, Sample, Task, TrainConfig, Trainer, TrainerState, Updater,
+    OptimConfig, Phrases, PolicyLoss, Sample, Task, TrainConfig, Trainer, TrainerState, Updater,
 };
 
 use super::{
@@ -138,6 +138,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             filter: Box::new(KeepAll),
             advantage: Box::new(GroupNorm::default()),
         },
+        phrases: Phrases::default(),
         updater: plain(
             Box::new(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }),
             1.0,
@@ -151,6 +152,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             keep_surplus: false,
             max_staleness: 0,
             mini_batch: 16,
+            adaptive: None,
             lr: 1e-2,
             lr_warmup_steps: 0,
             sampling: sampling(1.0, 0, 1.0, 4),

@@ -184,7 +184,7 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory) -> String {
     let line = |text: &mut String, name: &str, cells: [String; 6]| {
         let _ = write!(text, "{name:<28}");
         for cell in cells {
-            let _ = write!(text, "{cell:>10}");
+            let _ = write!(text, " {cell:>9}");
         }
         text.push('\n');
     };

@@ -19,7 +19,7 @@ use crate::{
     inspect::thousands,
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
-    run::{Progress, Run, read_progress},
+    run::{Ended, HELDOUT_PROMPTS, Progress, Run, read_progress},
     source::Sources,
     wire::{Wired, wire},
 };
@@ -59,74 +59,93 @@ impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let set = [self.set, super::device_settings(self.device)].concat();
         let loaded = Recipe::load(&self.recipe, &set)?;
-        let earlier = match self.resume {
-            true => Some(Earlier::find(&self.runs, &loaded)?),
-            false => RunFolder::check_free(&self.runs, &loaded.name).map(|()| None)?,
-        };
-        let Loaded { recipe, text, name } = loaded;
         let bars = Bars::new(ProgressDrawTarget::stderr());
-        let sources = super::sources::sources(&bars);
-        // Before anything is loaded, which takes of the memory that there is.
-        let warning = super::plan::warning(&recipe, &sources);
-        let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
-        let (wired, progress) = match &checkpoint {
-            Some((_, path)) => {
-                resume(&recipe, path, &sources).map_err(|error| error.of_checkpoint(path))?
-            }
-            None => (wire(&recipe, None, &sources, super::now())?, Progress::default()),
-        };
-        // A new folder is made last: whatever can be wrong before is found before.
-        let (folder, changes) = match earlier {
-            Some(earlier) => (earlier.folder, earlier.changes),
-            None => (RunFolder::create(&self.runs, &name)?, Vec::new()),
-        };
-        write_atomically(&folder.recipe(), text.as_bytes())?;
-        let mut store = Store::open(&folder.database())?;
-        let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        let mut terminal =
-            Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, recipe.train.steps);
-        say(&mut terminal, &format!("{name}: {}; {}", size(&wired.trainer.policy), wired.report));
-        for note in wired.notes.try_iter() {
-            say(&mut terminal, &note);
-        }
-        if let Some(device) = &wired.device {
-            say(&mut terminal, device);
-        }
-        if let Some(warning) = warning {
-            say(&mut terminal, &warning);
-        }
-        match &checkpoint {
-            Some((step, path)) => {
-                store.truncate_after(*step)?;
-                say(&mut terminal, &format!("resumed from {}", path.display()));
-            }
-            None if self.resume => {
-                store.truncate_after(0)?;
-                say(&mut terminal, "no checkpoint yet: beginning anew");
-            }
-            None => {}
-        }
-        for change in changes {
-            say(&mut terminal, &format!("now with {change}"));
-        }
-        let interrupted = interrupted(bars.clone());
-        let clock = Instant::now();
-        let phase = String::new();
-        let run = Run {
-            recipe,
-            wired,
-            folder,
-            store,
-            terminal,
-            bars,
-            interrupted,
-            progress,
-            clock,
-            phase,
-        };
-        let ended = run.run()?;
+        let interrupted = || interrupted(bars.clone());
+        let ended = train(loaded, &self.runs, self.resume, None, &bars, interrupted)?;
         Ok(if ended.interrupted { 130 } else { 0 })
     }
+}
+
+/// Begins the run of a recipe in a folder of its name in `runs`, or goes on with it, and takes it to
+/// its end. `warmup` is where runs that share a warm-up keep what it left: the first of them writes
+/// it, the others begin there. The flag that Ctrl-C sets is asked for once everything is loaded.
+pub(super) fn train(
+    loaded: Loaded,
+    runs: &Path,
+    resumed: bool,
+    warmup: Option<PathBuf>,
+    bars: &Bars,
+    interrupted: impl FnOnce() -> Arc<AtomicBool>,
+) -> Result<Ended, ProgramError> {
+    let earlier = match resumed {
+        true => Some(Earlier::find(runs, &loaded)?),
+        false => RunFolder::check_free(runs, &loaded.name).map(|()| None)?,
+    };
+    let Loaded { recipe, text, name } = loaded;
+    let sources = super::sources::sources(bars);
+    // Before anything is loaded, which takes of the memory that there is.
+    let warning = super::plan::warning(&recipe, &sources);
+    let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
+    let warmed_up = warmup.clone().filter(|folder| folder.is_dir()).map(|folder| (0, folder));
+    let checkpoint = checkpoint.or(warmed_up);
+    let (wired, progress) = match &checkpoint {
+        Some((_, path)) => {
+            resume(&recipe, path, &sources).map_err(|error| error.of_checkpoint(path))?
+        }
+        None => (wire(&recipe, None, &sources, super::now())?, Progress::default()),
+    };
+    // A new folder is made last: whatever can be wrong before is found before.
+    let (folder, changes) = match earlier {
+        Some(earlier) => (earlier.folder, earlier.changes),
+        None => (RunFolder::create(runs, &name)?, Vec::new()),
+    };
+    write_atomically(&folder.recipe(), text.as_bytes())?;
+    let mut store = Store::open(&folder.database())?;
+    store.set_info(HELDOUT_PROMPTS, &wired.heldout.len().to_string())?;
+    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let mut terminal =
+        Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, recipe.train.steps);
+    say(&mut terminal, &format!("{name}: {}; {}", size(&wired.trainer.policy), wired.report));
+    for note in wired.notes.try_iter() {
+        say(&mut terminal, &note);
+    }
+    if let Some(device) = &wired.device {
+        say(&mut terminal, device);
+    }
+    if let Some(warning) = warning {
+        say(&mut terminal, &warning);
+    }
+    match &checkpoint {
+        Some((step, path)) => {
+            store.truncate_after(*step)?;
+            say(&mut terminal, &format!("resumed from {}", path.display()));
+        }
+        None if resumed => {
+            store.truncate_after(0)?;
+            say(&mut terminal, "no checkpoint yet: beginning anew");
+        }
+        None => {}
+    }
+    for change in changes {
+        say(&mut terminal, &format!("now with {change}"));
+    }
+    let interrupted = interrupted();
+    let clock = Instant::now();
+    let (bars, phase) = (bars.clone(), String::new());
+    let run = Run {
+        recipe,
+        wired,
+        folder,
+        store,
+        terminal,
+        bars,
+        interrupted,
+        progress,
+        warmup,
+        clock,
+        phase,
+    };
+    run.run()
 }
 
 /// How large the policy is, how much of it is trained, and what it is multiplied in.
@@ -182,7 +201,7 @@ fn resume(
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the program at once.
-fn interrupted(bars: Bars) -> Arc<AtomicBool> {
+pub(super) fn interrupted(bars: Bars) -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let seen = flag.clone();
     let mut terminal = Terminal::new(Box::new(std::io::stderr()), bars, false, 0);

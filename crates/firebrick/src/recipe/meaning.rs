@@ -8,7 +8,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Aggregation, Length, NewModel, Recipe, RewardKind, Task, error::Problem};
+use super::{Adaptive, Aggregation, Length, NewModel, Recipe, RewardKind, Task, error::Problem};
 
 /// The fault that comes first in the text; `name` is what the run would be called.
 pub(super) fn first_problem(
@@ -24,6 +24,8 @@ pub(super) fn first_problem(
     checks.overlong();
     checks.loss();
     checks.mini_batch();
+    checks.adaptive();
+    checks.observe();
     checks.problems.into_iter().min_by_key(|problem| problem.span.start)
 }
 
@@ -391,6 +393,33 @@ impl Checks<'_> {
                 ),
                 "a step has fewer completions",
                 &format!("`mini_batch = {step}` under [train] makes one update of a step"),
+            );
+        }
+    }
+
+    fn adaptive(&mut self) {
+        if let Some(Adaptive { n_min, n_max, .. }) = self.recipe.train.adaptive
+            && n_min > n_max
+        {
+            self.fail(
+                &["train.adaptive.n_min", "train.adaptive.n_max"],
+                format!("train.adaptive.n_min is {n_min}, expected at most n_max = {n_max}"),
+                "the fewest are more than the most",
+                "raise the one or lower the other",
+            );
+        }
+    }
+
+    fn observe(&mut self) {
+        let phrases = &self.recipe.observe.phrases;
+        let lower: Vec<String> = phrases.iter().map(|phrase| phrase.to_lowercase()).collect();
+        let twice = (0..lower.len()).find(|&index| lower[..index].contains(&lower[index]));
+        if let Some(index) = twice {
+            self.fail(
+                &["observe.phrases"],
+                format!("observe.phrases has \"{}\" twice", phrases[index]),
+                "the same phrase, whatever its case",
+                "remove one of them",
             );
         }
     }

@@ -73,7 +73,8 @@ impl<'schema> Walk<'schema> {
             DeValue::String(text) if names.contains(&text.as_ref()) => {}
             _ if !names.is_empty() => self.no_such_choice(value, &names),
             DeValue::String(text) if is("string") => {
-                self.length(span, text.chars().count(), schema.get("minLength"), "a text");
+                let bounds = [schema.get("minLength"), schema.get("maxLength")];
+                self.length(span, text.chars().count(), bounds, "a text", "characters");
             }
             DeValue::Boolean(_) if is("boolean") => {}
             DeValue::Float(number) if is("number") => {
@@ -87,7 +88,8 @@ impl<'schema> Walk<'schema> {
                 }
             }
             DeValue::Array(items) if is("array") => {
-                self.length(span, items.len(), schema.get("minItems"), "an array");
+                let bounds = [schema.get("minItems"), schema.get("maxItems")];
+                self.length(span, items.len(), bounds, "an array", "entries");
                 let outer = std::mem::replace(&mut self.in_list, true);
                 let of_items = schema.get("items").unwrap_or(&Json::Null);
                 items.iter().for_each(|item| self.value(item, of_items));
@@ -138,9 +140,22 @@ impl<'schema> Walk<'schema> {
         self.problem(span, message, "out of range", Some(help));
     }
 
-    /// Holds the length of a text or an array against the schema's least.
-    fn length(&mut self, span: Range<usize>, length: usize, least: Option<&Json>, what: &str) {
-        if least.and_then(Json::as_u64).is_some_and(|least| (length as u64) < least) {
+    /// Holds the length of a text or an array against the schema's least and most.
+    fn length(
+        &mut self,
+        span: Range<usize>,
+        length: usize,
+        bounds: [Option<&Json>; 2],
+        what: &str,
+        units: &str,
+    ) {
+        let length = length as u64;
+        let [least, most] = bounds.map(|bound| bound.and_then(Json::as_u64));
+        if let Some(most) = most.filter(|&most| length > most) {
+            let message =
+                format!("{} has {length} {units}, expected at most {most}", self.dotted());
+            self.problem(span, message, "too long", None);
+        } else if least.is_some_and(|least| length < least) {
             let message = format!("{} is empty, expected {what} that is not", self.dotted());
             self.problem(span, message, "nothing in it", None);
         }

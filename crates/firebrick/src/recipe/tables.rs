@@ -8,6 +8,8 @@ pub use firebrick_device::Kind as DeviceKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Adaptive;
+
 /// Where tensors live and kernels run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -334,6 +336,9 @@ pub struct Train {
     /// Tokens that go through the model at once. Changes memory and speed, not the result.
     #[schemars(range(min = 1))]
     pub micro_batch_tokens: usize,
+    /// How many updates a mini-batch gets; one by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<Adaptive>,
     /// Held-out accuracy, in [0, 1], at which the run ends early.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -342,7 +347,13 @@ pub struct Train {
 
 impl Default for Train {
     fn default() -> Self {
-        Train { steps: 200, mini_batch: 256, micro_batch_tokens: 8192, stop_at: None }
+        Train {
+            steps: 200,
+            mini_batch: 256,
+            micro_batch_tokens: 8192,
+            adaptive: None,
+            stop_at: None,
+        }
     }
 }
 

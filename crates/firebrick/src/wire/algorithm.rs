@@ -4,8 +4,8 @@ use firebrick_core::{AdvantageEstimator, GroupFilter, RewardScale, Verifier};
 use firebrick_data::Tokenizer;
 use firebrick_rollout::Sampling;
 use firebrick_train::{
-    Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut, MeanOnly,
-    Objective, OptimConfig, PolicyLoss, Spread, Task, TrainConfig, Updater,
+    AdaptiveUpdates, Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator,
+    LeaveOneOut, MeanOnly, Objective, OptimConfig, PolicyLoss, Spread, Task, TrainConfig, Updater,
 };
 
 use super::{LOGITS_AT_ONCE, reward};
@@ -104,8 +104,28 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
         keep_surplus: recipe.sampling.surplus == recipe::Surplus::Keep,
         max_staleness: recipe.sampling.max_staleness,
         mini_batch: recipe.train.mini_batch,
+        adaptive: recipe.train.adaptive.as_ref().map(adaptive),
         lr: recipe.optim.lr,
         lr_warmup_steps: recipe.optim.warmup_steps,
         sampling,
+    }
+}
+
+fn adaptive(adaptive: &recipe::Adaptive) -> AdaptiveUpdates {
+    let recipe::Adaptive { weight_advantage, weight_change, weight_entropy, .. } = *adaptive;
+    let recipe::Adaptive { n_base, n_min, n_max, kl_stop, .. } = *adaptive;
+    let max_entropy_term = match adaptive.max_entropy_term {
+        0.0 => f64::INFINITY,
+        most => most,
+    };
+    AdaptiveUpdates {
+        weight_advantage,
+        weight_change,
+        weight_entropy,
+        max_entropy_term,
+        n_base,
+        n_min,
+        n_max,
+        kl_stop,
     }
 }

@@ -1,0 +1,107 @@
+//! Adaptive updates through the program: `[train.adaptive]`.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use place::{Place, assert_same, repository};
+
+/// Trains the tiny recipe under the name `run`, from a policy that gets some sums right, with one
+/// mini-batch a step and a learning rate from the first step on.
+fn train(place: &Place, run: &str, more: &[&str]) {
+    let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={run}"));
+    let mut arguments = vec!["train", &recipe];
+    let common = ["warmup.steps=40", "optim.warmup_steps=0", "train.mini_batch=16", &name];
+    for setting in common.iter().chain(more) {
+        match *setting {
+            "--resume" => arguments.push("--resume"),
+            setting => arguments.extend(["--set", setting]),
+        }
+    }
+    place.succeed(&arguments);
+}
+
+/// What a metric was at every step.
+fn values(place: &Place, run: &str, metric: &str) -> Vec<f64> {
+    place.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn one_update_a_mini_batch_is_the_run_without_the_table() {
+    let place = Place::new();
+    // Two mini-batches a step, so that one that is stopped is followed by another.
+    let short = ["train.steps=3", "train.mini_batch=8"];
+    train(&place, "plain", &short);
+    let weights = |run| place.result(run)[1].clone();
+    for (run, adaptive) in [
+        ("one", "train.adaptive={n_min=1,n_max=1,kl_stop=100.0}"),
+        // Any change is too much, but the update that made it stays.
+        ("stopped", "train.adaptive={kl_stop=1e-12}"),
+    ] {
+        train(&place, run, &[&short[..], &[adaptive]].concat());
+        assert!(weights(run) == weights("plain"), "{run} has other weights");
+        for metric in ["update/count", "loss/total", "loss/clip_fraction_low", "update/tokens"] {
+            assert_eq!(values(&place, run, metric), values(&place, "plain", metric), "{metric}");
+        }
+        assert_eq!(values(&place, run, "adaptive/updates_done"), [1.0; 3]);
+    }
+    assert_eq!(values(&place, "one", "adaptive/updates_planned"), [1.0; 3]);
+    assert_eq!(values(&place, "one", "adaptive/stopped_by_kl"), [0.0; 3]);
+    assert_eq!(values(&place, "stopped", "adaptive/stopped_by_kl"), [1.0; 3]);
+    assert!(values(&place, "stopped", "adaptive/updates_planned").iter().all(|&n| n >= 5.0));
+    assert!(place.metrics("plain").iter().all(|step| !step.contains_key("adaptive/score")));
+}
+
+#[test]
+fn the_score_says_how_many_updates() {
+    let place = Place::new();
+    let with = |run: &str, more: &str| {
+        let adaptive =
+            format!("train.adaptive={{n_base=20,n_min=1,n_max=100,kl_stop=100.0,{more}}}");
+        train(&place, run, &["train.steps=2", &adaptive]);
+        for step in place.metrics(run) {
+            let of = |name: &str| step[&format!("adaptive/{name}")].as_f64().unwrap();
+            let parts = of("score_advantage") + of("score_change") + of("score_entropy");
+            assert!((of("score") - parts).abs() < 1e-12, "{step:?}");
+            assert_eq!(of("updates_planned"), (20.0 * of("score")).floor().clamp(1.0, 100.0));
+            assert_eq!(of("updates_done"), of("updates_planned"));
+            assert_eq!(step["update/count"], of("updates_done"));
+        }
+        // Trained on so often, a completion still counts once.
+        assert_eq!(place.json(&format!("runs/{run}/summary.json"))["completions"]["trained"], 32);
+    };
+    with("written", "max_entropy_term=0.0");
+    with("guarded", "max_entropy_term=0.1");
+    with("advantage", "weight_change=0.0,weight_entropy=0.0");
+    with("weighed", "weight_advantage=1.0,weight_change=0.6,max_entropy_term=0.0");
+    let first = |run: &str, metric: &str| values(&place, run, &format!("adaptive/{metric}"))[0];
+    // The first mini-batch is the same in all of them.
+    assert!((first("guarded", "score_entropy") - 0.2 * 0.1).abs() < 1e-12);
+    assert_eq!(first("guarded", "capped"), 1.0);
+    assert!(first("written", "score_entropy") > 0.2 * 0.1);
+    assert_eq!(first("written", "capped"), 0.0);
+    assert!(first("written", "score_advantage") > 0.0);
+    assert_eq!(first("advantage", "score"), first("written", "score_advantage"));
+    assert_eq!(first("weighed", "score_advantage"), 2.0 * first("written", "score_advantage"));
+    assert_eq!(first("weighed", "score_change"), 2.0 * first("written", "score_change"));
+}
+
+#[test]
+fn a_resumed_run_makes_the_same_updates() {
+    let place = Place::new();
+    let adaptive = ["train.adaptive={}", "optim.lr=3e-4", "loss.aggregation=prompt_mean"];
+    train(&place, "whole", &adaptive);
+    let (mut stopped, mut finished) = (0, 0);
+    for step in place.metrics("whole") {
+        let of = |name: &str| step[&format!("adaptive/{name}")].as_f64().unwrap();
+        let by_kl = of("stopped_by_kl") == 1.0;
+        assert_eq!(by_kl, of("change") > 0.02, "{step:?}");
+        assert!(by_kl || of("updates_done") == of("updates_planned"), "{step:?}");
+        stopped += usize::from(by_kl);
+        finished += usize::from(!by_kl);
+    }
+    assert!(stopped > 0, "no mini-batch was stopped, {finished} were not");
+    train(&place, "resumed", &[&adaptive[..], &["train.steps=3"]].concat());
+    train(&place, "resumed", &[&adaptive[..], &["--resume"]].concat());
+    assert_same(&place.result("whole"), &place.result("resumed"));
+}

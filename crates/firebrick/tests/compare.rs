@@ -1,0 +1,178 @@
+//! `firebrick compare` from end to end, on runs of a second.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use std::{fs, thread, time::Duration};
+
+use place::{Outcome, Place, assert_same, repository};
+use serde_json::Value;
+
+/// A folder with two recipes that differ in one setting.
+fn two_recipes() -> Place {
+    let place = Place::new();
+    let tiny = fs::read_to_string(repository("recipes/ci/tiny.toml")).unwrap();
+    place.write("low.toml", &tiny);
+    place.write("high.toml", format!("{tiny}\n[loss]\nclip_ratio_high = 0.4\n"));
+    place
+}
+
+const BOTH: [&str; 5] = ["compare", "low.toml", "high.toml", "--seeds", "2"];
+
+fn compare(place: &Place, more: &[&str]) -> Outcome {
+    place.run(&[&BOTH[..], more].concat())
+}
+
+/// Everything in `compare.json` that no clock gives and no command line.
+fn numbers(place: &Place, out: &str) -> Value {
+    fn without_clocks(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|key, _| {
+                    !key.contains("seconds") && !["command", "folder"].contains(&key.as_str())
+                });
+                fields.values_mut().for_each(without_clocks);
+            }
+            Value::Array(items) => items.iter_mut().for_each(without_clocks),
+            _ => {}
+        }
+    }
+    let mut value = place.json(&format!("{out}/compare.json"));
+    without_clocks(&mut value);
+    value
+}
+
+#[test]
+fn recipes_are_run_over_seeds_and_put_beside_each_other() {
+    let place = two_recipes();
+    let dry = compare(&place, &["--dry-run"]);
+    assert!(dry.stdout.contains("| `loss.clip_ratio_high` | 0.28 |  0.4 |"), "{}", dry.stdout);
+    assert!(dry.stdout.contains("low: seeds 17, 18"), "{}", dry.stdout);
+    assert!(!place.path("runs").exists());
+
+    let outcome = compare(&place, &["--target", "0.1"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let page = fs::read_to_string(place.path("runs/compare-low-high/compare.md")).unwrap();
+    assert!(page.contains(outcome.stdout.trim()), "the table of {page} is not {}", outcome.stdout);
+    assert!(page.contains("$ firebrick compare low.toml high.toml --seeds 2 --target 0.1\n"));
+    assert!(page.contains(" on cpu ("), "{page}");
+
+    let json = place.json("runs/compare-low-high/compare.json");
+    assert_eq!(json["differences"].as_array().unwrap().len(), 1);
+    for (index, name) in ["low", "high"].into_iter().enumerate() {
+        let recipe = &json["recipes"][index];
+        assert_eq!(recipe["name"], name);
+        let mut accuracy = 0.0;
+        for (run, seed) in recipe["runs"].as_array().unwrap().iter().zip([17, 18]) {
+            // The same numbers as those of the run itself.
+            let folder = format!("runs/compare-low-high/{name}-seed{seed}");
+            let summary = place.json(&format!("{folder}/summary.json"));
+            assert_eq!((&run["state"], &run["seed"]), (&"finished".into(), &seed.into()));
+            assert_eq!(run["accuracy"], summary["heldout"]["final"]);
+            assert_eq!(run["heldout_prompts"], 10);
+            assert_eq!(run["completions"], summary["completions"]["generated"]);
+            let evaluations = run["evaluations"].as_array().unwrap();
+            let steps: Vec<_> = evaluations.iter().map(|at| at["step"].as_u64().unwrap()).collect();
+            assert_eq!(steps, [0, 3, 6]);
+            assert_eq!(evaluations[0]["accuracy"], summary["heldout"]["after_warmup"]);
+            assert_eq!(evaluations[2]["completions"].as_f64(), run["completions"].as_f64());
+            let first = evaluations.iter().find(|at| at["accuracy"].as_f64().unwrap() >= 0.1);
+            assert_eq!(run["reached"], first.cloned().unwrap_or_default());
+            accuracy += run["accuracy"].as_f64().unwrap() / 2.0;
+        }
+        assert!((recipe["means"]["accuracy"].as_f64().unwrap() - accuracy).abs() < 1e-12);
+        assert_eq!(recipe["curve"].as_array().unwrap().len(), 3);
+    }
+    let figure = fs::read_to_string(place.path("runs/compare-low-high/compare.svg")).unwrap();
+    assert!(figure.starts_with("<svg ") && figure.trim_end().ends_with("</svg>"), "{figure}");
+    assert_eq!(figure.matches("<polygon ").count(), 4, "a band for each recipe in each panel");
+    // An empty line would end the HTML of a page that includes it.
+    assert!(!figure.contains("\n\n"));
+
+    // It began after the warm-up of the other, and came to what it would have come to alone.
+    assert!(outcome.stderr.contains("resumed from runs/compare-low-high/warmups/seed17-"));
+    place.succeed(&["train", "high.toml", "--set", "name=alone"]);
+    assert_same(&place.result("compare-low-high/high-seed17"), &place.result("alone"));
+
+    // What is there is not run again, and one seed more is one run more for each.
+    let more = place.run(&["compare", "low.toml", "high.toml", "--seeds", "3"]);
+    assert_eq!(more.code, Some(0), "{}", more.stderr);
+    assert!(more.stderr.contains("run 2 of 2: high-seed19"), "{}", more.stderr);
+    assert!(more.stderr.contains("low: seeds 17 is there, 18 is there, 19\n"), "{}", more.stderr);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_comparison_that_was_stopped_goes_on() {
+    let place = two_recipes();
+    let long = ["--set", "train.steps=12", "--set", "checkpoint.keep=0"];
+    let whole = compare(&place, &[&long[..], &["--out", "whole"]].concat());
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+
+    let arguments = [&BOTH[..], &long, &["--out", "stopped"]].concat();
+    let at = |run: &str, step: u64| {
+        let path = place.path(&format!("stopped/{run}/checkpoints/step-{step:06}"));
+        move || path.exists()
+    };
+    // Interrupted in the second run, as a person would; then killed in the third.
+    let child = place.start_until(&arguments, at("high-seed17", 2)).unwrap();
+    let id = child.id().to_string();
+    std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();
+    let outcome = Outcome::of(child.wait_with_output().unwrap());
+    assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout, "");
+    let page = fs::read_to_string(place.path("stopped/compare.md")).unwrap();
+    assert!(page.contains("- **not finished**: high, seed 17\n"), "{page}");
+    let summary = fs::metadata(place.path("stopped/low-seed17/summary.json")).unwrap();
+
+    let mut child = place.start_until(&arguments, at("low-seed18", 4)).unwrap();
+    thread::sleep(Duration::from_millis(20));
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let outcome = place.run(&arguments);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("low: seeds 17 is there, 18 goes on\n"), "{}", outcome.stderr);
+    let again = fs::metadata(place.path("stopped/low-seed17/summary.json")).unwrap();
+    assert_eq!(summary.modified().unwrap(), again.modified().unwrap());
+    assert_eq!(numbers(&place, "whole"), numbers(&place, "stopped"));
+}
+
+#[test]
+fn runs_of_other_settings_are_not_mixed_in() {
+    let place = two_recipes();
+    let out = ["--out", "here", "--set", "train.steps=1"];
+    assert_eq!(compare(&place, &out).code, Some(0));
+    let outcome = compare(&place, &["--out", "here", "--set", "train.steps=2"]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("here/low-seed17 was run with other settings"));
+    assert!(outcome.stderr.contains("train.steps = 2 (was 1)"), "{}", outcome.stderr);
+
+    let twice = place.run(&["compare", "low.toml", "low.toml"]);
+    assert_eq!(twice.code, Some(2), "{}", twice.stderr);
+    assert!(twice.stderr.contains("two of the recipes are called low"), "{}", twice.stderr);
+    let target = place.run(&["compare", "low.toml", "--target", "90"]);
+    assert_eq!(target.code, Some(2), "{}", target.stderr);
+}
+
+#[test]
+fn a_run_that_fails_is_named_and_the_others_go_on() {
+    let place = two_recipes();
+    let tiny = fs::read_to_string(place.path("low.toml")).unwrap();
+    let steps = tiny.replace("prompts_per_step = 4", "prompts_per_step = 16");
+    let cap = steps.replace("[optim]", "max_rounds = 1\non_cap = \"error\"\n\n[optim]");
+    place.write("cap.toml", cap);
+    let outcome = place.run(&["compare", "cap.toml", "low.toml", "--seeds", "1", "--out", "here"]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("- **failed**: cap, seed 17: "), "{}", outcome.stdout);
+    let json = place.json("here/compare.json");
+    assert_eq!(json["recipes"][0]["runs"][0]["state"], "failed");
+    assert_eq!(json["recipes"][1]["runs"][0]["state"], "finished");
+}
+
+#[test]
+fn the_help_says_what_it_does() {
+    let help = Place::new().succeed(&["compare", "--help"]).stdout;
+    insta::assert_snapshot!(help);
+}

@@ -1,0 +1,111 @@
+//! What is observed of completions, through the program: phrases and lengths; and what a recipe may take
+//! off the reward for lengths.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use place::{Place, repository};
+use serde_json::{Map, Value};
+
+/// Trains the tiny recipe under the name `run` and gives its metrics by step.
+fn train(place: &Place, run: &str, more: &[&str]) -> Vec<Map<String, Value>> {
+    let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={run}"));
+    let mut arguments = vec!["train", &recipe, "--set", &name];
+    for setting in more {
+        arguments.extend(["--set", setting]);
+    }
+    place.succeed(&arguments);
+    place.metrics(run)
+}
+
+fn of(step: &Map<String, Value>, name: &str) -> f64 {
+    step[name].as_f64().unwrap_or_else(|| panic!("{name} is not in {step:?}"))
+}
+
+#[test]
+fn phrases_are_counted_and_change_nothing() {
+    let place = Place::new();
+    let short = ["warmup.steps=40", "train.steps=3"];
+    train(&place, "plain", &short);
+    // The tiny policy writes digits.
+    let phrases = ["observe.phrases=[\"1\", \"11\", \"Wait\"]"];
+    let steps = train(&place, "observed", &[&short[..], &phrases].concat());
+    let weights = |run| place.result(run)[1].clone();
+    assert!(weights("plain") == weights("observed"));
+    for step in &steps {
+        let of = |name: &str| of(step, name);
+        assert_eq!((of("observe/phrase/Wait"), of("observe/count/Wait")), (0.0, 0.0));
+        let (share, any) = (of("observe/phrase/1"), of("observe/any"));
+        assert!(0.0 < share && share < 1.0, "{share}");
+        assert_eq!(share, any);
+        assert!(of("observe/phrase/11") < share && of("observe/count/1") > share);
+        let accuracy =
+            any * of("observe/accuracy_with") + (1.0 - any) * of("observe/accuracy_without");
+        assert!((accuracy - of("reward/accuracy")).abs() < 1e-9, "{step:?}");
+    }
+    assert!(place.metrics("plain").iter().flatten().all(|(name, _)| !name.starts_with("observe/")));
+}
+
+#[test]
+fn lengths_are_known_by_verdict_and_by_end() {
+    let place = Place::new();
+    for step in train(&place, "a", &["train.steps=3", "rollout.max_completion_tokens=2"]) {
+        let of = |name: &str| of(&step, name);
+        let (count, right) = (of("sampling/completions"), of("reward/right"));
+        assert!(0.0 < right && right < count, "{step:?}");
+        let tokens = of("rollout/tokens");
+        let by_verdict =
+            right * of("rollout/length_right") + (count - right) * of("rollout/length_wrong");
+        assert!((by_verdict - tokens).abs() < 1e-6, "{step:?}");
+        let truncated = of("rollout/truncated");
+        assert!(0.0 < truncated && truncated < 1.0, "{step:?}");
+        let by_end = truncated * 2.0 + (1.0 - truncated) * of("rollout/length_stopped");
+        assert!((by_end - of("rollout/length_mean")).abs() < 1e-9, "{step:?}");
+    }
+}
+
+/// Of completions that are all right, or all wrong, the mean reward says what lengths have cost.
+#[test]
+fn length_and_truncation_cost_what_the_recipe_says() {
+    let place = Place::new();
+    let judged = |run: &str, pattern: &str, length: &str| {
+        let pattern = format!("reward.pattern={pattern}");
+        let length = format!("reward.length={{{length}}}");
+        let settings = [
+            "warmup.steps=40",
+            "train.steps=1",
+            "rollout.max_completion_tokens=2",
+            "sampling.dynamic=false",
+            "reward.kind=regex",
+            "reward.matches=true",
+            &pattern,
+            &length,
+        ];
+        let step = train(&place, run, &settings).remove(0);
+        ["reward/mean", "rollout/truncated", "rollout/length_mean"].map(|name| of(&step, name))
+    };
+    let (right, wrong) = ("'^'", "never");
+    let close = |got: f64, want: f64, label: &str| {
+        assert!((got - want).abs() < 1e-6, "{label}: {got}, expected {want}");
+    };
+    let (cut, all) = ("target=3,max_cut=0.0", "target=1,free_factor=0.0,ramp_factor=0.0");
+    for (run, pattern, length, form, reward) in [
+        ("a", right, cut, "sign_safe", (1.0, -0.2)),
+        ("b", wrong, cut, "sign_safe", (-1.0, -0.2)),
+        ("c", wrong, cut, "as_written", (-1.0, 0.2)),
+        // Every completion is as long as costs half, and of the half that is left a fifth.
+        ("d", right, all, "sign_safe", (0.5, -0.1)),
+        ("e", wrong, all, "sign_safe", (-1.5, -0.1)),
+        ("f", wrong, all, "as_written", (-0.5, 0.1)),
+    ] {
+        let [mean, truncated, _] = judged(run, pattern, &format!("{length},form=\"{form}\""));
+        assert!(0.0 < truncated && truncated < 1.0, "{truncated}");
+        close(mean, reward.0 + reward.1 * truncated, &format!("{pattern} {length} {form}"));
+    }
+    // Completions have one token, which is free, or two, where half of the line is behind them.
+    let line = "target=2,free_factor=0.5,ramp_factor=1.0,max_cut=0.4,truncation_cut=0.0";
+    let [mean, _, length] = judged("g", right, line);
+    assert!(1.0 < length && length < 2.0, "{length}");
+    close(mean, 1.0 - 0.2 * (length - 1.0), line);
+}

@@ -1,0 +1,293 @@
+//! How many updates a mini-batch gets: as many as its importance says, until the policy has moved too
+//! far.
+
+use firebrick_core::Metrics;
+
+use crate::{Sample, TrainError};
+
+/// The rule: score = w_a · mean |A| + w_c · mean |Δ log p| + w_e / (mean H + 1e-8), and
+/// n = ⌊clip(n_base · score, n_min, n_max)⌋ updates, ended early by the policy's change.
+///
+/// The last term grows without bound as the entropy H falls, so the rule as published gives most
+/// updates to the policy that is nearest to collapse; `max_entropy_term` is the guard against that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdaptiveUpdates {
+    /// w_a, of the mean absolute advantage; 0.5 as published.
+    pub weight_advantage: f64,
+    /// w_c, of the mean absolute change of log-probabilities since sampling; 0.3 as published.
+    pub weight_change: f64,
+    /// w_e, of 1 / entropy; 0.2 as published.
+    pub weight_entropy: f64,
+    /// The largest 1 / entropy that counts, in 1 / nats; infinite as published.
+    pub max_entropy_term: f64,
+    /// Updates at a score of 1.
+    pub n_base: usize,
+    /// The fewest updates; at least 1.
+    pub n_min: usize,
+    /// The most updates; at least `n_min`.
+    pub n_max: usize,
+    /// Mean absolute change of log-probabilities, in nats, beyond which no further update is made.
+    pub kl_stop: f64,
+}
+
+/// What the rule sees of a mini-batch before its first update; means over the tokens that count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Signals {
+    /// Mean |A|.
+    pub advantage: f64,
+    /// Mean |log p now − log p when sampled|, in nats.
+    pub change: f64,
+    /// Mean entropy of the policy, in nats.
+    pub entropy: f64,
+}
+
+/// The three terms of a score, each with its weight in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Importance {
+    /// Of the advantages.
+    pub advantage: f64,
+    /// Of the change.
+    pub change: f64,
+    /// Of 1 / entropy.
+    pub entropy: f64,
+    /// Whether [`AdaptiveUpdates::max_entropy_term`] made the last one smaller.
+    pub capped: bool,
+}
+
+impl Importance {
+    /// The sum of the terms.
+    pub fn score(&self) -> f64 {
+        self.advantage + self.change + self.entropy
+    }
+}
+
+impl AdaptiveUpdates {
+    /// The terms of a mini-batch's score.
+    pub fn importance(&self, signals: &Signals) -> Importance {
+        let inverse = 1.0 / (signals.entropy + 1e-8);
+        Importance {
+            advantage: self.weight_advantage * signals.advantage,
+            change: self.weight_change * signals.change,
+            entropy: self.weight_entropy * inverse.min(self.max_entropy_term),
+            capped: inverse > self.max_entropy_term,
+        }
+    }
+
+    /// The updates that a score is worth; the fewest for a score that is not a number.
+    pub fn updates(&self, score: f64) -> usize {
+        let updates = self.n_base as f64 * score;
+        // Not `clamp`, which hands NaN on, and that casts to 0.
+        updates.max(self.n_min as f64).min(self.n_max as f64) as usize
+    }
+
+    /// Whether a policy that has changed so much gets no further update.
+    pub fn stops(&self, change: f64) -> bool {
+        change > self.kl_stop
+    }
+}
+
+/// A mini-batch that may get more than one update.
+pub trait Repeatable {
+    /// A gradient, and what else is known after making it.
+    type Pass;
+
+    /// Loss and gradient of the mini-batch under the weights as they are.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn pass(&mut self) -> Result<(Self::Pass, Signals), TrainError>;
+
+    /// Moves the weights by that gradient; false when it was not finite and nothing has moved.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn apply(&mut self, pass: Self::Pass) -> Result<bool, TrainError>;
+
+    /// [`Signals::change`] under the weights as they are, without a gradient.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn change(&mut self) -> Result<f64, TrainError>;
+}
+
+/// What became of a mini-batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Repeats {
+    /// What its plan was made from.
+    pub importance: Importance,
+    /// Updates that its score was worth.
+    pub planned: usize,
+    /// Updates that were made.
+    pub done: usize,
+    /// Mean absolute change of log-probabilities after the last of them.
+    pub change: f64,
+    /// Whether that was too much; the update that crossed the bound counts.
+    pub stopped_by_kl: bool,
+}
+
+/// Plans a mini-batch from its first pass, and makes its updates.
+///
+/// The change after an update is that of the next gradient's pass, which is thrown away when it shows
+/// that the last update was one too many. A forward pass has about a third of a gradient's products: asking
+/// by one after each of k updates costs k/3 gradients, a pass thrown away costs one, so this is the
+/// cheaper way from three updates on, and a mini-batch is meant to get at least five. Only after the
+/// last planned update, where no gradient follows, is it a forward pass.
+///
+/// A gradient that is not finite ends the mini-batch: the same weights would give it again.
+///
+/// # Errors
+/// When the device fails.
+pub fn repeat<B: Repeatable>(batch: &mut B, rule: &AdaptiveUpdates) -> Result<Repeats, TrainError> {
+    let (mut pass, mut signals) = batch.pass()?;
+    let importance = rule.importance(&signals);
+    let planned = rule.updates(importance.score());
+    let mut done = 0;
+    let change = loop {
+        if !batch.apply(pass)? {
+            break signals.change;
+        }
+        done += 1;
+        if done == planned {
+            break batch.change()?;
+        }
+        (pass, signals) = batch.pass()?;
+        if rule.stops(signals.change) {
+            break signals.change;
+        }
+    };
+    let stopped_by_kl = done > 0 && rule.stops(change);
+    Ok(Repeats { importance, planned, done, change, stopped_by_kl })
+}
+
+/// Mean |A| over the tokens that count, the same tokens as the other two signals are means over; so a
+/// long completion has more say than a short one, as it has in a loss by `token_mean`. The advantages
+/// are taken as they are: the published rule normalises them by batch first, and ours already are by
+/// group.
+pub fn mean_advantage(samples: &[Sample]) -> f64 {
+    mean(samples.iter().map(|sample| {
+        let tokens = sample.counted() as f64;
+        (f64::from(sample.advantage.abs()) * tokens, tokens)
+    }))
+}
+
+/// Mean |log p now − log p when sampled| over the tokens that count; `logprobs` has the present ones of
+/// each sample.
+pub fn mean_change(samples: &[Sample], logprobs: &[Vec<f32>]) -> f64 {
+    mean(samples.iter().zip(logprobs).filter(|(sample, _)| sample.live).map(|(sample, now)| {
+        let pairs = now.iter().zip(&sample.old_logprobs);
+        let sum: f64 = pairs.map(|(now, old)| f64::from((now - old).abs())).sum();
+        (sum, sample.counted() as f64)
+    }))
+}
+
+/// Σ of the first over Σ of the second.
+fn mean(parts: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let (sum, count) = parts.fold((0.0, 0.0), |(sum, count), part| (sum + part.0, count + part.1));
+    if count > 0.0 { sum / count } else { 0.0 }
+}
+
+/// Means over the step's mini-batches; nothing without any.
+pub(crate) fn measure(repeats: &[Repeats], metrics: &mut Metrics) {
+    if repeats.is_empty() {
+        return;
+    }
+    let mut set = |name: &str, value: fn(&Repeats) -> f64| {
+        let sum: f64 = repeats.iter().map(value).sum();
+        metrics.set(format!("adaptive/{name}"), sum / repeats.len() as f64);
+    };
+    set("score", |of| of.importance.score());
+    set("score_advantage", |of| of.importance.advantage);
+    set("score_change", |of| of.importance.change);
+    set("score_entropy", |of| of.importance.entropy);
+    set("capped", |of| f64::from(u8::from(of.importance.capped)));
+    set("updates_planned", |of| of.planned as f64);
+    set("updates_done", |of| of.done as f64);
+    set("stopped_by_kl", |of| f64::from(u8::from(of.stopped_by_kl)));
+    set("change", |of| of.change);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: AdaptiveUpdates = AdaptiveUpdates {
+        weight_advantage: 0.5,
+        weight_change: 0.3,
+        weight_entropy: 0.2,
+        max_entropy_term: f64::INFINITY,
+        n_base: 10,
+        n_min: 5,
+        n_max: 20,
+        kl_stop: 0.02,
+    };
+
+    /// Changes by so much with every update, and has no gradient at one of them.
+    struct Script {
+        change: f64,
+        broken: Option<usize>,
+        applied: usize,
+        passes: usize,
+        forwards: usize,
+    }
+
+    impl Repeatable for Script {
+        type Pass = ();
+
+        fn pass(&mut self) -> Result<((), Signals), TrainError> {
+            self.passes += 1;
+            let change = self.change * self.applied as f64;
+            Ok(((), Signals { advantage: 0.8, change, entropy: 0.5 }))
+        }
+
+        fn apply(&mut self, (): ()) -> Result<bool, TrainError> {
+            let finite = self.broken != Some(self.applied);
+            self.applied += usize::from(finite);
+            Ok(finite)
+        }
+
+        fn change(&mut self) -> Result<f64, TrainError> {
+            self.forwards += 1;
+            Ok(self.change * self.applied as f64)
+        }
+    }
+
+    #[test]
+    fn a_mini_batch_ends_by_plan_by_change_or_by_a_broken_gradient() {
+        // 10 · (0.5 · 0.8 + 0.2 / 0.5) = 8 updates, less what 1e-8 takes from the last term.
+        for (change, broken, planned, done, by_kl, passes, forwards) in [
+            (0.0, None, 7, 7, false, 7, 1),
+            (0.005, None, 7, 5, true, 6, 0),
+            (0.003, None, 7, 7, true, 7, 1),
+            (1.0, None, 7, 1, true, 2, 0),
+            (0.0, Some(3), 7, 3, false, 4, 0),
+            (1.0, Some(0), 7, 0, false, 1, 0),
+            (f64::NAN, Some(2), 5, 2, false, 3, 0),
+        ] {
+            let mut script = Script { change, broken, applied: 0, passes: 0, forwards: 0 };
+            let repeats = repeat(&mut script, &RULE).unwrap();
+            let label = format!("{change} {broken:?}");
+            let Repeats { planned: plan, done: made, stopped_by_kl, .. } = repeats;
+            assert_eq!((plan, made, stopped_by_kl), (planned, done, by_kl), "{label}");
+            assert_eq!((script.passes, script.forwards), (passes, forwards), "{label}");
+        }
+    }
+
+    #[test]
+    fn a_collapsing_policy_gets_most_updates_unless_guarded() {
+        let updates = |rule: &AdaptiveUpdates, entropy: f64| {
+            let signals = Signals { advantage: 0.8, change: 0.0, entropy };
+            let importance = rule.importance(&signals);
+            (rule.updates(importance.score()), importance.capped)
+        };
+        let guarded = AdaptiveUpdates { max_entropy_term: 2.0, ..RULE };
+        for (entropy, as_written, with_guard) in [
+            (1.0, (5, false), (5, false)),
+            (0.1, (20, false), (8, true)),
+            (0.0, (20, false), (8, true)),
+        ] {
+            assert_eq!(updates(&RULE, entropy), as_written, "{entropy}");
+            assert_eq!(updates(&guarded, entropy), with_guard, "{entropy}");
+        }
+        assert_eq!(RULE.updates(f64::NAN), 5);
+    }
+}

@@ -1,0 +1,79 @@
+//! One mini-batch under the optimizer.
+
+use firebrick_models::PolicyModel;
+
+use crate::{
+    Repeatable, Sample, Signals, TrainError, Trainer, UpdateReport,
+    adaptive::{mean_advantage, mean_change, repeat},
+    report::Updated,
+};
+
+/// A mini-batch of a step, and where its numbers go.
+pub(crate) struct MiniBatch<'a, M> {
+    pub(crate) trainer: &'a mut Trainer<M>,
+    /// At least one of them counts.
+    pub(crate) samples: &'a [Sample],
+    pub(crate) lr: f64,
+    pub(crate) updated: &'a mut Updated,
+}
+
+impl<M: PolicyModel> MiniBatch<'_, M> {
+    /// Its updates: one, or as many as [`crate::AdaptiveUpdates`] gives it. A completion counts once
+    /// among the trained, however many there are.
+    pub(crate) fn learn(mut self) -> Result<(), TrainError> {
+        let before = self.updated.updates;
+        match self.trainer.config.adaptive {
+            Some(rule) => {
+                let repeats = repeat(&mut self, &rule)?;
+                self.updated.repeats.push(repeats);
+            }
+            None => {
+                let (report, _) = self.pass()?;
+                self.apply(report)?;
+            }
+        }
+        if self.updated.updates > before {
+            let live = self.samples.iter().filter(|sample| sample.live).count();
+            self.trainer.state.trained += live as u64;
+        }
+        Ok(())
+    }
+}
+
+impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
+    type Pass = UpdateReport;
+
+    fn pass(&mut self) -> Result<(UpdateReport, Signals), TrainError> {
+        let report = self.trainer.updater.gradients(&self.trainer.policy, self.samples)?;
+        let metric = |name| report.metrics.get(name).unwrap_or(f64::NAN);
+        let signals = Signals {
+            advantage: mean_advantage(self.samples),
+            change: metric("loss/logprob_change"),
+            entropy: metric("loss/entropy"),
+        };
+        Ok((report, signals))
+    }
+
+    fn apply(&mut self, report: UpdateReport) -> Result<bool, TrainError> {
+        let trainer = &mut *self.trainer;
+        let before = std::mem::replace(&mut trainer.midway, true);
+        let stepped = trainer.optimizer.step(trainer.policy.clone(), report.gradients, self.lr);
+        // An error comes from reading the gradients' norm, before anything has moved.
+        if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
+            trainer.midway = before;
+        }
+        let (policy, outcome) = stepped?;
+        trainer.policy = policy;
+        if outcome.skipped {
+            self.updated.skipped.push(self.samples.to_vec());
+        } else {
+            self.updated.add(report.metrics, report.tokens, outcome.grad_norm);
+        }
+        Ok(!outcome.skipped)
+    }
+
+    fn change(&mut self) -> Result<f64, TrainError> {
+        let logprobs = self.trainer.updater.logprobs(&self.trainer.policy, self.samples)?;
+        Ok(mean_change(self.samples, &logprobs))
+    }
+}

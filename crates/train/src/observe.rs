@@ -1,0 +1,117 @@
+//! What is looked for in the text of completions, and only counted.
+
+use aho_corasick::AhoCorasick;
+use firebrick_core::{Metrics, RewardedGroup};
+
+/// Phrases that show a policy checking itself, such as "wait": whether, and how often, they come up
+/// while nobody rewards them.
+///
+/// A phrase is found anywhere in the text, inside of words too, whatever its case.
+#[derive(Clone, Debug, Default)]
+pub struct Phrases {
+    /// As the recipe has them: they name metrics.
+    names: Vec<String>,
+    automaton: Option<AhoCorasick>,
+}
+
+impl Phrases {
+    /// `phrases` are not empty texts, and differ in more than case.
+    pub fn new(phrases: Vec<String>) -> Self {
+        let automaton = (!phrases.is_empty()).then(|| {
+            AhoCorasick::new(phrases.iter().map(|phrase| phrase.to_lowercase()))
+                .expect("phrases that fit in memory make fewer than 2³¹ states")
+        });
+        Phrases { names: phrases, automaton }
+    }
+
+    /// How often each phrase is in `text`, in one go through it. Occurrences of one phrase do not
+    /// overlap, those of several may: "wait" is in "wait a minute".
+    pub fn count(&self, text: &str) -> Vec<usize> {
+        let mut counts = vec![0; self.names.len()];
+        let mut ends = vec![0; self.names.len()];
+        let Some(automaton) = &self.automaton else { return counts };
+        for found in automaton.find_overlapping_iter(&text.to_lowercase()) {
+            let phrase = found.pattern().as_usize();
+            if found.start() >= ends[phrase] {
+                counts[phrase] += 1;
+                ends[phrase] = found.end();
+            }
+        }
+        counts
+    }
+
+    /// Shares and means over every completion of `groups`; nothing without phrases.
+    pub(crate) fn measure(&self, groups: &[RewardedGroup], metrics: &mut Metrics) {
+        if self.names.is_empty() {
+            return;
+        }
+        let mut all = Tally::default();
+        let (mut with, mut without) = (Tally::default(), Tally::default());
+        let mut phrases = vec![(0.0, 0.0); self.names.len()];
+        let completions =
+            groups.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
+        for (completion, reward) in completions {
+            let counts = self.count(&completion.text);
+            let credit = f64::from(reward.score.credit);
+            let any = counts.iter().any(|&count| count > 0);
+            all.add(credit);
+            if any {
+                with.add(credit)
+            } else {
+                without.add(credit)
+            }
+            for ((share, mean), count) in phrases.iter_mut().zip(counts) {
+                *share += f64::from(u8::from(count > 0));
+                *mean += count as f64;
+            }
+        }
+        let of_all = |sum: f64| sum / all.count.max(1.0);
+        for (name, (share, mean)) in self.names.iter().zip(phrases) {
+            metrics.set(format!("observe/phrase/{name}"), of_all(share));
+            metrics.set(format!("observe/count/{name}"), of_all(mean));
+        }
+        metrics.set("observe/any", of_all(with.count));
+        for (name, tally) in [("with", with), ("without", without)] {
+            if tally.count > 0.0 {
+                metrics.set(format!("observe/accuracy_{name}"), tally.credit / tally.count);
+            }
+        }
+    }
+}
+
+/// Completions and their credit.
+#[derive(Default)]
+struct Tally {
+    count: f64,
+    credit: f64,
+}
+
+impl Tally {
+    fn add(&mut self, credit: f64) {
+        self.count += 1.0;
+        self.credit += credit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phrases_are_counted_whatever_their_case() {
+        let count = |phrases: &[&str], text: &str| {
+            Phrases::new(phrases.iter().map(|&phrase| phrase.to_owned()).collect()).count(text)
+        };
+        for (phrases, text, counts) in [
+            (&["Wait", "let me check"][..], "wait. WAIT! Let me\ncheck: awaited", &[3, 0][..]),
+            (&["wait", "wait a minute", "minute"], "Wait a minute", &[1, 1, 1]),
+            // As `str::matches` counts them.
+            (&["aa", "aaa"], "aaaaa", &[2, 1]),
+            (&["überprüfe", "检查"], "ÜBERPRÜFE, 检查检查", &[1, 2]),
+            (&["wait"], "", &[0]),
+            (&[], "wait", &[]),
+        ] {
+            assert_eq!(count(phrases, text), counts, "{phrases:?} in {text:?}");
+        }
+    }
+}
