@@ -1,6 +1,9 @@
 //! The table of the checkpoints.
 
-use crate::bench::{Bench, CHECKPOINT, Case, LETTERS, Run, case};
+use crate::{
+    bench::{Bench, CHECKPOINT, Case, LETTERS, case, default},
+    made::Run,
+};
 
 #[test]
 fn a_run_is_saved_as_its_options_say() {
@@ -17,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(run.without().checkpoints(), [1, 2]);
         assert_eq!(run.instead(&["checkpoint.keep=0"]).checkpoints(), [0, 1, 2]);
     }),
-    case(&["checkpoint.dtype=auto"], CHECKPOINT, &["model.path=half"], |run| {
+    default(&["checkpoint.dtype=auto"], CHECKPOINT, &["model.path=half"], |run| {
         saved_as(run, "BF16");
         saved_as(&run.bench.run(LETTERS, &[], &["checkpoint.dtype=auto"]), "F32");
     }),

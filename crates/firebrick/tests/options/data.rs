@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::bench::{Bench, CHECKPOINT, Case, LETTERS, Run, TINY, case};
+use crate::{
+    bench::{Bench, CHECKPOINT, Case, LETTERS, TINY, case, default},
+    made::Run,
+};
 
 #[test]
 fn prompts_are_what_their_options_say() {
@@ -99,13 +102,13 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     // The model has a template.
-    case(&["data.template=auto"], CHECKPOINT, &[], |run| {
+    default(&["data.template=auto"], CHECKPOINT, &[], |run| {
         every_prompt(run, |prompt| prompt.contains("<|im_start|>user"));
         every_prompt(&run.bench.run(LETTERS, &[], &["data.template=auto"]), |prompt| {
             prompt.len() == 1
         });
     }),
-    case(&["data.template=chat"], CHECKPOINT, &[], |run| {
+    default(&["data.template=chat"], CHECKPOINT, &[], |run| {
         every_prompt(run, |prompt| prompt.contains("<|im_start|>user"));
         run.bench.run(LETTERS, &[], &["data.template=chat"]).fails(2, "has no chat template");
     }),

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use crate::bench::{Bench, CHECKPOINT, Case, LETTERS, Run, assert_near, case};
+use crate::{
+    bench::{Bench, CHECKPOINT, Case, LETTERS, case, default},
+    made::{Run, assert_near},
+};
 
 #[test]
 fn judges_do_what_their_options_say() {
@@ -43,7 +46,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(done.iter().all(|done| done.credit > 0.0 && done.credit < 1.0));
         run.instead(&["reward={kind='model',path='nowhere'}"]).fails(1, "nowhere");
     }),
-    case(&["reward.kind=model", "reward.transform=sigmoid"], CHECKPOINT, MODEL, |run| {
+    default(&["reward.kind=model", "reward.transform=sigmoid"], CHECKPOINT, MODEL, |run| {
         run.assert_is(&run.without());
     }),
     case(&["reward.kind=model", "reward.transform=linear"], CHECKPOINT, MODEL, |run| {
@@ -63,7 +66,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(right(run, 0.0) && right(&run.without(), 0.5) && !right(&run.without(), 0.0));
     }),
     // It changes memory and speed.
-    case(&["reward.kind=model", "reward.batch_tokens=1"], CHECKPOINT, MODEL, |run| {
+    default(&["reward.kind=model", "reward.batch_tokens=1"], CHECKPOINT, MODEL, |run| {
         of_score(run, sigmoid);
     }),
     case(&["reward={kind='command',program=['sh','judge.sh','plain']}"], LETTERS, FEW, |run| {

@@ -8,11 +8,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![allow(clippy::print_stderr, reason = "a failing test shows it")]
 
+mod adaptive;
 mod bench;
 mod checkpoint;
 mod data;
 mod judges;
 mod loss;
+mod made;
 mod model;
 mod optim;
 #[path = "../place/mod.rs"]
@@ -41,6 +43,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         judges::CASES,
         loss::CASES,
         optim::CASES,
+        adaptive::CASES,
     ]
     .into_iter()
     .flatten()

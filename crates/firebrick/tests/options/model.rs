@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::bench::{Bench, CHECKPOINT, Case, LETTERS, Run, TINY, assert_near, case};
+use crate::{
+    bench::{Bench, CHECKPOINT, Case, LETTERS, TINY, case, default},
+    made::{Run, assert_near},
+};
 
 #[test]
 fn a_model_is_what_its_options_say() {
@@ -28,10 +31,10 @@ pub(crate) const CASES: &[Case] = &[
         run.assert_is(&run.bench.run(CHECKPOINT, &[], &[]));
         run.without().fails(1, "HF_HUB_OFFLINE");
     }),
-    case(&["model.dtype=auto"], CHECKPOINT, &["device.kind=cpu"], |run| {
+    default(&["model.dtype=auto"], CHECKPOINT, &["device.kind=cpu"], |run| {
         run.assert_is(&run.instead(&["model.dtype=float32"]));
     }),
-    case(&["model.dtype=float32"], CHECKPOINT, &[], |run| {
+    default(&["model.dtype=float32"], CHECKPOINT, &[], |run| {
         assert!(run.first("rollout/logprob_diff_max") < 1e-4);
     }),
     case(&["model.dtype=bfloat16"], CHECKPOINT, &[], |run| {
@@ -65,7 +68,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["model.lora={rank=2,targets=['gate_proj']}"], CHECKPOINT, LORA, only_that),
     case(&["model.lora={rank=2,targets=['up_proj']}"], CHECKPOINT, LORA, only_that),
     case(&["model.lora={rank=2,targets=['down_proj']}"], CHECKPOINT, LORA, only_that),
-    case(&["model.new.family=qwen2"], LETTERS, &[], |run| is_a(run, "qwen2", "q_proj.bias")),
+    default(&["model.new.family=qwen2"], LETTERS, &[], |run| is_a(run, "qwen2", "q_proj.bias")),
     case(&["model.new.family=qwen3"], LETTERS, &[], |run| is_a(run, "qwen3", "q_norm.weight")),
     case(&["model.new.family=llama"], LETTERS, &[], |run| is_a(run, "llama", "q_proj.weight")),
     case(&["model.new.family=mistral"], LETTERS, &[], |run| is_a(run, "mistral", "q_proj.weight")),

@@ -1,6 +1,9 @@
 //! The table of the optimizer.
 
-use crate::bench::{Bench, Case, LETTERS, Run, assert_near, case};
+use crate::{
+    bench::{Bench, Case, LETTERS, case},
+    made::{Run, assert_near},
+};
 
 #[test]
 fn an_optimizer_does_what_its_options_say() {
@@ -54,7 +57,7 @@ fn moment(run: &Run, name: &str, power: i32) -> f64 {
 /// How far the weights are after the first step from what these factors make of those before it.
 fn largest_change(run: &Run, of_matrices: f32, of_vectors: f32) -> f32 {
     let [before, after] = [0, 1].map(|step| run.tensors_at(step, "model.safetensors"));
-    let change = |(name, tensor): (&String, &crate::bench::Weights)| {
+    let change = |(name, tensor): (&String, &crate::made::Weights)| {
         let factor = if tensor.shape.len() > 1 { of_matrices } else { of_vectors };
         let pairs = tensor.values.iter().zip(&after[name].values);
         pairs.map(|(before, after)| (before * factor - after).abs()).fold(0.0, f32::max)

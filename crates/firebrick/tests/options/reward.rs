@@ -1,6 +1,9 @@
 //! What a judgement is worth: the ends of the reward, and what is taken off it.
 
-use crate::bench::{Bench, Case, Completion, LETTERS, Run, assert_near, case};
+use crate::{
+    bench::{Bench, Case, LETTERS, case, default},
+    made::{Completion, Run, assert_near},
+};
 
 #[test]
 fn rewards_are_shaped_as_their_options_say() {
@@ -38,7 +41,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["reward.stop.replace=-0.5"], LETTERS, ALL, |run| {
         shaped(run, |done| if done.cut { done.accuracy.min(-0.5) } else { done.accuracy });
     }),
-    case(&["reward.stop.form=sign_safe"], LETTERS, &["reward.stop.scale=0.5"], |run| {
+    default(&["reward.stop.form=sign_safe"], LETTERS, &["reward.stop.scale=0.5"], |run| {
         shaped(run, |done| if done.cut { kept(done.accuracy, 0.5) } else { done.accuracy });
     }),
     case(&["reward.stop={scale=0.5,form='as_written'}"], LETTERS, ALL, |run| {
@@ -61,7 +64,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["reward.length.truncation_cut=0.7"], LETTERS, LENGTH, |run| {
         shaped(run, |done| kept(done.accuracy, factor(done, 3.0, 1.0, 0.5, 0.7)));
     }),
-    case(&["reward.length.form=sign_safe"], LETTERS, LENGTH, |run| {
+    default(&["reward.length.form=sign_safe"], LETTERS, LENGTH, |run| {
         shaped(run, |done| kept(done.accuracy, factor(done, 3.0, 1.0, 0.5, 0.2)));
     }),
     case(&["reward.length.form=as_written"], LETTERS, LENGTH, |run| {

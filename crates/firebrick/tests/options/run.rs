@@ -1,6 +1,9 @@
 //! The run as a whole: name, seed, device, how long it trains and how it is measured.
 
-use crate::bench::{Bench, Case, LETTERS, Run, TINY, assert_near, case};
+use crate::{
+    bench::{Bench, Case, LETTERS, TINY, case, default},
+    made::{Run, assert_near},
+};
 
 #[test]
 fn a_run_does_what_its_options_say() {
@@ -9,7 +12,7 @@ fn a_run_does_what_its_options_say() {
 
 pub(crate) const CASES: &[Case] = &[
     case(&["name=kiln"], LETTERS, &[], |run| {
-        assert!(run.bench.place.path("runs/kiln/summary.json").is_file());
+        assert_eq!(run.path("summary.json"), "runs/kiln/summary.json");
         run.assert_is(&run.without());
     }),
     case(&["seed=18"], LETTERS, &[], |run| {
@@ -19,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_ne!(texts(run), texts(&run.without()));
         run.instead(&["seed=17"]).assert_is(&run.without());
     }),
-    case(&["device.kind=cpu", "device.index=0"], LETTERS, &[], |run| {
+    default(&["device.kind=cpu", "device.index=0"], LETTERS, &[], |run| {
         run.assert_is(&run.without());
     }),
     case(&["device.index=1"], LETTERS, &[], |run| run.fails(2, "there is no device cpu:1")),
@@ -75,6 +78,16 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(&["eval.top_p=0.01"], LETTERS, &["eval.samples=8", "eval.every=1"], |run| {
         assert!(in_parts(run, 2) && !in_parts(&run.without(), 2));
+    }),
+    case(&["observe.phrases=['a', 'BB']"], LETTERS, &["sampling.dynamic=false"], |run| {
+        let done = run.first_completions();
+        let share = |holds: fn(&str) -> bool| {
+            done.iter().filter(|done| holds(&done.text)).count() as f64 / done.len() as f64
+        };
+        assert_near(run.first("observe/phrase/a"), share(|text| text.contains('a')));
+        assert_near(run.first("observe/phrase/BB"), share(|text| text.contains("bb")));
+        let total: usize = done.iter().map(|done| done.text.matches('a').count()).sum();
+        assert_near(run.first("observe/count/a"), total as f64 / done.len() as f64);
     }),
     case(&["eval.prompts=3"], TINY, &["warmup.steps=0", "train.steps=1"], |run| {
         assert!(run.card().contains("Prompts: 3."), "{}", run.card());

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bench::{Bench, Case, LETTERS, Run, case};
+use crate::{
+    bench::{Bench, Case, LETTERS, case, default},
+    made::Run,
+};
 
 #[test]
 fn completions_and_groups_are_what_their_options_say() {
@@ -35,7 +38,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(&["rollout.top_k=1"], LETTERS, ALL, alike),
     case(&["rollout.top_p=0.01"], LETTERS, ALL, alike),
-    case(&["rollout.max_sequences=1"], LETTERS, &[], |run| run.assert_is(&run.without())),
+    default(&["rollout.max_sequences=1"], LETTERS, &[], |run| run.assert_is(&run.without())),
     case(&["sampling.prompts_per_step=2"], LETTERS, &["train.mini_batch=8"], |run| {
         assert_eq!(run.values("sampling/groups_kept"), [2.0, 2.0]);
     }),
@@ -47,7 +50,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(run.values("sampling/rounds"), [3.0, 3.0]);
         assert_eq!(run.without().values("sampling/rounds"), [1.0, 1.0]);
     }),
-    case(&["sampling.on_cap=train_smaller"], LETTERS, HOPELESS, |run| {
+    default(&["sampling.on_cap=train_smaller"], LETTERS, HOPELESS, |run| {
         assert_eq!(run.summary()["steps"], 2);
     }),
     case(&["sampling.on_cap=stop"], LETTERS, HOPELESS, |run| {
@@ -57,7 +60,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["sampling.on_cap=error"], LETTERS, HOPELESS, |run| {
         run.fails(1, "1 rounds of sampling gave 0 of");
     }),
-    case(&["sampling.surplus=keep"], LETTERS, SURPLUS, |run| {
+    default(&["sampling.surplus=keep"], LETTERS, SURPLUS, |run| {
         assert!(sum(run, "sampling/groups_surplus") > 0.0);
         assert!(sum(run, "sampling/groups_carried") > 0.0);
     }),

@@ -91,7 +91,8 @@ impl Walk<'_> {
 
     fn word(&mut self, word: &Value, path: &str, given: Option<&Value>) {
         if given.is_none_or(|given| given == word) {
-            self.names.insert(format!("{path}={}", word.as_str().unwrap()));
+            let word = word.as_str().map_or_else(|| word.to_string(), str::to_owned);
+            self.names.insert(format!("{path}={word}"));
         }
     }
 

@@ -1,6 +1,9 @@
 //! The table of the warm-up.
 
-use crate::bench::{Bench, Case, LETTERS, Run, case};
+use crate::{
+    bench::{Bench, Case, LETTERS, case},
+    made::Run,
+};
 
 #[test]
 fn a_warm_up_does_what_its_options_say() {
