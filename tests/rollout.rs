@@ -69,6 +69,22 @@ fn a_completion_depends_on_its_seed_and_not_on_its_neighbours() {
     }
 }
 
+/// Overlong filtering masks what was cut off, and not what came to its end with its last token.
+#[test]
+fn a_stop_token_at_the_limit_is_an_end() {
+    let policy = policy(1, &Device::flex());
+    let requests: Vec<GroupRequest> = (0..8).map(|id| request(id, 3, 4)).collect();
+    let vocabulary = policy.config().vocab_size as TokenId;
+    let sampling = spread(0.05, 2, (0..vocabulary / 2).collect());
+    let mut ends = BTreeSet::new();
+    for completion in generate(&policy, &requests, &sampling, 16, SampleOn::Host).values() {
+        let stopped = completion.tokens.last().is_some_and(|last| sampling.stop.contains(last));
+        assert_eq!(completion.finish == FinishReason::Stop, stopped);
+        ends.insert((completion.tokens.len(), stopped));
+    }
+    assert!(ends.contains(&(2, true)) && ends.contains(&(2, false)), "{ends:?}");
+}
+
 #[test]
 fn a_stream_is_the_completion_of_its_seed() {
     let policy = policy(1, &Device::flex());

@@ -8,6 +8,7 @@ pub(crate) mod advantage;
 pub(crate) mod kl;
 pub(crate) mod length;
 pub(crate) mod logprob;
+pub(crate) mod memory;
 pub(crate) mod optim;
 pub(crate) mod overlong;
 pub(crate) mod policy_loss;

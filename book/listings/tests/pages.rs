@@ -54,6 +54,7 @@ fn the_page_of_metrics_names_every_metric() {
         "reward.overlong.penalty=1.0",
         // The tiny task's model is new: all groups are kept, so that there is an update.
         "sampling.dynamic=false",
+        "sampling.memory.kind=posterior",
         "loss.kl={ kind = \"k3\", coef = 0.1 }",
         "train.adaptive={}",
         "observe.phrases=[\"PHRASE\"]",
@@ -258,7 +259,9 @@ fn is_table(schema: &Value) -> bool {
 /// The values of a choice, each with what it means.
 fn choices(schema: &Value) -> Option<Vec<(&str, String)>> {
     let alternatives = schema["oneOf"].as_array()?;
-    alternatives.iter().map(|choice| Some((choice["const"].as_str()?, text(choice)))).collect()
+    // What may be written without quotes besides is said with the name that it stands for.
+    let named = alternatives.iter().filter(|choice| !choice["const"].is_boolean());
+    named.map(|choice| Some((choice["const"].as_str()?, text(choice)))).collect()
 }
 
 fn kind_of(schema: &Value, property: &Value) -> String {

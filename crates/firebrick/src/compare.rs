@@ -26,8 +26,6 @@ pub struct Comparison {
     pub command: String,
     /// Which firebrick, on which device.
     pub machine: String,
-    /// Steps that values "at the end" are means over.
-    pub last_steps: u64,
     /// The accuracy that the way to is measured; none when nothing was learnt.
     pub target: Option<Target>,
     /// In what the recipes differ.
@@ -94,7 +92,7 @@ pub enum State {
 pub struct Means {
     /// Finished runs.
     pub finished: usize,
-    /// Held-out accuracy at the last evaluation.
+    /// Held-out accuracy over the last steps.
     pub accuracy: Option<f64>,
     /// Its standard deviation over the seeds; none for one seed.
     pub accuracy_deviation: Option<f64>,
@@ -137,8 +135,11 @@ pub struct Point {
     pub most: f64,
 }
 
-/// Steps that values "at the end" are means over: one step alone is a noisy sample of a policy.
-const LAST_STEPS: u64 = 10;
+/// The steps that values at the end are means over, the last quarter: one step is a noisy sample of a
+/// policy, and so is one evaluation.
+fn last_steps(steps: u64) -> u64 {
+    steps.div_ceil(4)
+}
 
 impl Comparison {
     /// Compares the runs as far as they are there. Without a `target` it is nine tenths of the way
@@ -165,7 +166,7 @@ impl Comparison {
             recipe.means = Means::of(&recipe.runs);
             recipe.curve = curve(&recipe.runs);
         }
-        Comparison { command, machine, last_steps: LAST_STEPS, target, differences, recipes }
+        Comparison { command, machine, target, differences, recipes }
     }
 
     /// Writes `compare.md`, `compare.json` and `compare.svg` into `folder`.

@@ -8,6 +8,7 @@ mod adaptive;
 mod data;
 mod error;
 mod meaning;
+mod memory;
 mod model;
 mod observe;
 mod overrides;
@@ -27,6 +28,7 @@ use overrides::Override;
 pub use adaptive::Adaptive;
 pub use data::{Columns, Data, Task, Template};
 pub use error::{Invalid, RecipeError};
+pub use memory::Memory;
 pub use model::{ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
 pub use observe::Observe;
 pub use reward::{
@@ -34,8 +36,9 @@ pub use reward::{
     Transform,
 };
 pub use tables::{
-    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval,
-    Kl, KlKind, Loss, LossKind, OnCap, Optim, Rollout, Sampling, Surplus, Train, Warmup,
+    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind,
+    Dynamic, Eval, Kl, KlKind, Loss, LossKind, OnCap, Optim, Rollout, Sampling, Surplus, Train,
+    Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.

@@ -300,7 +300,7 @@ impl Run {
                  {} groups all wrong, {} all right; {} of {} completions unparsable, {} cut off. \
                  No update.",
                 get("sampling/rounds"),
-                self.recipe.sampling.max_rounds,
+                self.wired.trainer.config.rounds(),
                 get("sampling/groups_all_wrong"),
                 get("sampling/groups_all_right"),
                 get("reward/unparsable"),

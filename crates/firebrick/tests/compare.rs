@@ -79,6 +79,19 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
             assert_eq!(evaluations[2]["completions"].as_f64(), run["completions"].as_f64());
             let first = evaluations.iter().find(|at| at["accuracy"].as_f64().unwrap() >= 0.1);
             assert_eq!(run["reached"], first.cloned().unwrap_or_default());
+            // The last quarter of six steps: two.
+            let metrics = place.metrics(&format!("compare-low-high/{name}-seed{seed}"));
+            for (key, metric) in [
+                ("entropy", "loss/entropy"),
+                ("length", "rollout/length_mean"),
+                ("truncated", "rollout/truncated"),
+            ] {
+                let last = &metrics[metrics.len() - 2..];
+                let values: Vec<f64> =
+                    last.iter().filter_map(|step| step.get(metric)?.as_f64()).collect();
+                let mean = values.iter().sum::<f64>() / values.len() as f64;
+                assert!((run[key].as_f64().unwrap() - mean).abs() < 1e-12, "{key} of {run}");
+            }
             accuracy += run["accuracy"].as_f64().unwrap() / 2.0;
         }
         assert!((recipe["means"]["accuracy"].as_f64().unwrap() - accuracy).abs() < 1e-12);

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 use firebrick::{
     compare::differences,
-    recipe::{Aggregation, Recipe, RecipeError},
+    recipe::{Aggregation, Dynamic, Recipe, RecipeError},
 };
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
@@ -590,7 +590,7 @@ fn each_rung_of_the_ladder_changes_one_setting() {
     let grpo = rung("0-grpo");
     assert_eq!((grpo.loss.clip_ratio_low, grpo.loss.clip_ratio_high), (0.2, 0.2));
     assert_eq!(grpo.loss.aggregation, Aggregation::SequenceMean);
-    assert!(!grpo.sampling.dynamic && !grpo.reward.overlong.filter && grpo.loss.kl.is_none());
+    assert!(grpo.sampling.dynamic == Dynamic::Off && !grpo.reward.overlong.filter && grpo.loss.kl.is_none());
     assert_eq!(grpo.reward.overlong.penalty, 0.0);
 }
 
@@ -610,7 +610,7 @@ fn the_paper_s_run_has_the_paper_s_numbers() {
     assert_eq!((loss.clip_ratio_low, loss.clip_ratio_high), (0.2, 0.28));
     assert_eq!(loss.aggregation, Aggregation::TokenMean);
     assert_eq!((loss.entropy_coef, loss.kl.is_none()), (0.0, true));
-    assert!(sampling.dynamic && sampling.max_rounds == 0);
+    assert!(sampling.dynamic == Dynamic::Filter && sampling.max_rounds == 0);
     assert_eq!((rollout.temperature, rollout.top_p), (1.0, 1.0));
     assert_eq!((eval.samples, eval.temperature, eval.top_p), (32, 1.0, 0.7));
     // Those that it has been scaled down to: the same but for sizes.

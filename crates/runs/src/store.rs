@@ -20,6 +20,11 @@ use crate::RunError;
 /// | `metrics` | number | `step`, `name`, `value` |
 /// | `groups` | sampled group | `step`, `draw`, `policy_step`, `prompt_id`, `prompt`, `reference`, `spread` |
 /// | `completions` | completion | `step`, `draw`, `completion`, `text`, `tokens`, `finish`, `verdict`, `credit`, `extracted`, `accuracy`, `shaped`, `live`, `mean_logprob` |
+/// | `prompts` | prompt that was sampled | `prompt_id`, `prompt`, `groups`, `completions`, `right`, `last_draw`, `last_step`, `last_mean`, `last_variance` |
+///
+/// `prompts` is a view, made from `groups` and `completions` when it is asked for: the history of
+/// each prompt, in which the numbers from `last_draw` on are those of its last group, and mean and
+/// variance (divided by the number) are over the accuracies of its completions that count.
 ///
 /// `spread` is the largest minus the smallest accuracy of the completions that count: dynamic
 /// sampling keeps a group when it is above the tolerance. A NaN is stored as `NULL`, because
@@ -49,6 +54,9 @@ impl Store {
             None => store.create()?,
             Some(found) => return Err(store.unknown(found)),
         }
+        // Not a matter of the version: a database from before the view gets it here, and an older
+        // program does not mind it.
+        store.connection.execute_batch(PROMPTS).map_err(store.fault("open"))?;
         Ok(store)
     }
 
@@ -202,6 +210,23 @@ const SCHEMA: &str = "
         accuracy REAL, shaped REAL, live INTEGER NOT NULL, mean_logprob REAL,
         PRIMARY KEY (step, draw, completion)
     );
+";
+
+/// Beside its one `max`, SQLite takes the other columns of a group from the row that has it.
+const PROMPTS: &str = "
+    CREATE VIEW IF NOT EXISTS prompts AS
+    WITH judged AS (
+        SELECT prompt_id, prompt, step, draw,
+            count(*) AS completions, sum(verdict = 'right') AS \"right\",
+            avg(CASE WHEN live THEN accuracy END) AS mean,
+            avg(CASE WHEN live THEN accuracy * accuracy END) AS square
+        FROM groups JOIN completions USING (step, draw)
+        GROUP BY step, draw
+    )
+    SELECT prompt_id, prompt, count(*) AS groups, sum(completions) AS completions,
+        sum(\"right\") AS \"right\", max(draw) AS last_draw, step AS last_step, mean AS last_mean,
+        max(0.0, square - mean * mean) AS last_variance
+    FROM judged GROUP BY prompt_id;
 ";
 
 impl Store {
@@ -428,6 +453,36 @@ mod tests {
         assert_eq!((count(&store, "groups"), count(&store, "completions")), (2, 6));
         assert_eq!(store.info("device").unwrap().as_deref(), Some("cpu"));
         assert_eq!(store.info("nothing").unwrap(), None);
+    }
+
+    #[test]
+    fn a_prompt_has_its_history() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.db");
+        let mut store = Store::open(&path).unwrap();
+        // As one from before the view.
+        store.connection.execute_batch("DROP VIEW prompts").unwrap();
+        drop(store);
+        store = Store::open(&path).unwrap();
+        let mut other = group(2, &[true, true]);
+        other.group.prompt.id = 3;
+        let mut masked = group(9, &[true, false, false]);
+        masked.rewards[2].live = false;
+        store.log_groups(1, &[group(1, &[false; 4]), other]).unwrap();
+        store.log_groups(4, &[masked]).unwrap();
+        let history = || {
+            let sql = "SELECT prompt_id, groups, completions, \"right\", last_draw, last_step, \
+                       last_mean, last_variance FROM prompts ORDER BY prompt_id DESC";
+            let mut query = store.connection.prepare(sql).unwrap();
+            let row = |row: &rusqlite::Row<'_>| {
+                let counts = [row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?];
+                Ok((unsigned(row.get(0)?), counts, row.get(6)?, row.get(7)?))
+            };
+            query.query_map([], row).unwrap().collect::<rusqlite::Result<Vec<_>>>().unwrap()
+        };
+        let expected: [(u64, [i64; 5], f64, f64); 2] =
+            [(3, [1, 2, 2, 2, 1], 1.0, 0.0), (u64::MAX, [2, 7, 1, 9, 4], 0.0, 1.0)];
+        assert_eq!(history(), expected);
     }
 
     #[test]

@@ -4,7 +4,10 @@ use burn::module::Module;
 use firebrick_core::{RewardedGroup, Step};
 use serde::{Deserialize, Serialize};
 
-use crate::{AdamW, TrainError};
+use crate::{
+    AdamW, PromptMemory, TrainError,
+    memory::{load_memory, save_memory},
+};
 
 /// What a resumed run needs to go on as if it had never stopped, besides the weights. Random
 /// numbers are not among it: they follow from the seed and the step.
@@ -18,13 +21,18 @@ pub struct TrainerState {
     pub prompts: u64,
     /// Groups with spread that no step has used yet.
     pub surplus: Vec<RewardedGroup>,
+    /// What is remembered of the prompts that were sampled; empty without a memory. In a file of its
+    /// own, because it may be larger than everything else.
+    #[serde(skip)]
+    pub memory: PromptMemory,
     /// Completions sampled so far.
     pub generated: u64,
     /// Completions that went into an update.
     pub trained: u64,
 }
 
-/// Writes `state.json` and `optimizer.safetensors` into `folder`, which exists.
+/// Writes `state.json` and `optimizer.safetensors`, and with a prompt memory `prompts.safetensors`,
+/// into `folder`, which exists.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -37,6 +45,7 @@ pub fn save_state(
     let text = serde_json::to_string(state).expect("the state has only names as keys");
     fs::write(&path, text)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))?;
+    save_memory(folder, &state.memory)?;
     optimizer.save(&folder.join(OPTIMIZER))
 }
 
@@ -52,9 +61,10 @@ pub fn load_state<M: Module>(
     let path = folder.join(STATE);
     let text = fs::read_to_string(&path)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be read: {error}")))?;
-    let state = serde_json::from_str(&text).map_err(|error| {
+    let mut state: TrainerState = serde_json::from_str(&text).map_err(|error| {
         TrainError::checkpoint(&path, format!("is not a trainer's state: {error}"))
     })?;
+    state.memory = load_memory(folder)?;
     let device = module.devices().into_iter().next().map(burn::tensor::Device::inner);
     if let Some(device) = device {
         optimizer.load(module, &folder.join(OPTIMIZER), &device)?;

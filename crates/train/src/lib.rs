@@ -11,6 +11,7 @@ mod checkpoint;
 mod error;
 mod eval;
 mod loss;
+mod memory;
 mod mini_batch;
 mod observe;
 mod optim;
@@ -33,9 +34,12 @@ pub use loss::{
     Cispo, ClipRange, Dapo, Gspo, Kl, KlEstimator, LossInput, LossOutput, Objective,
     ObjectiveOutput, PolicyLoss,
 };
+pub use memory::{
+    Beta, Memory, MemoryRule, PosteriorRule, PromptMemory, Record, Selection, VarianceRule,
+};
 pub use observe::Phrases;
 pub use optim::{AdamW, OptimConfig, StepOutcome, constant_with_warmup, global_norm};
-pub use sampling::{Filled, KeepAll, Refill, Spread};
+pub use sampling::{Dynamic, Filled, KeepAll, Refill, Spread, copies};
 pub use trainer::{Observer, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
 pub use update::{Cut, LARGEST_CHANGE, UpdateReport, Updater};
 pub use warmup::{CrossEntropy, warmup_step};

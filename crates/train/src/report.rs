@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use firebrick_core::{Completion, FinishReason, Metrics, Reward, RewardedGroup, Verdict};
 
-use crate::{LARGEST_CHANGE, Repeats, Sample, adaptive};
+use crate::{LARGEST_CHANGE, Record, Repeats, Sample, adaptive, memory::Recalled};
 
 /// What sampling a step gave.
 #[derive(Default)]
@@ -18,6 +18,11 @@ pub(crate) struct Sampled {
     pub(crate) carried: usize,
     pub(crate) stale: usize,
     pub(crate) surplus: usize,
+    /// How many of the kept groups are copies of others.
+    pub(crate) copied: usize,
+    /// What the prompt memory did, and the records for it; none without one.
+    pub(crate) recalled: Option<Recalled>,
+    pub(crate) records: BTreeMap<u64, Record>,
     pub(crate) rollout_seconds: f64,
     pub(crate) reward_seconds: f64,
     pub(crate) stop: Option<String>,
@@ -97,7 +102,8 @@ impl Sampled {
         };
         metrics.set("sampling/completions", self.completions() as f64);
         metrics.set("sampling/groups_sampled", self.all.len() as f64);
-        metrics.set("sampling/groups_kept", self.kept.len() as f64);
+        metrics.set("sampling/groups_kept", (self.kept.len() - self.copied) as f64);
+        metrics.set("sampling/groups_copied", self.copied as f64);
         metrics.set("sampling/groups_filtered", self.filtered as f64);
         metrics.set("sampling/groups_all_right", uniform(true));
         metrics.set("sampling/groups_all_wrong", uniform(false));
@@ -105,6 +111,9 @@ impl Sampled {
         metrics.set("sampling/groups_stale", self.stale as f64);
         metrics.set("sampling/groups_surplus", self.surplus as f64);
         metrics.set("sampling/rounds", self.rounds as f64);
+        if let Some(recalled) = &self.recalled {
+            recalled.measure(metrics);
+        }
         metrics.set("time/rollout", self.rollout_seconds);
         metrics.set("time/reward", self.reward_seconds);
     }

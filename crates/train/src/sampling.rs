@@ -1,7 +1,8 @@
 //! Dynamic sampling: keep the groups that have something to teach, and sample more until there are
-//! enough.
+//! enough; or what else is done about those that have not.
 
-use firebrick_core::{GroupFilter, RewardedGroup};
+use firebrick_core::{GroupFilter, RewardedGroup, Seed};
+use rand::{RngExt as _, seq::index};
 
 /// Keeps a group whose live accuracy rewards differ by more than `tolerance`: for right-or-wrong
 /// rewards, one with 0 < correct < group size (Yu et al. 2025, Eq. 11).
@@ -38,11 +39,53 @@ impl GroupFilter for KeepAll {
     }
 }
 
+/// What a step does about groups that the filter does not keep.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Dynamic {
+    /// Samples further prompts in their places, until there are enough groups (Yu et al. 2025).
+    Filter,
+    /// Puts copies of kept groups in their places, when more than this share of the step's groups
+    /// was kept; samples further prompts until it is (SkyRL's `replace`, after POLARIS).
+    Replace {
+        /// The share, in `[0, 1)`.
+        min_ratio: f64,
+    },
+    /// Leaves their places empty.
+    Drop,
+    /// Trains on them: the filter keeps everything.
+    Off,
+}
+
+impl Dynamic {
+    /// How many kept groups end the sampling of a step that wants `target` of them.
+    pub fn enough(self, target: usize) -> usize {
+        match self {
+            Dynamic::Replace { min_ratio } => {
+                ((target as f64 * min_ratio) as usize + 1).min(target)
+            }
+            _ => target,
+        }
+    }
+}
+
+/// Which of `kept` groups fill `places`, by their indices, in random order: no group twice while
+/// there are others (as SkyRL does).
+pub fn copies(kept: usize, places: usize, seed: Seed) -> Vec<usize> {
+    let mut rng = seed.rng();
+    match kept {
+        0 => Vec::new(),
+        _ if places <= kept => index::sample(&mut rng, kept, places).into_vec(),
+        _ => (0..places).map(|_| rng.random_range(0..kept)).collect(),
+    }
+}
+
 /// The kept groups of a step, while they are being collected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refill {
     /// How many groups the update wants.
     pub target: usize,
+    /// How many of them end the sampling; see [`Dynamic::enough`].
+    pub enough: usize,
     /// After so many rounds sampling ends, full or not; 0 means never.
     pub max_rounds: usize,
     /// Kept groups, oldest first.
@@ -56,7 +99,7 @@ pub struct Refill {
 /// Whether a [`Refill`] needs another round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// `target` groups are there.
+    /// Enough groups are there.
     Full,
     /// More rounds are allowed and needed.
     NeedMore,
@@ -67,7 +110,7 @@ pub enum Filled {
 impl Refill {
     /// Nothing sampled yet; `kept` are surplus groups of an earlier step.
     pub fn new(target: usize, max_rounds: usize, kept: Vec<RewardedGroup>) -> Self {
-        Refill { target, max_rounds, kept, rounds: 0, filtered: 0 }
+        Refill { target, enough: target, max_rounds, kept, rounds: 0, filtered: 0 }
     }
 
     /// Filters one round of groups and appends the survivors in order.
@@ -86,7 +129,7 @@ impl Refill {
 
     /// Whether there is enough.
     pub fn status(&self) -> Filled {
-        if self.kept.len() >= self.target {
+        if self.kept.len() >= self.enough {
             Filled::Full
         } else if self.max_rounds != 0 && self.rounds >= self.max_rounds {
             Filled::CapReached

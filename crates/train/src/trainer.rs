@@ -9,10 +9,11 @@ use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdamW, AdaptiveUpdates, Aggregation, EvalReport, Filled, Phrases, Refill, Sample, TrainError,
-    TrainerState, Updater, constant_with_warmup,
+    AdamW, AdaptiveUpdates, Aggregation, Dynamic, EvalReport, Filled, Memory, Phrases, Refill,
+    Sample, TrainError, TrainerState, Updater, constant_with_warmup, copies,
     eval::score,
     evaluate,
+    memory::{Recall, next},
     mini_batch::MiniBatch,
     report::{Sampled, Updated},
 };
@@ -67,6 +68,10 @@ pub struct TrainConfig {
     pub group_size: usize,
     /// Groups per step.
     pub prompts_per_step: usize,
+    /// What is done about groups that the task's filter does not keep.
+    pub dynamic: Dynamic,
+    /// Which prompts are not sampled, from what earlier groups of theirs were like.
+    pub memory: Option<Memory>,
     /// Rounds of sampling per step; 0 means as many as it takes.
     pub max_rounds: usize,
     /// What happens when they did not suffice.
@@ -85,6 +90,28 @@ pub struct TrainConfig {
     pub lr_warmup_steps: u64,
     /// How training completions are drawn.
     pub sampling: Sampling,
+}
+
+impl TrainConfig {
+    /// Rounds of sampling after which a step goes on with what it has. One, where groups that are
+    /// missing are meant to be missing: those that were dropped, and, without dynamic sampling, those
+    /// that the memory left out.
+    pub fn rounds(&self) -> usize {
+        match self.dynamic {
+            Dynamic::Filter | Dynamic::Replace { .. } => self.max_rounds,
+            Dynamic::Off if self.memory.is_none() => self.max_rounds,
+            Dynamic::Drop | Dynamic::Off => 1,
+        }
+    }
+
+    /// Whether a step with too few groups after its rounds is one for [`OnCap`].
+    fn wants_all(&self) -> bool {
+        match self.dynamic {
+            Dynamic::Filter | Dynamic::Replace { .. } => true,
+            Dynamic::Off => self.memory.is_none(),
+            Dynamic::Drop => false,
+        }
+    }
 }
 
 /// What a step does when sampling reached its cap with too few groups.
@@ -165,6 +192,7 @@ impl<M: PolicyModel> Trainer<M> {
         let updated = self.update(step, samples, observer)?;
         self.state.step = step;
         self.state.surplus = std::mem::take(&mut sampled.put_aside);
+        self.state.memory.extend(std::mem::take(&mut sampled.records));
         self.state.cursor = self.source.cursor();
         self.midway = false;
         Ok(self.report(sampled, updated, began))
@@ -209,23 +237,30 @@ impl<M: PolicyModel> Trainer<M> {
             .cloned()
             .partition(|group| step - group.group.step <= config.max_staleness);
         let carried_count = carried.len();
-        let mut refill = Refill::new(config.prompts_per_step, config.max_rounds, carried);
+        let mut refill = Refill::new(config.prompts_per_step, config.rounds(), carried);
+        refill.enough = config.dynamic.enough(refill.target);
+        let mut recall = config
+            .memory
+            .as_ref()
+            .map(|memory| Recall::new(&self.state.memory, memory, step, config.group_size));
         let mut sampled =
             Sampled { stale: stale.len(), carried: carried_count, ..Sampled::default() };
 
         while refill.status() == Filled::NeedMore {
             let count = refill.next_round(carried_count);
-            let mut requests = Vec::with_capacity(count);
-            for _ in 0..count {
-                let draw = self.source.cursor();
-                requests.push(GroupRequest {
-                    prompt: self.source.draw(),
-                    draw,
-                    group_size: config.group_size,
-                });
-            }
+            let source = self.source.as_mut();
+            let drawn = match &mut recall {
+                Some(recall) => {
+                    let seed = self.seed.derive("memory", &[step, refill.rounds as u64]);
+                    recall.draw(source, count, seed)
+                }
+                None => (0..count).map(|_| next(source)).collect(),
+            };
+            let request =
+                |(draw, prompt)| GroupRequest { prompt, draw, group_size: config.group_size };
+            let requests: Vec<GroupRequest> = drawn.into_iter().map(request).collect();
             let began = Instant::now();
-            observer.begin(Phase::Rollout, count * config.group_size);
+            observer.begin(Phase::Rollout, requests.len() * config.group_size);
             let seed = self.seed.derive("rollout", &[step]);
             let advance = &mut |units| observer.advance(units);
             let groups = self.engine.generate(&requests, &config.sampling, seed, advance);
@@ -240,16 +275,31 @@ impl<M: PolicyModel> Trainer<M> {
                 }
             }
             sampled.reward_seconds += began.elapsed().as_secs_f64();
+            if let Some(recall) = &mut recall {
+                groups.iter().for_each(|group| recall.note(group));
+            }
             sampled.all.extend(groups.iter().cloned());
             refill.offer(groups, &*self.task.filter);
         }
 
         sampled.rounds = refill.rounds;
         sampled.filtered = refill.filtered;
-        let full = refill.status() == Filled::Full;
-        let (rounds, kept, wanted) = (refill.rounds, refill.kept.len(), refill.target);
+        let full = refill.status() == Filled::Full || !config.wants_all();
+        let (rounds, kept, wanted) = (refill.rounds, refill.kept.len(), refill.enough);
         let (groups, surplus) = refill.finish();
         sampled.kept = groups;
+        if let (Dynamic::Replace { .. }, true) = (config.dynamic, full) {
+            let places = config.prompts_per_step - sampled.kept.len();
+            let seed = self.seed.derive("copies", &[step]);
+            for index in copies(sampled.kept.len(), places, seed) {
+                sampled.kept.push(sampled.kept[index].clone());
+                sampled.copied += 1;
+            }
+        }
+        if let Some((recalled, records)) = recall.map(Recall::finish) {
+            sampled.recalled = Some(recalled);
+            sampled.records = records;
+        }
         sampled.surplus = surplus.len();
         self.state.generated += sampled.completions();
         match config.on_cap {
@@ -272,7 +322,7 @@ impl<M: PolicyModel> Trainer<M> {
     /// One advantage per completion of every kept group.
     fn advantages(&self, groups: &[RewardedGroup]) -> Result<Vec<Sample>, TrainError> {
         let mut samples = Vec::new();
-        for group in groups {
+        for (index, group) in groups.iter().enumerate() {
             let shaped: Vec<f32> = group.rewards.iter().map(|reward| reward.shaped).collect();
             let advantages = self.task.advantage.advantages(&shaped);
             let completions = group.group.completions.iter().zip(&group.rewards).zip(advantages);
@@ -283,7 +333,8 @@ impl<M: PolicyModel> Trainer<M> {
                 ref_logprobs: Vec::new(),
                 advantage,
                 live: reward.live,
-                group: group.group.draw,
+                // And not its draw: the copy of a group is a group of its own.
+                group: index as u64,
             }));
         }
         if let Some(reference) = &self.reference {
@@ -344,6 +395,9 @@ impl<M: PolicyModel> Trainer<M> {
         sampled.measure(&mut metrics);
         self.phrases.measure(&sampled.all, &mut metrics);
         let skipped = updated.measure(&mut metrics);
+        if self.config.memory.is_some() {
+            metrics.set("sampling/memory_prompts", self.state.memory.len() as f64);
+        }
         metrics.set("time/step", began.elapsed().as_secs_f64());
         StepReport { metrics, groups: sampled.all, skipped, stop: sampled.stop }
     }

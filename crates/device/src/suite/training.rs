@@ -5,8 +5,9 @@ use firebrick_core::{
 use firebrick_models::{Decoder, parameters};
 use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn};
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, GroupNorm, KeepAll, Objective, OnCap,
-    OptimConfig, Phrases, PolicyLoss, Sample, Task, TrainConfig, Trainer, TrainerState, Updater,
+    AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, Dynamic, GroupNorm, KeepAll, Objective,
+    OnCap, OptimConfig, Phrases, PolicyLoss, Sample, Task, TrainConfig, Trainer, TrainerState,
+    Updater,
 };
 
 use super::{
@@ -147,6 +148,8 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
         config: TrainConfig {
             group_size: 8,
             prompts_per_step: 4,
+            dynamic: Dynamic::Off,
+            memory: None,
             max_rounds: 1,
             on_cap: OnCap::TrainSmaller,
             keep_surplus: false,

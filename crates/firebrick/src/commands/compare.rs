@@ -2,7 +2,10 @@ use std::{
     collections::BTreeSet,
     fmt::Write as _,
     path::{Path, PathBuf},
-    sync::atomic::Ordering,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use clap::Args;
@@ -87,66 +90,20 @@ impl Compare {
             self.recipes.iter().map(|path| Recipe::load(path, &set)).collect::<Result<_, _>>()?;
         check_names(&bases)?;
         let out = self.out.clone().unwrap_or_else(|| folder_for(&bases));
-        let (mut recipes, jobs) = self.jobs(&bases, &set, &out)?;
-        let values: Vec<Recipe> = bases.iter().map(|base| base.recipe.clone()).collect();
+        let (recipes, jobs) = self.jobs(&bases, &set, &out)?;
+        let values: Vec<Recipe> = bases.into_iter().map(|base| base.recipe).collect();
         let differences = differences(&values);
+        let intention = intention(&recipes, &differences, &out);
         if self.dry_run {
-            super::print(&intention(&recipes, &differences, &out))?;
+            super::print(&intention)?;
             return Ok(0);
         }
         let bars = Bars::new(ProgressDrawTarget::stderr());
-        let mut terminal = Terminal::new(Box::new(std::io::stderr()), bars.clone(), false, 0);
-        // What a closed terminal can't show is no reason to end.
-        let mut say = |text: &str| drop(terminal.say(text));
-        say(intention(&recipes, &differences, &out).trim_end());
-        let machine = machine(&values);
-        let summarise = |recipes: &[Compared]| -> Result<Comparison, ProgramError> {
-            let (command, machine) = (command(), machine.clone());
-            let (differences, recipes) = (differences.clone(), recipes.to_vec());
-            let comparison = Comparison::new(command, machine, differences, self.target, recipes);
-            std::fs::create_dir_all(&out)
-                .map_err(|source| ProgramError::File { path: out.clone(), source })?;
-            comparison.write(&out)?;
-            Ok(comparison)
-        };
-        let stop = interrupted(bars.clone());
-        let todo = jobs.len();
-        let mut stopped = false;
-        for (index, Job { recipe, run, loaded, warmup }) in jobs.into_iter().enumerate() {
-            // A run that failed was not the one to look at the flag.
-            stopped = stop.load(Ordering::Relaxed);
-            if stopped {
-                break;
-            }
-            let name = loaded.name.clone();
-            say(&format!("\nrun {} of {todo}: {name}", index + 1));
-            let outcome = &mut recipes[recipe].runs[run];
-            let resumed = outcome.folder.join("recipe.toml").is_file();
-            match train(loaded, &out, resumed, warmup, &bars, || stop.clone()) {
-                Ok(ended) if ended.interrupted => stopped = true,
-                Ok(_) => outcome.state = State::Finished(Measured::read(&outcome.folder)?),
-                // Somebody else compares in this folder.
-                Err(error @ ProgramError::Run(RunError::Busy { .. })) => return Err(error),
-                Err(error) => {
-                    let help = error.help().map(|help| format!("; {help}")).unwrap_or_default();
-                    say(&format!("{name} failed: {error}{help}"));
-                    outcome.state = State::Failed { problem: error.to_string() };
-                }
-            }
-            summarise(&recipes)?;
-            if stopped {
-                break;
-            }
-        }
-        let comparison = summarise(&recipes)?;
-        if stopped {
-            say(&format!("the same command goes on; so far: {}", out.join("compare.md").display()));
-            return Ok(130);
-        }
-        super::print(&format!("{}\n", comparison.table()))?;
-        say(&format!("table, numbers and figure: {}", out.join("compare.{md,json,svg}").display()));
-        let mut runs = recipes.iter().flat_map(|recipe| &recipe.runs);
-        Ok(u8::from(runs.any(|run| run.state.measured().is_none())))
+        let terminal = Terminal::new(Box::new(std::io::stderr()), bars.clone(), false, 0);
+        let (machine, target) = (machine(&values), self.target);
+        let mut under_way = UnderWay { out, recipes, differences, machine, target, bars, terminal };
+        under_way.say(intention.trim_end());
+        under_way.go(jobs)
     }
 
     /// Every run, and those of them that are still to be made, in the order in which they will be: a
@@ -167,7 +124,8 @@ impl Compare {
             for (index, base) in bases.iter().enumerate() {
                 let seed = base.recipe.seed.saturating_add(run);
                 let name = format!("{}-seed{seed}", base.name);
-                let own = [format!("seed={seed}"), format!("name='{name}'")];
+                let own =
+                    [format!("seed={seed}"), format!("name={}", toml_edit::Value::from(&name))];
                 let loaded = Recipe::load(&self.recipes[index], &[set, &own].concat())?;
                 let folder = out.join(&name);
                 let state = state(&folder, &loaded.recipe)?;
@@ -181,6 +139,81 @@ impl Compare {
         jobs.iter_mut().zip(warmups).for_each(|(job, warmup)| job.warmup = warmup);
         jobs.retain(|job| recipes[job.recipe].runs[job.run].state.measured().is_none());
         Ok((recipes, jobs))
+    }
+}
+
+/// A comparison while it goes.
+struct UnderWay {
+    out: PathBuf,
+    recipes: Vec<Compared>,
+    differences: Vec<Difference>,
+    machine: String,
+    target: Option<f64>,
+    bars: Bars,
+    terminal: Terminal,
+}
+
+impl UnderWay {
+    /// Makes the runs, one after another, and prints the table; gives the exit code.
+    fn go(mut self, jobs: Vec<Job>) -> Result<u8, ProgramError> {
+        let interrupted = interrupted(self.bars.clone());
+        let jobs_in_all = jobs.len();
+        for (index, job) in jobs.into_iter().enumerate() {
+            self.say(&format!("\nrun {} of {jobs_in_all}: {}", index + 1, job.loaded.name));
+            self.make(job, &interrupted)?;
+            self.summarise()?;
+            if interrupted.load(Ordering::Relaxed) {
+                let page = self.out.join("compare.md");
+                self.say(&format!("the same command goes on; so far: {}", page.display()));
+                return Ok(130);
+            }
+        }
+        super::print(&format!("{}\n", self.summarise()?.table()))?;
+        let files = self.out.join("compare.{md,json,svg}");
+        self.say(&format!("table, numbers and figure: {}", files.display()));
+        let mut runs = self.recipes.iter().flat_map(|recipe| &recipe.runs);
+        Ok(u8::from(runs.any(|run| run.state.measured().is_none())))
+    }
+
+    /// Begins a run or goes on with it. What ends it is its own affair, and no reason not to make
+    /// the others.
+    fn make(&mut self, job: Job, interrupted: &Arc<AtomicBool>) -> Result<(), ProgramError> {
+        let Job { recipe, run, loaded, warmup } = job;
+        let (name, folder) = (loaded.name.clone(), self.out.join(&loaded.name));
+        let resumed = folder.join("recipe.toml").is_file();
+        let trained = train(loaded, &self.out, resumed, warmup, &self.bars, || interrupted.clone());
+        let state = match trained {
+            Ok(ended) if ended.interrupted => State::Unfinished,
+            Ok(_) => State::Finished(Measured::read(&folder)?),
+            // Somebody else compares in this folder, and no clock would be fair.
+            Err(error @ ProgramError::Run(RunError::Busy { .. })) => return Err(error),
+            Err(error) => {
+                let help = error.help().map(|help| format!("; {help}")).unwrap_or_default();
+                self.say(&format!("{name} failed: {error}{help}"));
+                State::Failed { problem: error.to_string() }
+            }
+        };
+        self.recipes[recipe].runs[run].state = state;
+        Ok(())
+    }
+
+    fn summarise(&self) -> Result<Comparison, ProgramError> {
+        let comparison = Comparison::new(
+            command(),
+            self.machine.clone(),
+            self.differences.clone(),
+            self.target,
+            self.recipes.clone(),
+        );
+        std::fs::create_dir_all(&self.out)
+            .map_err(|source| ProgramError::File { path: self.out.clone(), source })?;
+        comparison.write(&self.out)?;
+        Ok(comparison)
+    }
+
+    /// What a closed terminal can't show is no reason to end.
+    fn say(&mut self, text: &str) {
+        let _ = self.terminal.say(text);
     }
 }
 

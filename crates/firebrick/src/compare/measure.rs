@@ -6,15 +6,16 @@ use firebrick_core::Step;
 use firebrick_runs::{Store, Summary};
 use serde::Serialize;
 
-use super::LAST_STEPS;
+use super::last_steps;
 use crate::{ProgramError, run::HELDOUT_PROMPTS};
 
 /// What a finished run did and became.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// Held-out accuracy at the last evaluation; none without held-out prompts.
+    /// Held-out accuracy, the mean of the evaluations in the last steps; none without held-out prompts.
     pub accuracy: Option<f64>,
-    /// Its standard error at most: that of so many independent prompts, each answered once.
+    /// The standard error of one evaluation, at most: that of so many independent prompts, each
+    /// answered once.
     pub standard_error: Option<f64>,
     /// Prompts that it is measured on.
     pub heldout_prompts: Option<u64>,
@@ -69,7 +70,9 @@ impl Measured {
         };
         let evaluations: Vec<Evaluation> =
             start.map(|accuracy| (0, accuracy)).into_iter().chain(logged).map(evaluation).collect();
-        let accuracy = evaluations.last().map(|last| last.accuracy);
+        let begin = summary.steps - last_steps(summary.steps);
+        let last = evaluations.iter().filter(|at| at.step > begin).map(|at| at.accuracy);
+        let accuracy = super::mean(last).or(evaluations.last().map(|last| last.accuracy));
         let heldout_prompts = store.info(HELDOUT_PROMPTS)?.and_then(|count| count.parse().ok());
         let over_last_steps = |name| last_mean(&store, name, summary.steps);
         Ok(Measured {
@@ -130,7 +133,7 @@ impl Total {
 fn last_mean(store: &Store, metric: &str, steps: u64) -> Result<Option<f64>, ProgramError> {
     let values = store.metrics(metric)?;
     let last = values.iter().filter(|(step, value)| {
-        *step > steps.saturating_sub(LAST_STEPS) && *step <= steps && value.is_finite()
+        *step > steps - last_steps(steps) && *step <= steps && value.is_finite()
     });
     Ok(super::mean(last.map(|(_, value)| *value)))
 }

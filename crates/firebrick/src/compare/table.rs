@@ -80,15 +80,15 @@ fn notes(comparison: &Comparison) -> String {
     let runs = || comparison.recipes.iter().flat_map(|recipe| &recipe.runs);
     let measured = || runs().filter_map(|run| run.state.measured());
     let mut text = String::from(
-        "- accuracy: of held-out prompts at the last evaluation, mean ± standard deviation over the \
-         seeds",
+        "- accuracy: of held-out prompts, the mean of a run's evaluations in the last quarter of its \
+         steps; mean ± standard deviation over the seeds",
     );
     let error = measured().filter_map(|run| run.standard_error).reduce(f64::max);
     let prompts = measured().filter_map(|run| run.heldout_prompts).min();
     if let Some((error, prompts)) = error.zip(prompts) {
         let _ = write!(
             text,
-            "; that of one run has a standard error of at most {error:.3} ({prompts} prompts)"
+            "; one evaluation has a standard error of at most {error:.3} ({prompts} prompts)"
         );
     }
     match &comparison.target {
@@ -102,13 +102,9 @@ fn notes(comparison: &Comparison) -> String {
         }
         None => text += "\n- no target: no recipe ended above where the runs began",
     }
-    let last = comparison.last_steps;
-    let _ = write!(
-        text,
-        "\n- completions: sampled for training; seconds: sampling, judging and updating, without \
+    text += "\n- completions: sampled for training; seconds: sampling, judging and updating, without \
          warm-up, evaluations and checkpoints\n- entropy (nats), length (tokens) and cut off: means \
-         over the last {last} steps, of what was sampled there\n",
-    );
+         over the last quarter of the steps, of what was sampled there\n";
     text
 }
 
@@ -123,6 +119,7 @@ fn missing(comparison: &Comparison) -> String {
                     writeln!(text, "- **not finished**: {}, seed {seed}", recipe.name)
                 }
                 State::Failed { problem } => {
+                    let problem = problem.replace('\n', " ");
                     writeln!(text, "- **failed**: {}, seed {seed}: {problem}", recipe.name)
                 }
             };

@@ -71,6 +71,7 @@ impl<'schema> Walk<'schema> {
         let is = |kind: &str| schema.get("type").is_some_and(|named| named == kind);
         match value.get_ref() {
             DeValue::String(text) if names.contains(&text.as_ref()) => {}
+            DeValue::Boolean(flag) if has_flag(schema, *flag) => {}
             _ if !names.is_empty() => self.no_such_choice(value, &names),
             DeValue::String(text) if is("string") => {
                 let bounds = [schema.get("minLength"), schema.get("maxLength")];
@@ -390,6 +391,12 @@ fn is_table(schema: &Json) -> bool {
 fn string_choices(schema: &Json) -> Vec<&str> {
     let variants = schema.get("oneOf").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     variants.iter().filter_map(|variant| variant.get("const")?.as_str()).collect()
+}
+
+/// Whether an enum without data has a choice that is written without quotes.
+fn has_flag(schema: &Json, flag: bool) -> bool {
+    let variants = schema.get("oneOf").and_then(Json::as_array);
+    variants.into_iter().flatten().any(|variant| variant.get("const") == Some(&Json::Bool(flag)))
 }
 
 /// Whether a string would be a number or a boolean if it had no quotes.

@@ -5,8 +5,11 @@
 //! what a user has to know and nothing about the code.
 
 pub use firebrick_device::Kind as DeviceKind;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+
+use super::Memory;
 
 use super::Adaptive;
 
@@ -100,9 +103,18 @@ pub struct Sampling {
     /// Groups that a step trains on.
     #[schemars(range(min = 1))]
     pub prompts_per_step: usize,
-    /// Whether groups without spread in their accuracy are replaced by further prompts. They have
-    /// no advantage, so they would only thin the batch.
-    pub dynamic: bool,
+    /// What becomes of groups without spread in their accuracy. They have no advantage, so they would
+    /// only thin the batch.
+    #[serde(deserialize_with = "flag_or_name")]
+    pub dynamic: Dynamic,
+    /// For `dynamic = "replace"`: the share of groups, in [0, 1), more than which have to have spread
+    /// for the others to be replaced by copies of them.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    pub min_replace_ratio: f64,
+    /// Passes over prompts whose earlier groups had nothing to teach, before their completions are
+    /// paid for; by default there is no memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
     /// Rounds of sampling after which a step makes do with what it has; 0 is no cap.
     pub max_rounds: usize,
     /// What happens at the cap.
@@ -120,7 +132,9 @@ impl Default for Sampling {
     fn default() -> Self {
         Sampling {
             prompts_per_step: 64,
-            dynamic: true,
+            dynamic: Dynamic::Filter,
+            min_replace_ratio: 0.3,
+            memory: None,
             max_rounds: 10,
             on_cap: OnCap::TrainSmaller,
             surplus: Surplus::Keep,
@@ -128,6 +142,46 @@ impl Default for Sampling {
             tolerance: 1e-6,
         }
     }
+}
+
+/// What becomes of groups without spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(transform = flags_too)]
+pub enum Dynamic {
+    /// Further prompts are sampled in their places, until there are enough groups (DAPO). `true` is
+    /// the same.
+    #[default]
+    Filter,
+    /// Copies of other groups of the step take their places. Only when too few have spread, further
+    /// prompts are sampled.
+    Replace,
+    /// They are left out, and the step trains on fewer groups.
+    Drop,
+    /// They are trained on like the others. `false` is the same.
+    Off,
+}
+
+/// Adds to the names of [`Dynamic`] the two that are not in quotes.
+fn flags_too(schema: &mut Schema) {
+    if let Some(Value::Array(choices)) = schema.get_mut("oneOf") {
+        choices.push(json!({"type": "boolean", "const": true, "description": "`filter`."}));
+        choices.push(json!({"type": "boolean", "const": false, "description": "`off`."}));
+    }
+}
+
+fn flag_or_name<'de, D: Deserializer<'de>>(given: D) -> Result<Dynamic, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Given {
+        Flag(bool),
+        Name(Dynamic),
+    }
+    Ok(match Given::deserialize(given)? {
+        Given::Flag(true) => Dynamic::Filter,
+        Given::Flag(false) => Dynamic::Off,
+        Given::Name(name) => name,
+    })
 }
 
 /// What happens when `max_rounds` rounds did not fill a step.

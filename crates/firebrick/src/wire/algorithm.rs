@@ -4,8 +4,9 @@ use firebrick_core::{AdvantageEstimator, GroupFilter, RewardScale, Verifier};
 use firebrick_data::Tokenizer;
 use firebrick_rollout::Sampling;
 use firebrick_train::{
-    AdaptiveUpdates, Cispo, ClipRange, Cut, Dapo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator,
-    LeaveOneOut, MeanOnly, Objective, OptimConfig, PolicyLoss, Spread, Task, TrainConfig, Updater,
+    AdaptiveUpdates, Cispo, ClipRange, Cut, Dapo, Dynamic, GroupNorm, Gspo, KeepAll, Kl,
+    KlEstimator, LeaveOneOut, MeanOnly, Memory, MemoryRule, Objective, OptimConfig, PolicyLoss,
+    PosteriorRule, Spread, Task, TrainConfig, Updater, VarianceRule,
 };
 
 use super::{LOGITS_AT_ONCE, reward};
@@ -29,10 +30,9 @@ pub(super) fn eval_sampling(recipe: &Recipe, tokenizer: &Tokenizer) -> Sampling 
 pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
     let recipe::Reward { right, wrong, .. } = recipe.reward;
     let scale = RewardScale { right: right as f32, wrong: wrong as f32 };
-    let filter: Box<dyn GroupFilter> = if recipe.sampling.dynamic {
-        Box::new(Spread { tolerance: recipe.sampling.tolerance as f32 })
-    } else {
-        Box::new(KeepAll)
+    let filter: Box<dyn GroupFilter> = match recipe.sampling.dynamic {
+        recipe::Dynamic::Off => Box::new(KeepAll),
+        _ => Box::new(spread(recipe)),
     };
     let advantage: Box<dyn AdvantageEstimator> = match recipe.advantage.kind {
         recipe::AdvantageKind::GroupNorm => {
@@ -42,6 +42,30 @@ pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
         recipe::AdvantageKind::LeaveOneOut => Box::new(LeaveOneOut),
     };
     Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage }
+}
+
+fn spread(recipe: &Recipe) -> Spread {
+    Spread { tolerance: recipe.sampling.tolerance as f32 }
+}
+
+fn memory(recipe: &Recipe) -> Option<Memory> {
+    let rule = match *recipe.sampling.memory.as_ref()? {
+        recipe::Memory::Variance {
+            min_variance,
+            skip_fraction_trigger,
+            refill_fraction,
+            expire,
+        } => MemoryRule::Variance(VarianceRule {
+            min_variance,
+            skip_fraction_trigger,
+            refill_fraction,
+            expire,
+        }),
+        recipe::Memory::Posterior { min_spread_probability, half_life, explore } => {
+            MemoryRule::Posterior(PosteriorRule { min_spread_probability, half_life, explore })
+        }
+    };
+    Some(Memory { rule, spread: spread(recipe) })
 }
 
 pub(super) fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
@@ -95,6 +119,15 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
     TrainConfig {
         group_size: recipe.rollout.group_size,
         prompts_per_step: recipe.sampling.prompts_per_step,
+        dynamic: match recipe.sampling.dynamic {
+            recipe::Dynamic::Filter => Dynamic::Filter,
+            recipe::Dynamic::Replace => {
+                Dynamic::Replace { min_ratio: recipe.sampling.min_replace_ratio }
+            }
+            recipe::Dynamic::Drop => Dynamic::Drop,
+            recipe::Dynamic::Off => Dynamic::Off,
+        },
+        memory: memory(recipe),
         max_rounds: recipe.sampling.max_rounds,
         on_cap: match recipe.sampling.on_cap {
             recipe::OnCap::TrainSmaller => firebrick_train::OnCap::TrainSmaller,

@@ -134,6 +134,10 @@ impl Place {
             let bytes = fs::read(self.path(&format!("{checkpoint}/{name}"))).unwrap();
             result.push((format!("step {:?}: {name}", self.newest(run)), bytes));
         }
+        let memory = "trainer/prompts.safetensors";
+        if let Ok(bytes) = fs::read(self.path(&format!("{checkpoint}/{memory}"))) {
+            result.push((format!("step {:?}: {memory}", self.newest(run)), bytes));
+        }
         for metrics in self.metrics(run) {
             result.push((metrics["step"].to_string(), serde_json::to_vec(&metrics).unwrap()));
         }

@@ -1,0 +1,77 @@
+//! The table of the prompt memory.
+//!
+//! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Passes over prompts whose earlier groups had nothing to teach, before their completions are paid
+/// for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Memory {
+    /// A prompt is skipped when the accuracies of its last group hardly varied. When too much of a
+    /// round would be skipped, a few are put back at random.
+    Variance {
+        /// The variance, divided by the group's size, up to which a prompt is skipped.
+        #[serde(default = "min_variance")]
+        #[schemars(range(min = 0.0))]
+        min_variance: f64,
+        /// Share of a round, in [0, 1], beyond which some of the skipped prompts are put back.
+        #[serde(default = "skip_fraction_trigger")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        skip_fraction_trigger: f64,
+        /// How many are put back, as a share of the round, in [0, 1].
+        #[serde(default = "refill_fraction")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        refill_fraction: f64,
+        /// Steps after which a prompt is tried again; 0 is never.
+        #[serde(default = "expire")]
+        expire: u64,
+    },
+    /// A prompt is skipped when its group is predicted to have no spread: from its right and wrong
+    /// completions so far, which count less with every step, and the pass rates of all prompts.
+    Posterior {
+        /// The predicted probability of spread, in [0, 1], below which a prompt is skipped.
+        #[serde(default = "min_spread_probability")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        min_spread_probability: f64,
+        /// Steps after which a completion counts half; above 0.
+        #[serde(default = "half_life")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        half_life: f64,
+        /// Share of the skipped prompts, in [0, 1], that are sampled all the same, at random. At 0.0 a
+        /// prompt may be lost for ever.
+        #[serde(default = "explore")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        explore: f64,
+    },
+}
+
+fn min_variance() -> f64 {
+    0.01
+}
+
+fn skip_fraction_trigger() -> f64 {
+    0.5
+}
+
+fn refill_fraction() -> f64 {
+    0.2
+}
+
+fn expire() -> u64 {
+    20
+}
+
+fn min_spread_probability() -> f64 {
+    0.5
+}
+
+fn half_life() -> f64 {
+    10.0
+}
+
+fn explore() -> f64 {
+    0.05
+}

@@ -1,0 +1,215 @@
+//! What is sampled: dynamic sampling in its forms, and the prompt memory, through whole runs.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use place::{Outcome, Place, assert_same, repository};
+
+/// Few prompts, so that each comes again and again.
+const FEW: [&str; 3] = ["data.train_size=20", "eval.every=2", "checkpoint.every=100"];
+
+fn run(place: &Place, name: &str, more: &[&str]) -> Outcome {
+    let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={name}"));
+    let mut arguments = vec!["train", &recipe, "--set", &name];
+    for argument in FEW.iter().chain(more) {
+        if *argument != "--resume" {
+            arguments.push("--set");
+        }
+        arguments.push(argument);
+    }
+    place.run(&arguments)
+}
+
+#[track_caller]
+fn succeed(place: &Place, name: &str, more: &[&str]) {
+    let outcome = run(place, name, more);
+    assert_eq!(outcome.code, Some(0), "{more:?}: {}", outcome.stderr);
+}
+
+/// What a metric was at every step.
+fn values(place: &Place, run: &str, metric: &str) -> Vec<f64> {
+    let steps = place.metrics(run);
+    steps.iter().map(|step| step[metric].as_f64().unwrap_or_else(|| panic!("{metric}"))).collect()
+}
+
+fn sum(place: &Place, run: &str, metric: &str) -> f64 {
+    values(place, run, metric).iter().sum()
+}
+
+const VARIANCE: &str = "sampling.memory.kind=variance";
+const POSTERIOR: &str = "sampling.memory.kind=posterior";
+
+#[test]
+fn a_memory_passes_over_prompts_before_they_are_paid_for() {
+    let place = Place::new();
+    for (name, rule) in [("variance", VARIANCE), ("posterior", POSTERIOR)] {
+        succeed(&place, name, &["train.steps=12", rule]);
+        let steps = place.metrics(name);
+        let total = |metric| sum(&place, name, metric);
+        let (skipped, put_back) = (total("sampling/skipped"), total("sampling/skipped_put_back"));
+        assert!(skipped > put_back, "{name}: {skipped} skipped, {put_back} put back");
+        assert_eq!(total("sampling/completions_skipped"), (skipped - put_back) * 4.0);
+        // The first step knows nothing; in the end every prompt was sampled once.
+        assert_eq!(values(&place, name, "sampling/skipped")[0], 0.0);
+        assert_eq!(*values(&place, name, "sampling/memory_prompts").last().unwrap(), 20.0);
+        for step in &steps {
+            let of_posterior = step.contains_key("sampling/spread_brier");
+            assert_eq!(of_posterior, name == "posterior", "{step:?}");
+        }
+    }
+    let brier = values(&place, "posterior", "sampling/spread_brier");
+    assert!(brier.iter().all(|error| (0.0..=1.0).contains(error)), "{brier:?}");
+}
+
+#[test]
+fn a_skipped_prompt_is_tried_again() {
+    let place = Place::new();
+    // No completion has a letter: every group is all wrong, every prompt that was sampled is skipped,
+    // and there is nothing else.
+    let hopeless = [
+        "reward={kind=\"regex\",pattern=\"z\",matches=true}",
+        "sampling.max_rounds=2",
+        "train.steps=12",
+    ];
+    let with = |more: &[&'static str]| [&hopeless[..], more].concat();
+    succeed(&place, "expire", &with(&[VARIANCE, "sampling.memory.expire=3"]));
+    assert!(sum(&place, "expire", "sampling/expired") > 0.0);
+    succeed(&place, "never", &with(&[VARIANCE, "sampling.memory.expire=0"]));
+    assert_eq!(sum(&place, "never", "sampling/expired"), 0.0);
+    for (name, more) in [
+        ("never", &[][..]),
+        ("lost", &with(&[POSTERIOR, "sampling.memory.explore=0.0"])),
+        ("explore", &with(&[POSTERIOR, "sampling.memory.explore=1.0"])),
+    ] {
+        if !more.is_empty() {
+            succeed(&place, name, more);
+        }
+        // No round is empty, and none looks for ever.
+        let groups = values(&place, name, "sampling/groups_sampled");
+        let rounds = values(&place, name, "sampling/rounds");
+        assert_eq!(rounds, [2.0; 12]);
+        assert!(groups.iter().all(|&groups| groups >= 2.0), "{name}: {groups:?}");
+    }
+    // All that is skipped is explored: as if there were no memory.
+    assert_eq!(sum(&place, "explore", "sampling/completions_skipped"), 0.0);
+    assert!(sum(&place, "explore", "sampling/skipped") > 0.0);
+    assert!(sum(&place, "lost", "sampling/completions_skipped") > 0.0);
+}
+
+#[test]
+fn options_of_the_memory_change_what_is_passed_over() {
+    let place = Place::new();
+    let saved = |name: &str, more: &[&str]| {
+        succeed(&place, name, &[&["train.steps=8"], more].concat());
+        sum(&place, name, "sampling/completions_skipped")
+    };
+    let variance = saved("variance", &[VARIANCE]);
+    // Every variance is at most 1, so that all prompts are skipped that have a record.
+    assert!(saved("all", &[VARIANCE, "sampling.memory.min_variance=1"]) > variance);
+    let none = saved(
+        "none",
+        &[VARIANCE, "sampling.memory.skip_fraction_trigger=0", "sampling.memory.refill_fraction=1"],
+    );
+    assert_eq!(none, 0.0);
+    let posterior = saved("posterior", &[POSTERIOR]);
+    assert!(
+        saved("strict", &[POSTERIOR, "sampling.memory.min_spread_probability=0.8"]) > posterior
+    );
+    assert_eq!(saved("lax", &[POSTERIOR, "sampling.memory.min_spread_probability=0"]), 0.0);
+    let forgetful = saved("forgetful", &[POSTERIOR, "sampling.memory.half_life=0.1"]);
+    assert_ne!(forgetful, posterior);
+}
+
+/// Of a step whose groups are not refilled, what the memory left out is missing.
+#[test]
+fn a_step_is_smaller_by_what_was_skipped() {
+    let place = Place::new();
+    let off = ["train.steps=8", "sampling.dynamic=off", "sampling.on_cap=error", VARIANCE];
+    succeed(&place, "off", &off);
+    assert_eq!(values(&place, "off", "sampling/rounds"), [1.0; 8]);
+    let kept = values(&place, "off", "sampling/groups_kept");
+    assert!(kept[0] == 4.0 && kept.iter().any(|&kept| kept < 4.0), "{kept:?}");
+    assert!(kept.iter().all(|&kept| kept > 0.0), "{kept:?}");
+}
+
+#[test]
+fn a_resumed_run_remembers() {
+    let place = Place::new();
+    for (name, rule) in [("variance", VARIANCE), ("posterior", POSTERIOR)] {
+        let (whole, stopped) = (format!("{name}-whole"), format!("{name}-stopped"));
+        succeed(&place, &whole, &["train.steps=10", rule]);
+        succeed(&place, &stopped, &["train.steps=4", rule]);
+        succeed(&place, &stopped, &["train.steps=10", rule, "--resume"]);
+        assert_same(&place.result(&whole), &place.result(&stopped));
+        assert!(sum(&place, &whole, "sampling/skipped") > 0.0);
+    }
+    let memory = "runs/variance-stopped/checkpoints/step-000010/trainer/prompts.safetensors";
+    let mut bytes = std::fs::read(place.path(memory)).unwrap();
+    bytes.truncate(bytes.len() - 7);
+    place.write(memory, bytes);
+    let outcome = run(&place, "variance-stopped", &["train.steps=11", VARIANCE, "--resume"]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("prompts.safetensors"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_step_ended_by_the_cap_leaves_no_memory() {
+    let place = Place::new();
+    let short = ["train.steps=4", "sampling.prompts_per_step=16", POSTERIOR];
+    let with = |more: &[&'static str]| [&short[..], more].concat();
+    succeed(&place, "higher", &with(&["sampling.max_rounds=0"]));
+    succeed(&place, "stop", &with(&["sampling.max_rounds=1", "sampling.on_cap=stop"]));
+    succeed(&place, "stop", &with(&["sampling.max_rounds=0", "--resume"]));
+    let weights = |run| place.result(run)[1].clone();
+    assert!(weights("stop") == weights("higher"));
+}
+
+#[test]
+fn groups_without_spread_are_refilled_replaced_dropped_or_trained_on() {
+    let place = Place::new();
+    let of = |name: &str, more: &[&str]| {
+        succeed(&place, name, &[&["train.steps=4", "sampling.prompts_per_step=8"], more].concat());
+        let all = |metric: &str| values(&place, name, metric);
+        let [kept, copied] = ["kept", "copied"].map(|what| all(&format!("sampling/groups_{what}")));
+        (kept, copied, all("sampling/groups_filtered"), all("sampling/rounds"))
+    };
+    let filter = of("filter", &["sampling.dynamic=filter"]);
+    assert_eq!(filter, of("flag-true", &["sampling.dynamic=true"]));
+    assert_eq!(filter.0, [8.0; 4]);
+    assert!(filter.3.iter().any(|&rounds| rounds > 1.0), "{filter:?}");
+
+    let replace = ["sampling.dynamic=replace", "sampling.min_replace_ratio=0"];
+    let (kept, copied, filtered, rounds) = of("replace", &replace);
+    assert!(kept.iter().zip(&copied).all(|(kept, copied)| kept + copied == 8.0));
+    assert!(filtered.iter().zip(&copied).all(|(filtered, copied)| filtered == copied));
+    assert!(copied.iter().sum::<f64>() > 0.0);
+    assert_eq!(rounds, [1.0; 4]);
+    // With a ratio that a round does not reach, another one is sampled, and the cap is one.
+    let much = ["sampling.dynamic=replace", "sampling.min_replace_ratio=0.9"];
+    let (kept, _, _, rounds) = of("much", &much);
+    assert!(rounds.iter().any(|&rounds| rounds > 1.0), "{rounds:?}");
+    assert_eq!(kept, [8.0; 4]);
+    let capped = [&much[..], &["sampling.prompts_per_step=8", "sampling.max_rounds=1"]].concat();
+    let failed = run(&place, "capped", &[&capped[..], &["sampling.on_cap=error"]].concat());
+    assert_eq!(failed.code, Some(1));
+    assert!(failed.stderr.contains("of 8 groups with spread"), "{}", failed.stderr);
+
+    let (kept, copied, filtered, rounds) =
+        of("drop", &["sampling.dynamic=drop", "sampling.on_cap=error"]);
+    assert!(kept.iter().zip(&filtered).all(|(kept, filtered)| kept + filtered == 8.0));
+    assert!(filtered.iter().sum::<f64>() > 0.0);
+    assert_eq!((copied, rounds), (vec![0.0; 4], vec![1.0; 4]));
+
+    let off = of("off", &["sampling.dynamic=off"]);
+    assert_eq!(off, of("flag-false", &["sampling.dynamic=false"]));
+    assert_eq!((off.0, off.2), (vec![8.0; 4], vec![0.0; 4]));
+
+    // The copies are groups of their own, also for a mean over groups.
+    let mean = [&replace[..], &["loss.aggregation=prompt_mean"]].concat();
+    let (kept, copied, ..) = of("mean", &mean);
+    assert!(kept.iter().zip(&copied).all(|(kept, copied)| kept + copied == 8.0));
+    let tokens = |run| values(&place, run, "update/tokens");
+    assert_eq!(tokens("mean")[0], tokens("replace")[0]);
+}

@@ -1,0 +1,194 @@
+//! Prompt memory: what became of a prompt's earlier groups decides whether it is sampled again.
+//!
+//! Dynamic sampling throws groups without spread away after their completions were paid for. The
+//! memory looks before: a prompt that is not likely to give spread is drawn and passed over, which
+//! costs nothing. Two rules say which these are, [`VarianceRule`] and [`PosteriorRule`]; neither
+//! passes over a prompt that was never sampled, and both come back to those that were.
+
+mod file;
+mod posterior;
+mod recall;
+mod variance;
+
+use std::collections::BTreeMap;
+
+use firebrick_core::{GroupFilter as _, RewardedGroup, Step};
+
+pub(crate) use file::{load_memory, save_memory};
+pub use posterior::{Beta, PosteriorRule};
+pub(crate) use recall::{Recall, Recalled, next};
+pub use variance::{Selection, VarianceRule};
+
+use crate::Spread;
+
+/// How a run uses what it remembers of its prompts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Memory {
+    /// Which prompts are passed over.
+    pub rule: MemoryRule,
+    /// What counts as a group with spread, whatever the run does with groups that have none.
+    pub spread: Spread,
+}
+
+/// Which prompts are passed over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MemoryRule {
+    /// Those whose last group had hardly any variance of rewards.
+    Variance(VarianceRule),
+    /// Those whose next group is predicted to have no spread.
+    Posterior(PosteriorRule),
+}
+
+impl MemoryRule {
+    /// What is left of a completion's weight as evidence after so many steps.
+    fn discount(&self, steps: f64) -> f64 {
+        match self {
+            MemoryRule::Variance(_) => 1.0,
+            MemoryRule::Posterior(rule) => (-steps / rule.half_life).exp2(),
+        }
+    }
+}
+
+/// What a run remembers of its prompts, by [`Prompt::id`](firebrick_core::Prompt).
+///
+/// Only prompts that were sampled have a record: 24 bytes in a checkpoint, some 40 in memory, so
+/// ten million of them are 240 MB and 400 MB.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PromptMemory {
+    records: BTreeMap<u64, Record>,
+}
+
+impl PromptMemory {
+    /// The record of a prompt, if it was sampled.
+    pub fn get(&self, id: u64) -> Option<Record> {
+        self.records.get(&id).copied()
+    }
+
+    /// How many prompts have a record.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether no prompt has one.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Takes over newer records.
+    pub fn extend(&mut self, newer: BTreeMap<u64, Record>) {
+        self.records.extend(newer);
+    }
+}
+
+/// What is remembered of a prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Record {
+    /// The step in which it was last sampled.
+    pub step: u32,
+    /// Variance of the accuracy rewards of its last group, divided by their number.
+    pub variance: f32,
+    /// Right completions so far; earlier steps count less, by the rule.
+    pub right: f32,
+    /// The others.
+    pub wrong: f32,
+}
+
+impl Record {
+    /// The record after `group`, which was sampled at `step`.
+    ///
+    /// Only what counts in the loss is looked at, as for dynamic sampling. Part marks are added up.
+    /// So that the counts answer the question that is asked of them, whether there will be spread,
+    /// a group with spread has at least one right and one wrong completion, and one without is all
+    /// right or all wrong, whichever its marks are nearer to. Of right-or-wrong credits that changes
+    /// nothing. A group of which nothing counts is one that could not be used: all wrong.
+    fn after(before: Option<Record>, group: &RewardedGroup, step: Step, memory: &Memory) -> Self {
+        let step = u32::try_from(step).unwrap_or(u32::MAX);
+        let live = || group.rewards.iter().filter(|reward| reward.live);
+        let count = live().count() as f64;
+        let credit = live().map(|reward| f64::from(reward.score.credit)).sum::<f64>();
+        let (all, right) = if count == 0.0 {
+            (group.rewards.len() as f64, 0.0)
+        } else if has_spread(group, memory) {
+            (count, credit.max(1.0).min(count - 1.0))
+        } else {
+            (count, if credit < count / 2.0 { 0.0 } else { count })
+        };
+        let before = before.unwrap_or_default();
+        let rest = memory.rule.discount(f64::from(step.saturating_sub(before.step)));
+        Record {
+            step,
+            variance: variance(group) as f32,
+            right: (f64::from(before.right) * rest + right) as f32,
+            wrong: (f64::from(before.wrong) * rest + all - right) as f32,
+        }
+    }
+}
+
+/// Whether dynamic sampling could use the group: at least two completions count, and they differ.
+fn has_spread(group: &RewardedGroup, memory: &Memory) -> bool {
+    group.live_accuracies().count() > 1 && memory.spread.keep(group)
+}
+
+/// Σ (r − mean)² / n over the accuracy rewards that count; 0 without any.
+fn variance(group: &RewardedGroup) -> f64 {
+    let rewards = || group.live_accuracies().map(f64::from);
+    let count = rewards().count().max(1) as f64;
+    let mean = rewards().sum::<f64>() / count;
+    rewards().map(|reward| (reward - mean).powi(2)).sum::<f64>() / count
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{Group, Prompt, RewardScale, Score, Verdict};
+
+    use super::*;
+
+    fn group(credits: &[f32]) -> RewardedGroup {
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let reward =
+            |&credit: &f32| scale.reward(Score::partial(Verdict::Wrong, credit, String::new()));
+        let prompt = Prompt::default();
+        RewardedGroup {
+            group: Group { prompt, completions: Vec::new(), step: 1, draw: 0 },
+            rewards: credits.iter().map(reward).collect(),
+        }
+    }
+
+    fn memory(half_life: f64) -> Memory {
+        let rule = PosteriorRule { min_spread_probability: 0.5, half_life, explore: 0.0 };
+        Memory { rule: MemoryRule::Posterior(rule), spread: Spread { tolerance: 1e-6 } }
+    }
+
+    #[test]
+    fn a_record_counts_right_and_wrong_and_forgets() {
+        let memory = memory(10.0);
+        let first = Record::after(None, &group(&[1.0, 0.0, 0.0, 1.0]), 5, &memory);
+        assert_eq!(first, Record { step: 5, variance: 1.0, right: 2.0, wrong: 2.0 });
+        let second = Record::after(Some(first), &group(&[1.0; 4]), 15, &memory);
+        assert_eq!(second, Record { step: 15, variance: 0.0, right: 5.0, wrong: 1.0 });
+        let again = Record::after(Some(second), &group(&[0.0; 4]), 15, &memory);
+        assert_eq!((again.right, again.wrong), (5.0, 5.0));
+    }
+
+    #[test]
+    fn part_marks_count_by_whether_they_give_spread() {
+        let memory = memory(10.0);
+        let counts = |credits: &[f32]| {
+            let record = Record::after(None, &group(credits), 1, &memory);
+            (record.right, record.wrong)
+        };
+        assert_eq!(counts(&[0.25, 0.5, 0.75, 1.0]), (2.5, 1.5));
+        assert_eq!(counts(&[0.97, 0.98, 0.99, 1.0]), (3.0, 1.0));
+        assert_eq!(counts(&[0.1, 0.1, 0.1, 0.2]), (1.0, 3.0));
+        assert_eq!(counts(&[0.1; 4]), (0.0, 4.0));
+        assert_eq!(counts(&[0.9; 4]), (4.0, 0.0));
+
+        let mut masked = group(&[1.0, 0.0]);
+        masked.rewards[1].live = false;
+        let record = Record::after(None, &masked, 1, &memory);
+        assert_eq!((record.right, record.wrong, record.variance), (1.0, 0.0, 0.0));
+        masked.rewards[0].live = false;
+        let record = Record::after(None, &masked, 1, &memory);
+        assert_eq!((record.right, record.wrong, record.variance), (0.0, 2.0, 0.0));
+    }
+}

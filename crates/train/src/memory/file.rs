@@ -1,0 +1,82 @@
+//! The memory in a checkpoint: one safetensors file with a column for each part of a record, sorted
+//! by prompt, so that it is as small as it can be and any tool reads it.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+
+use super::{PromptMemory, Record};
+use crate::TrainError;
+
+/// The file's name, in the folder of the trainer's state.
+const FILE: &str = "prompts.safetensors";
+
+/// Writes the memory into `folder`; nothing when there is nothing to remember.
+pub(crate) fn save_memory(folder: &Path, memory: &PromptMemory) -> Result<(), TrainError> {
+    if memory.is_empty() {
+        return Ok(());
+    }
+    let records = || memory.records.values();
+    let columns: [(&str, Dtype, Vec<u8>); 5] = [
+        ("id", Dtype::U64, memory.records.keys().flat_map(|id| id.to_le_bytes()).collect()),
+        ("step", Dtype::U32, records().flat_map(|record| record.step.to_le_bytes()).collect()),
+        ("variance", Dtype::F32, floats(records().map(|record| record.variance))),
+        ("right", Dtype::F32, floats(records().map(|record| record.right))),
+        ("wrong", Dtype::F32, floats(records().map(|record| record.wrong))),
+    ];
+    let views = columns.iter().map(|(name, dtype, bytes)| {
+        let view = TensorView::new(*dtype, vec![memory.len()], bytes);
+        (*name, view.expect("a column has one value for each record"))
+    });
+    let path = folder.join(FILE);
+    safetensors::serialize_to_file(views, None, &path)
+        .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))
+}
+
+/// Reads what [`save_memory`] wrote into `folder`; no file is an empty memory.
+pub(crate) fn load_memory(folder: &Path) -> Result<PromptMemory, TrainError> {
+    let path = folder.join(FILE);
+    if !path.exists() {
+        return Ok(PromptMemory::default());
+    }
+    let fault = |problem: String| TrainError::checkpoint(&path, problem);
+    let bytes = fs::read(&path).map_err(|error| fault(format!("cannot be read: {error}")))?;
+    let file = SafeTensors::deserialize(&bytes)
+        .map_err(|error| fault(format!("is not a whole safetensors file: {error}")))?;
+    let column = |name: &str, dtype: Dtype| match file.tensor(name) {
+        Ok(view) if view.dtype() == dtype => Ok(view.data()),
+        _ => Err(fault(format!("has no column \"{name}\" of {dtype:?}: it is no prompt memory"))),
+    };
+    let ids = column("id", Dtype::U64)?.as_chunks::<8>().0;
+    let of_four = |name: &str, dtype| {
+        let values = column(name, dtype)?.as_chunks::<4>().0;
+        match values.len() == ids.len() {
+            true => Ok(values),
+            false => Err(fault(format!(
+                "has {} values of \"{name}\" for {} prompts",
+                values.len(),
+                ids.len()
+            ))),
+        }
+    };
+    let steps = of_four("step", Dtype::U32)?;
+    let [variance, right, wrong] =
+        ["variance", "right", "wrong"].map(|name| of_four(name, Dtype::F32));
+    let (variance, right, wrong) = (variance?, right?, wrong?);
+    let mut records = BTreeMap::new();
+    for (index, id) in ids.iter().enumerate() {
+        let numbers = [variance, right, wrong].map(|column| f32::from_le_bytes(column[index]));
+        if numbers.iter().any(|number| !number.is_finite() || *number < 0.0) {
+            let problem = format!("holds {numbers:?} for a prompt, expected numbers from 0");
+            return Err(fault(problem));
+        }
+        let [variance, right, wrong] = numbers;
+        let step = u32::from_le_bytes(steps[index]);
+        records.insert(u64::from_le_bytes(*id), Record { step, variance, right, wrong });
+    }
+    Ok(PromptMemory { records })
+}
+
+fn floats(values: impl Iterator<Item = f32>) -> Vec<u8> {
+    values.flat_map(f32::to_le_bytes).collect()
+}

@@ -1,0 +1,140 @@
+use super::Record;
+
+/// Passes over prompts whose next group is predicted to have no spread.
+///
+/// The pass rate of a prompt is taken to be drawn from a [`Beta`] distribution: that of all prompts,
+/// with the prompt's own right and wrong completions added. The policy moves, so they count less with
+/// every step, and what is left in the end is the distribution of all prompts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PosteriorRule {
+    /// A prompt is skipped when the probability that its group has spread is lower.
+    pub min_spread_probability: f64,
+    /// Steps after which a completion counts half; above 0.
+    pub half_life: f64,
+    /// Share of the skipped prompts that are sampled all the same, in `[0, 1]`: how a prompt that was
+    /// misjudged, or is in reach by now, is found again.
+    pub explore: f64,
+}
+
+impl PosteriorRule {
+    /// What is known of the pass rate of a prompt with this record, so many `steps` after it.
+    pub fn posterior(&self, prior: Beta, record: Option<&Record>, steps: f64) -> Beta {
+        let Some(record) = record else { return prior };
+        let rest = (-steps / self.half_life).exp2();
+        Beta {
+            a: prior.a + rest * f64::from(record.right),
+            b: prior.b + rest * f64::from(record.wrong),
+        }
+    }
+}
+
+/// A Beta distribution of a pass rate; both parameters above 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beta {
+    /// Right completions seen, as it were.
+    pub a: f64,
+    /// Wrong ones.
+    pub b: f64,
+}
+
+/// How many prompts of evenly distributed pass rates the prior starts from.
+const EVEN: f64 = 8.0;
+
+impl Beta {
+    /// The distribution of pass rates over prompts, of which each counts once, however often it was
+    /// sampled: what is sampled most is what the rule likes, and would make the others look like it.
+    ///
+    /// By moments. With n completions an observed rate varies by mean (1 − mean) (ρ + (1 − ρ) / n),
+    /// where ρ = 1 / (a + b + 1), of which the part with n is chance. Pass rates near 0 and 1, as
+    /// those of most data sets are, give a small a + b, and so a prior that believes what it sees:
+    /// an even one would give a prompt after 16 of 16 right ones an even chance of spread.
+    pub fn of_prompts<'a>(records: impl Iterator<Item = &'a Record>) -> Self {
+        let (mut count, mut sum, mut squares, mut chance) = (EVEN, EVEN / 2.0, EVEN / 3.0, 0.0);
+        for record in records {
+            let all = f64::from(record.right) + f64::from(record.wrong);
+            if all > 0.0 {
+                let rate = f64::from(record.right) / all;
+                count += 1.0;
+                sum += rate;
+                squares += rate * rate;
+                chance += 1.0 / all.max(1.0);
+            }
+        }
+        let (mean, chance) = (sum / count, chance / count);
+        let variance = (squares / count - mean * mean).max(0.0);
+        let observed = variance / (mean * (1.0 - mean));
+        let rho = ((observed - chance) / (1.0 - chance)).clamp(0.02, 0.98);
+        let total = 1.0 / rho - 1.0;
+        Beta { a: total * mean, b: total * (1.0 - mean) }
+    }
+
+    /// P(0 < right < group size) of a group whose pass rate is drawn from this distribution: 1 − the
+    /// beta-binomial probabilities of none and of all.
+    pub fn spread_probability(self, group_size: usize) -> f64 {
+        let all = |right: f64| {
+            (0..group_size)
+                .map(|drawn| (right + drawn as f64) / (self.a + self.b + drawn as f64))
+                .product::<f64>()
+        };
+        (1.0 - all(self.a) - all(self.b)).clamp(0.0, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::Seed;
+
+    use super::*;
+
+    #[test]
+    fn the_probability_of_spread_is_that_of_the_beta_binomial() {
+        let even = Beta { a: 1.0, b: 1.0 };
+        // Every number of right ones is equally likely.
+        for group_size in [2, 8, 16] {
+            let expected = 1.0 - 2.0 / (group_size as f64 + 1.0);
+            assert!((even.spread_probability(group_size) - expected).abs() < 1e-12);
+        }
+        // 1 − E[p³] − E[(1 − p)³] of Beta(2, 3): 1 − 24/210 − 60/210.
+        let skewed = Beta { a: 2.0, b: 3.0 };
+        assert!((skewed.spread_probability(3) - 126.0 / 210.0).abs() < 1e-12);
+        assert_eq!(even.spread_probability(1), 0.0);
+    }
+
+    #[test]
+    fn the_prior_is_found_again_in_groups_drawn_from_it() {
+        let mut draws = Seed::run(3).stream();
+        let mut next = {
+            let mut position = 0;
+            move || {
+                position += 1;
+                draws.uniform_at(position)
+            }
+        };
+        // Beta(0.5, 0.5): sin² of an even angle.
+        let records: Vec<Record> = (0..4000)
+            .map(|_| {
+                let rate = (next() * std::f64::consts::FRAC_PI_2).sin().powi(2);
+                let right = (0..8).filter(|_| next() < rate).count() as f32;
+                Record { right, wrong: 8.0 - right, ..Record::default() }
+            })
+            .collect();
+        let fitted = Beta::of_prompts(records.iter());
+        for parameter in [fitted.a, fitted.b] {
+            assert!((0.45..0.55).contains(&parameter), "{fitted:?}");
+        }
+        let even = Beta::of_prompts([].iter());
+        assert!((even.a - 1.0).abs() < 1e-12 && (even.b - 1.0).abs() < 1e-12, "{even:?}");
+    }
+
+    #[test]
+    fn what_was_seen_fades_into_the_prior() {
+        let rule = PosteriorRule { min_spread_probability: 0.5, half_life: 10.0, explore: 0.0 };
+        let prior = Beta { a: 1.0, b: 1.0 };
+        let record = Record { right: 16.0, ..Record::default() };
+        let spread = |steps| rule.posterior(prior, Some(&record), steps).spread_probability(16);
+        assert!((spread(0.0) - (1.0 - 17.0 / 33.0)).abs() < 1e-6, "{}", spread(0.0));
+        assert!(spread(0.0) < spread(10.0) && spread(10.0) < spread(100.0));
+        let unknown = rule.posterior(prior, None, 0.0).spread_probability(16);
+        assert!((spread(400.0) - unknown).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,225 @@
+use std::collections::BTreeMap;
+
+use firebrick_core::{Metrics, Prompt, PromptSource, RewardedGroup, Seed, Step};
+use rand::seq::index;
+
+use super::{
+    Beta, Memory, MemoryRule, PosteriorRule, PromptMemory, Record, VarianceRule, has_spread,
+};
+
+/// A prompt with the number of its draw.
+type Drawn = (u64, Prompt);
+
+/// The next prompt of `source`, with the number of its draw.
+pub(crate) fn next(source: &mut dyn PromptSource) -> (u64, Prompt) {
+    (source.cursor(), source.draw())
+}
+
+/// The memory during a step: what earlier steps noted, and what this one has. The step's own records
+/// are kept apart until it is done, so that one that fails or ends at the cap leaves no trace.
+pub(crate) struct Recall<'a> {
+    memory: &'a PromptMemory,
+    config: &'a Memory,
+    step: Step,
+    group_size: usize,
+    /// That of the step's beginning.
+    prior: Beta,
+    /// By draw: the predictions for what is being sampled.
+    predicted: BTreeMap<u64, f64>,
+    fresh: BTreeMap<u64, Record>,
+    /// Draws that the variance rule has looked at, and what it left of them.
+    looked: usize,
+    sampled: usize,
+    recalled: Recalled,
+}
+
+/// What the memory did in a step.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recalled {
+    /// Draws that the rule passed over.
+    pub(crate) skipped: usize,
+    /// Of those, the ones that were sampled all the same.
+    pub(crate) put_back: usize,
+    /// Draws that it would have passed over if their records had been younger.
+    pub(crate) expired: usize,
+    /// Completions of the draws that were passed over for good.
+    pub(crate) completions: usize,
+    /// Groups whose spread was predicted.
+    pub(crate) predictions: usize,
+    /// Sums over them: the predicted probability; 1 where there was spread; the squared difference.
+    pub(crate) predicted: f64,
+    pub(crate) came: f64,
+    pub(crate) squared_error: f64,
+}
+
+impl Recalled {
+    pub(crate) fn measure(&self, metrics: &mut Metrics) {
+        metrics.set("sampling/skipped", self.skipped as f64);
+        metrics.set("sampling/skipped_put_back", self.put_back as f64);
+        metrics.set("sampling/expired", self.expired as f64);
+        metrics.set("sampling/completions_skipped", self.completions as f64);
+        if self.predictions > 0 {
+            let mean = |sum: f64| sum / self.predictions as f64;
+            metrics.set("sampling/spread_predicted", mean(self.predicted));
+            metrics.set("sampling/spread_came", mean(self.came));
+            metrics.set("sampling/spread_brier", mean(self.squared_error));
+        }
+    }
+}
+
+/// Draws that may be passed over for each one that is sampled. Looking costs little, but not nothing,
+/// and where even less is worth sampling the rule has no prompts to find.
+const LOOKS: usize = 32;
+
+impl<'a> Recall<'a> {
+    pub(crate) fn new(
+        memory: &'a PromptMemory,
+        config: &'a Memory,
+        step: Step,
+        group_size: usize,
+    ) -> Self {
+        // The other rule asks for none, and a pass over ten million prompts takes a moment.
+        let prior = match config.rule {
+            MemoryRule::Posterior(_) => Beta::of_prompts(memory.records.values()),
+            MemoryRule::Variance(_) => Beta { a: 1.0, b: 1.0 },
+        };
+        Recall {
+            memory,
+            config,
+            step,
+            group_size,
+            prior,
+            predicted: BTreeMap::new(),
+            fresh: BTreeMap::new(),
+            looked: 0,
+            sampled: 0,
+            recalled: Recalled::default(),
+        }
+    }
+
+    /// Prompts for a round that wants `count`, at least 1: at least one of them, in the order of their
+    /// draws but for those that were put back. At most one pass over `source`, and no more
+    /// than [`LOOKS`] draws for each place.
+    pub(crate) fn draw(
+        &mut self,
+        source: &mut dyn PromptSource,
+        count: usize,
+        seed: Seed,
+    ) -> Vec<Drawn> {
+        let pass = usize::try_from(source.size()).unwrap_or(usize::MAX);
+        let limit = pass.min(count.saturating_mul(LOOKS)).max(count);
+        match self.config.rule {
+            MemoryRule::Variance(rule) => self.by_variance(rule, source, count, limit, seed),
+            MemoryRule::Posterior(rule) => self.by_posterior(rule, source, count, limit, seed),
+        }
+    }
+
+    /// One batch of draws, of which the rule leaves a part: in a step's first round `count`, then as
+    /// many more as will most likely leave `count`. Only when nothing is left, as of a few prompts of
+    /// which a fifth is none, another batch is drawn, and at the limit one prompt of the last is taken.
+    fn by_variance(
+        &mut self,
+        rule: VarianceRule,
+        source: &mut dyn PromptSource,
+        count: usize,
+        limit: usize,
+        seed: Seed,
+    ) -> Vec<Drawn> {
+        let draws = match self.sampled {
+            0 => count,
+            sampled => (count * self.looked).div_ceil(sampled).clamp(count, limit),
+        };
+        let mut looked = 0;
+        loop {
+            let batch: Vec<Drawn> = (0..draws).map(|_| next(source)).collect();
+            let records: Vec<_> = batch.iter().map(|(_, prompt)| self.get(prompt.id)).collect();
+            let seed = seed.derive("put back", &[looked as u64]);
+            let mut selection = rule.select(&records, self.step, seed);
+            looked += draws;
+            if selection.selected.is_empty() && selection.put_back.is_empty() && looked >= limit {
+                selection.put_back = index::sample(&mut seed.rng(), draws, 1).into_vec();
+            }
+            self.recalled.skipped += selection.skipped.len();
+            self.recalled.put_back += selection.put_back.len();
+            self.recalled.expired += selection.expired;
+            let sampled = [selection.selected, selection.put_back].concat();
+            self.looked += draws;
+            self.sampled += sampled.len();
+            if !sampled.is_empty() {
+                return sampled.into_iter().map(|place| batch[place].clone()).collect();
+            }
+        }
+    }
+
+    /// Draws until `count` prompts are worth sampling, or the limit is reached; when none was, those
+    /// with the best predictions are taken.
+    fn by_posterior(
+        &mut self,
+        rule: PosteriorRule,
+        source: &mut dyn PromptSource,
+        count: usize,
+        limit: usize,
+        seed: Seed,
+    ) -> Vec<Drawn> {
+        let mut sampled = Vec::new();
+        let mut skipped = Vec::new();
+        for _ in 0..limit {
+            if sampled.len() == count {
+                break;
+            }
+            let (draw, prompt) = next(source);
+            let record = self.get(prompt.id);
+            let predicted = self.predict(rule, record.as_ref());
+            let skip = record.is_some() && predicted < rule.min_spread_probability;
+            let explore = || seed.derive("explore", &[draw]).stream().uniform_at(0) < rule.explore;
+            self.recalled.skipped += usize::from(skip);
+            if skip && !explore() {
+                skipped.push((predicted, (draw, prompt)));
+            } else {
+                self.recalled.put_back += usize::from(skip);
+                self.predicted.insert(draw, predicted);
+                sampled.push((draw, prompt));
+            }
+        }
+        if sampled.is_empty() {
+            // Stable, so that equal ones stay in the order of their draws.
+            skipped.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+            skipped.truncate(count);
+            self.recalled.put_back += skipped.len();
+            for (predicted, drawn) in skipped {
+                self.predicted.insert(drawn.0, predicted);
+                sampled.push(drawn);
+            }
+        }
+        sampled
+    }
+
+    fn predict(&self, rule: PosteriorRule, record: Option<&Record>) -> f64 {
+        let steps = record.map_or(0, |record| self.step.saturating_sub(record.step.into()));
+        rule.posterior(self.prior, record, steps as f64).spread_probability(self.group_size)
+    }
+
+    fn get(&self, id: u64) -> Option<Record> {
+        self.fresh.get(&id).copied().or_else(|| self.memory.get(id))
+    }
+
+    /// Notes what became of a group that was sampled, kept or not.
+    pub(crate) fn note(&mut self, group: &RewardedGroup) {
+        let id = group.group.prompt.id;
+        if let Some(predicted) = self.predicted.remove(&group.group.draw) {
+            let came = f64::from(u8::from(has_spread(group, self.config)));
+            self.recalled.predictions += 1;
+            self.recalled.predicted += predicted;
+            self.recalled.came += came;
+            self.recalled.squared_error += (predicted - came).powi(2);
+        }
+        let record = Record::after(self.get(id), group, self.step, self.config);
+        self.fresh.insert(id, record);
+    }
+
+    /// What the step did, and the records that it leaves.
+    pub(crate) fn finish(self) -> (Recalled, BTreeMap<u64, Record>) {
+        let completions = (self.recalled.skipped - self.recalled.put_back) * self.group_size;
+        (Recalled { completions, ..self.recalled }, self.fresh)
+    }
+}
