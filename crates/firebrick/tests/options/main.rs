@@ -15,6 +15,7 @@ mod data;
 mod judges;
 mod loss;
 mod made;
+mod memory;
 mod model;
 mod optim;
 #[path = "../place/mod.rs"]
@@ -39,6 +40,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         data::CASES,
         warmup::CASES,
         sampling::CASES,
+        memory::CASES,
         reward::CASES,
         judges::CASES,
         loss::CASES,
