@@ -6,7 +6,8 @@ mod golden_cases;
 
 use firebrick_tests::golden::{Case, failures, files};
 use golden_cases::{
-    adaptive, advantage, kl, length, logprob, memory, optim, overlong, policy_loss, sampling,
+    adaptive, advantage, critic, kl, length, logprob, memory, optim, overlong, policy_loss,
+    sampling,
 };
 
 #[test]
@@ -70,7 +71,6 @@ fn golden_g_gae_value_adaptive() {
 }
 
 #[test]
-
 fn golden_h_variance_sampler() {
     run("h");
 }
@@ -120,12 +120,13 @@ fn case(case: &Case) {
         "fill_batch" => sampling::fill(case),
         "kl_estimate" => kl::estimate(case),
         "entropy_from_logits" => logprob::entropy(case),
+        "gae" => critic::gae(case),
+        "value_loss" => critic::value_loss(case),
         "token_logp" => logprob::of_labels(case),
         "logits_to_loss" => logprob::to_loss(case),
         "adaptive_update_count" => adaptive::count(case),
         "adaptive_update" => adaptive::update(case),
         "target_length_penalty" => length::target(case),
-        "gae" | "value_loss" => case.leave_out(),
         "variance_sampler" => memory::select(case),
         "constant_with_warmup" => optim::schedule(case),
         "adamw_steps" => optim::steps(case),

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use burn::{
     module::{Module, ModuleVisitor, Param},
     optim::GradientsParams,
-    tensor::{Device, Tensor, activation::log_softmax},
+    tensor::{Device, Tensor, TensorData, activation::log_softmax},
 };
 use firebrick_core::Seed;
 use firebrick_models::{Decoder, DecoderConfig, Family, PolicyModel, Sizes, parameters, random};
 use firebrick_train::{
-    Aggregation, Cispo, ClipRange, Cut, Dapo, Divisors, Gspo, Kl, KlEstimator, LossInput,
-    MicroBatch, Objective, PolicyLoss, Sample, UpdateReport, Updater, micro_batches,
+    AdamW, Aggregation, Cispo, ClipRange, Critic, CriticConfig, Cut, Dapo, Divisors, Gae, Gspo, Kl,
+    KlEstimator, LossInput, MicroBatch, Objective, OptimConfig, PolicyLoss, Sample, TokenValues,
+    UpdateReport, Updater, ValueHead, ValueLoss, ValueModel, micro_batches,
 };
 use proptest::{
     collection::vec,
@@ -50,19 +51,26 @@ const AGGREGATIONS: [Aggregation; 5] = [
 
 #[test]
 fn dapo_does_not_depend_on_the_cut() {
-    any_cut_gives_the_same(|| Box::new(dapo()));
+    any_cut_gives_the_same(|| Box::new(dapo()), None);
 }
 
 #[test]
 fn gspo_does_not_depend_on_the_cut() {
     let clip = ClipRange { low: 0.05, high: 0.08 };
-    any_cut_gives_the_same(move || Box::new(Gspo { clip, max_log_ratio: 10.0 }));
+    any_cut_gives_the_same(move || Box::new(Gspo { clip, max_log_ratio: 10.0 }), None);
 }
 
 #[test]
 fn cispo_does_not_depend_on_the_cut() {
     let clip = ClipRange { low: 1.0, high: 0.28 };
-    any_cut_gives_the_same(move || Box::new(Cispo { clip }));
+    any_cut_gives_the_same(move || Box::new(Cispo { clip }), None);
+}
+
+#[test]
+fn a_critic_does_not_depend_on_the_cut() {
+    for kind in KINDS {
+        any_cut_gives_the_same(|| Box::new(dapo()), Some(kind));
+    }
 }
 
 /// The backward pass of an update is cut in three and its middle is written by hand; here the whole
@@ -88,6 +96,39 @@ fn the_backward_pass_is_that_of_autodiff() {
     }
 }
 
+/// The same with a critic, whose gradient of hidden states is added between two of the stages.
+#[test]
+fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
+    for kind in KINDS {
+        let policy = decoder(false);
+        let critic = critic(kind, &policy);
+        let samples = appraised(fixed_samples(&policy), &policy, &critic);
+        let updater = updater(Box::new(dapo()), Aggregation::TokenMean, true, SMALL);
+        let got = updater.gradients_with(&policy, Some(&critic), &samples).unwrap();
+        let (of_policy, of_critic) = with_critic_by_autodiff(&updater, &policy, &critic, &samples);
+        let rounding = rounding(Aggregation::TokenMean);
+        assert_same_arrays(
+            &by_path(&policy, &got.gradients),
+            &by_path(&policy, &of_policy),
+            rounding,
+        )
+        .unwrap();
+        let expected = by_path(&critic.model, &of_critic);
+        let trunk = expected.keys().filter(|name| name.starts_with("trunk")).count();
+        assert_eq!(trunk > 0, kind == Kind::Separate, "{kind:?}");
+        let clipped = got.metrics.get("critic/clip_fraction").unwrap();
+        assert!(0.0 < clipped && clipped < 1.0, "{clipped}");
+        assert_same_arrays(&by_path(&critic.model, &got.of_critic.unwrap()), &expected, rounding)
+            .unwrap();
+
+        // Without the critic the policy's gradient is another, but where it is kept out of it.
+        let alone = updater.gradients(&policy, &samples).unwrap();
+        let alone = by_path(&policy, &alone.gradients);
+        let same = assert_same_arrays(&alone, &by_path(&policy, &of_policy), rounding).is_ok();
+        assert_eq!(same, kind != Kind::Head, "{kind:?}");
+    }
+}
+
 #[test]
 fn a_fully_masked_update_is_nothing() {
     let policy = decoder(false);
@@ -105,8 +146,9 @@ fn a_fully_masked_update_is_nothing() {
     }
 }
 
-fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>) {
+fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: Option<Kind>) {
     let policies = [decoder(false), decoder(true)];
+    let critics = [0, 1].map(|index| kind.map(|kind| critic(kind, &policies[index])));
     for aggregation in AGGREGATIONS {
         // A fixed seed: what passes here passes everywhere. PROPTEST_CASES asks for more.
         let cases =
@@ -116,20 +158,30 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>) {
         let config = Config { cases, rng_seed, failure_persistence: None, ..Config::default() };
         let outcome = TestRunner::new(config).run(&update(), |update| {
             let policy = &policies[usize::from(update.tied)];
+            let critic = critics[usize::from(update.tied)].as_ref();
             let gradients = |samples: &[Sample], cut| {
                 updater(policy_loss(), aggregation, update.extras, cut)
-                    .gradients(policy, samples)
+                    .gradients_with(policy, critic, samples)
                     .unwrap()
             };
-            let samples = update.samples(policy);
+            let samples = match critic {
+                Some(critic) => appraised(update.samples(policy), policy, critic),
+                None => update.samples(policy),
+            };
             let shuffled: Vec<Sample> =
                 update.order.iter().map(|&index| samples[index].clone()).collect();
             let whole = gradients(&samples, WHOLE);
             let row_by_row = Cut { micro_batch_tokens: 1, ..WHOLE };
             let token_by_token = Cut { logits_chunk: 1, ..WHOLE };
             for cut in [row_by_row, token_by_token, update.cut] {
-                assert_same(policy, &gradients(&shuffled, cut), &whole, rounding(aggregation))
-                    .map_err(|why| TestCaseError::fail(format!("{cut:?}: {why}")))?;
+                assert_same(
+                    policy,
+                    critic,
+                    &gradients(&shuffled, cut),
+                    &whole,
+                    rounding(aggregation),
+                )
+                .map_err(|why| TestCaseError::fail(format!("{cut:?}: {why}")))?;
             }
             Ok(())
         });
@@ -200,6 +252,7 @@ fn finish(drafts: &[Draft], policy: &Decoder, with_reference: bool) -> Vec<Sampl
             old_logprobs: vec![0.0; draft.completion.len()],
             ref_logprobs: Vec::new(),
             advantage: draft.advantage,
+            token_values: None,
             // Only what counts has log-probabilities.
             live: true,
             group: draft.group,
@@ -285,8 +338,106 @@ fn updater(
     }
 }
 
+/// What the values are read from, and how far their gradient goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Head,
+    Detached,
+    Separate,
+}
+
+const KINDS: [Kind; 3] = [Kind::Head, Kind::Detached, Kind::Separate];
+
+const CLIP: f64 = 0.2;
+const COEF: f64 = 0.7;
+
+/// A critic that has something to say.
+fn critic(kind: Kind, policy: &Decoder) -> Critic<Decoder> {
+    let stream = Seed::run(11).stream();
+    let device = policy.device();
+    let weight = (0..16).map(|at| (2.0 * stream.clone().uniform_at(at) - 1.0) as f32).collect();
+    let head = ValueHead {
+        weight: Param::from_data(TensorData::new::<f32, _>(weight, [16, 1]), &device),
+        bias: Param::from_data(TensorData::from([0.3f32]), &device),
+    };
+    let trunk = match kind {
+        Kind::Separate => ValueModel::beside(decoder(false).trunk()).trunk,
+        Kind::Head | Kind::Detached => None,
+    };
+    Critic {
+        model: ValueModel { trunk, head },
+        optimizer: AdamW::new(OptimConfig::default()),
+        config: CriticConfig {
+            gae: Gae { gamma: 1.0, lambda: 1.0, normalise: true },
+            loss: ValueLoss { clip: Some(CLIP) },
+            coef: COEF,
+            lr: 1e-3,
+            warmup_steps: 0,
+            detach: kind == Kind::Detached,
+        },
+    }
+}
+
+/// Old values within and beyond the clip, and returns and advantages of all signs.
+fn appraised(mut samples: Vec<Sample>, policy: &Decoder, critic: &Critic<Decoder>) -> Vec<Sample> {
+    let updater = updater(Box::new(dapo()), Aggregation::TokenMean, false, WHOLE);
+    let values = updater.values(policy, &critic.model, &samples).unwrap();
+    for (index, (sample, values)) in samples.iter_mut().zip(values).enumerate() {
+        // One that does not count has none, and needs some only to stand in a batch of the whole.
+        let values = if values.is_empty() { vec![0.0; sample.completion.len()] } else { values };
+        let stream = Seed::run(index as u64).stream();
+        let around = |values: &[f32], place: u64, width: f64| -> Vec<f32> {
+            let at = |at: u64| width * (stream.clone().uniform_at(place + at) - 0.5);
+            values.iter().zip(0..).map(|(value, index)| value + at(index) as f32).collect()
+        };
+        let nothing = vec![0.0; values.len()];
+        sample.token_values = Some(TokenValues {
+            advantages: around(&nothing, 0, 4.0),
+            returns: around(&nothing, 100, 4.0),
+            values: around(&values, 200, 4.0 * CLIP),
+        });
+    }
+    samples
+}
+
+/// Gradients of policy and critic from one loss.
+fn with_critic_by_autodiff(
+    updater: &Updater,
+    policy: &Decoder,
+    critic: &Critic<Decoder>,
+    samples: &[Sample],
+) -> (GradientsParams, GradientsParams) {
+    let (policy_loss, batch) = loss_by_autodiff(updater, policy, samples);
+    let trunk = critic.model.trunk.as_ref().unwrap_or(policy);
+    let hidden = trunk.hidden(&batch.tokens);
+    let [rows, length, width] = hidden.dims();
+    let hidden = hidden.reshape([rows * length, width]).select(0, batch.predictors);
+    let hidden = if critic.config.detach { hidden.detach() } else { hidden };
+    let row = critic.model.head.weight.val().reshape([1, width]);
+    let values = (hidden * row).sum_dim(1).reshape([batch.rows, batch.width])
+        + critic.model.head.bias.val().unsqueeze();
+    let targets = batch.targets.unwrap();
+    let bounded = values.clone().max_pair(targets.old_values.clone() - CLIP);
+    let bounded = bounded.min_pair(targets.old_values + CLIP);
+    let squared = |values: Tensor<2>| (values - targets.returns.clone()).square();
+    let value_loss = squared(values).max_pair(squared(bounded)) * batch.weights * 0.5;
+    let mut gradients = (policy_loss + value_loss.sum() * COEF).backward();
+    let of_policy = GradientsParams::from_module(&mut gradients, policy);
+    (of_policy, GradientsParams::from_module(&mut gradients, &critic.model))
+}
+
 /// Loss and gradient of the samples as one batch, from whole logits, without any hand-written step.
 fn by_autodiff(updater: &Updater, policy: &Decoder, samples: &[Sample]) -> (f32, GradientsParams) {
+    let (loss, _) = loss_by_autodiff(updater, policy, samples);
+    let value = loss.clone().into_scalar::<f32>();
+    (value, GradientsParams::from_grads(loss.backward(), policy))
+}
+
+fn loss_by_autodiff(
+    updater: &Updater,
+    policy: &Decoder,
+    samples: &[Sample],
+) -> (Tensor<1>, MicroBatch) {
     let mut divisors =
         Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
     divisors.constant = divisors.rows * updater.constant_length as f64;
@@ -294,25 +445,25 @@ fn by_autodiff(updater: &Updater, policy: &Decoder, samples: &[Sample]) -> (f32,
     let batch = MicroBatch::new(&samples, updater.aggregation, &divisors, &policy.device());
     let logits = policy.logits(&batch.tokens);
     let [rows, length, vocab] = logits.dims();
-    let logits = logits.reshape([rows * length, vocab]).select(0, batch.predictors);
+    let logits = logits.reshape([rows * length, vocab]).select(0, batch.predictors.clone());
     let log_p = log_softmax(logits.div_scalar(updater.temperature), 1);
     let shape = [batch.rows, batch.width];
     let output = updater.objective.evaluate(&LossInput {
-        logprobs: log_p.clone().gather(1, batch.labels.unsqueeze_dim(1)).reshape(shape),
+        logprobs: log_p.clone().gather(1, batch.labels.clone().unsqueeze_dim(1)).reshape(shape),
         entropy: (log_p.clone().exp() * log_p).sum_dim(1).neg().reshape(shape),
-        old_logprobs: batch.old_logprobs,
-        ref_logprobs: batch.ref_logprobs,
-        advantages: batch.advantages,
-        mask: batch.mask,
-        weights: batch.weights,
-        shares: batch.shares,
+        old_logprobs: batch.old_logprobs.clone(),
+        ref_logprobs: batch.ref_logprobs.clone(),
+        advantages: batch.advantages.clone(),
+        mask: batch.mask.clone(),
+        weights: batch.weights.clone(),
+        shares: batch.shares.clone(),
     });
-    let loss = output.loss.clone().into_scalar::<f32>();
-    (loss, GradientsParams::from_grads(output.loss.backward(), policy))
+    (output.loss, batch)
 }
 
 fn assert_same(
     policy: &Decoder,
+    critic: Option<&Critic<Decoder>>,
     got: &UpdateReport,
     want: &UpdateReport,
     atol: f32,
@@ -326,7 +477,12 @@ fn assert_same(
     };
     assert_same_arrays(&metrics(got), &metrics(want), atol)?;
     let gradients = |report: &UpdateReport| by_path(policy, &report.gradients);
-    assert_same_arrays(&gradients(got), &gradients(want), atol)
+    assert_same_arrays(&gradients(got), &gradients(want), atol)?;
+    let of_critic = |report: &UpdateReport| match (critic, &report.of_critic) {
+        (Some(critic), Some(gradients)) => by_path(&critic.model, gradients),
+        _ => BTreeMap::new(),
+    };
+    assert_same_arrays(&of_critic(got), &of_critic(want), atol)
 }
 
 fn assert_same_arrays(
@@ -355,7 +511,7 @@ fn assert_close(name: &str, got: &[f32], want: &[f32], atol: f32) -> Result<(), 
     if got.len() == want.len() { Ok(()) } else { Err(format!("{name} has {} entries", got.len())) }
 }
 
-fn by_path(policy: &Decoder, gradients: &GradientsParams) -> BTreeMap<String, Vec<f32>> {
+fn by_path<M: Module>(module: &M, gradients: &GradientsParams) -> BTreeMap<String, Vec<f32>> {
     struct Collect<'a> {
         gradients: &'a GradientsParams,
         found: Vec<Option<Vec<f32>>>,
@@ -367,7 +523,7 @@ fn by_path(policy: &Decoder, gradients: &GradientsParams) -> BTreeMap<String, Ve
         }
     }
     let mut collect = Collect { gradients, found: Vec::new() };
-    policy.visit(&mut collect);
-    let paths = parameters(policy).into_iter().map(|parameter| parameter.path);
+    module.visit(&mut collect);
+    let paths = parameters(module).into_iter().map(|parameter| parameter.path);
     paths.zip(collect.found).filter_map(|(path, gradient)| Some((path, gradient?))).collect()
 }

@@ -188,6 +188,7 @@ fn rollout_logprobs_are_those_of_the_update() {
                 old_logprobs: completion.logprobs.clone(),
                 ref_logprobs: Vec::new(),
                 advantage: 0.0,
+                token_values: None,
                 live: true,
                 group: id,
             };

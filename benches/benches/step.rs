@@ -162,6 +162,7 @@ fn update(
             old_logprobs: completion.logprobs.clone(),
             ref_logprobs: Vec::new(),
             advantage: if index % 2 == 0 { 1.0 } else { -1.0 },
+            token_values: None,
             live: true,
             group: group.draw,
         })

@@ -54,6 +54,14 @@ impl Decoder {
         self
     }
 
+    /// The same decoder without a head of its own: what gives hidden states to another. Its `tied` is
+    /// true.
+    pub fn trunk(mut self) -> Self {
+        self.head = None;
+        self.config.tied = true;
+        self
+    }
+
     /// Logits of every position, `[rows, tokens, vocab]`: for inspection and tests. Training and
     /// sampling ask for hidden states and apply the head where they need it.
     pub fn logits(&self, batch: &TokenBatch) -> Tensor<3> {

@@ -12,6 +12,8 @@ pub struct Parameter {
     pub id: ParamId,
     /// Its shape.
     pub shape: Vec<usize>,
+    /// Whether it takes a gradient; never without autodiff.
+    pub trained: bool,
     /// Its values, flat, without autodiff.
     pub values: Tensor<1>,
 }
@@ -32,10 +34,12 @@ struct Collect {
 impl ModuleVisitor for Collect {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let tensor = param.val();
+        let trained = tensor.is_require_grad();
         let tensor = if tensor.is_autodiff() { tensor.inner() } else { tensor };
         let shape = tensor.dims().to_vec();
         let values = tensor.reshape([shape.iter().product::<usize>()]);
-        self.found.push(Parameter { path: self.path.join("."), id: param.id, shape, values });
+        let path = self.path.join(".");
+        self.found.push(Parameter { path, id: param.id, shape, trained, values });
     }
 
     fn enter_module(&mut self, name: &str, _: &str) {

@@ -1,5 +1,5 @@
 use burn::{
-    module::{Module, Param},
+    module::{Module, ModuleDisplay, Param},
     tensor::{Device, Int, Tensor},
 };
 
@@ -10,7 +10,9 @@ use crate::{KvCache, TokenBatch};
 /// Hidden states and the head are separate, because logits are the largest tensor of a step (a
 /// vocabulary of 150,000 makes them 200 times as wide as the hidden states) and are only ever
 /// needed for some positions, a chunk at a time.
-pub trait PolicyModel: Module + Send + Sync {
+///
+/// `ModuleDisplay`, which deriving a module gives, is what a module must have to be a part of another.
+pub trait PolicyModel: Module + ModuleDisplay + Send + Sync {
     /// Where the weights are; with autodiff while training, without for [`Module::valid`]'s copy.
     fn device(&self) -> Device;
 

@@ -116,6 +116,7 @@ fn samples(advantages: &[f32], old_logprobs: &[f32]) -> Vec<Sample> {
         old_logprobs: vec![old],
         ref_logprobs: Vec::new(),
         advantage,
+        token_values: None,
         live: true,
         group: 0,
     };

@@ -31,6 +31,7 @@ pub(crate) fn of_tokens(case: &Case) {
             old_logprobs: vec![0.0; width],
             ref_logprobs: Vec::new(),
             advantage,
+            token_values: None,
             live: true,
             group: 0,
         })

@@ -5,6 +5,7 @@ use firebrick_tests::golden::Array;
 
 pub(crate) mod adaptive;
 pub(crate) mod advantage;
+pub(crate) mod critic;
 pub(crate) mod kl;
 pub(crate) mod length;
 pub(crate) mod logprob;

@@ -220,6 +220,12 @@ impl Update {
         }
     }
 
+    /// Mask, weights and shares of all tokens.
+    pub(crate) fn of_tokens(&self, device: &Device) -> [Tensor<2>; 3] {
+        [&self.mask, &self.weights, &self.shares]
+            .map(|values| self.slice(values, 0..self.rows, device))
+    }
+
     fn slice(&self, values: &[f32], rows: Range<usize>, device: &Device) -> Tensor<2> {
         let part = values[rows.start * self.width..rows.end * self.width].to_vec();
         Tensor::from_data(TensorData::new(part, [rows.len(), self.width]), device)

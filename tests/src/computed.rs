@@ -50,6 +50,7 @@ pub fn sample(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Sample {
         old_logprobs: vec![0.0; completion.len()],
         ref_logprobs: Vec::new(),
         advantage: 1.0,
+        token_values: None,
         live: true,
         group: 0,
         prompt,

@@ -11,7 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick::{recipe::Recipe, wire::wire};
+use firebrick::{
+    recipe::Recipe,
+    wire::{critic, wire},
+};
 use serde_json::{Map, Value};
 
 #[test]
@@ -55,6 +58,8 @@ fn the_page_of_metrics_names_every_metric() {
         // The tiny task's model is new: all groups are kept, so that there is an update.
         "sampling.dynamic=false",
         "sampling.memory.kind=posterior",
+        "advantage.kind=gae",
+        "critic.clip=0.2",
         "loss.kl={ kind = \"k3\", coef = 0.1 }",
         "train.adaptive={}",
         "observe.phrases=[\"PHRASE\"]",
@@ -71,6 +76,7 @@ fn the_page_of_metrics_names_every_metric() {
     )
     .unwrap();
     wired.trainer.reference = Some(burn::module::Module::valid(&wired.trainer.policy));
+    wired.trainer.critic = critic(&recipe, &wired.trainer.policy);
     let report = wired.trainer.step(&mut ()).unwrap();
     let page = fs::read_to_string(repository().join("book/src/metrics.md")).unwrap();
     for name in report.metrics.0.keys() {

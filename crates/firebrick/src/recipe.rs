@@ -5,6 +5,7 @@
 //! and the meaning of its values (`meaning`).
 
 mod adaptive;
+mod critic;
 mod data;
 mod error;
 mod meaning;
@@ -26,6 +27,7 @@ use error::{Problem, Text};
 use overrides::Override;
 
 pub use adaptive::Adaptive;
+pub use critic::{Critic, CriticKind};
 pub use data::{Columns, Data, Task, Template};
 pub use error::{Invalid, RecipeError};
 pub use memory::Memory;
@@ -73,6 +75,9 @@ pub struct Recipe {
     /// How the rewards of a group become advantages.
     #[serde(default)]
     pub advantage: Advantage,
+    /// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
+    #[serde(default)]
+    pub critic: Critic,
     /// The policy loss.
     #[serde(default)]
     pub loss: Loss,

@@ -21,15 +21,16 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether the checkpoints of a run can't follow the change: weights and tokenizer have their
-    /// sizes, and the place in the data is a number that means other prompts in other data.
+    /// Whether the checkpoints of a run can't follow the change: weights, tokenizer and critic have
+    /// their sizes, and the place in the data is a number that means other prompts in other data.
     ///
     /// Where things are is free, because folders are moved, and of a model only what an adapter is for
     /// is read again. The format of products is free as the device is.
     pub fn refused(&self) -> bool {
         let free = FREE.contains(&self.key.as_str());
         let held = ["model.", "data."].iter().any(|table| self.key.starts_with(table));
-        self.key == "seed" || (held && !free)
+        let sized = ["seed", "critic.kind"].contains(&self.key.as_str());
+        sized || (held && !free)
     }
 }
 

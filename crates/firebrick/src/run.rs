@@ -224,6 +224,10 @@ impl Run {
     /// Rollout steps to the end; gives the reason for it.
     fn steps(&mut self) -> Result<String, ProgramError> {
         self.keep_reference()?;
+        let trainer = &mut self.wired.trainer;
+        if trainer.critic.is_none() {
+            trainer.critic = wire::critic(&self.recipe, &trainer.policy);
+        }
         let recipe = self.recipe.clone();
         if self.wired.trainer.state.step >= recipe.train.steps {
             let _ =
@@ -460,6 +464,9 @@ impl Run {
             save(&trainer.policy, config, &weights, &SaveOptions::default())?;
         }
         save_state(&inner, &trainer.state, &trainer.optimizer)?;
+        if let Some(critic) = &trainer.critic {
+            critic.save(&inner)?;
+        }
         let bytes = serde_json::to_vec_pretty(&self.progress).unwrap_or_default();
         Ok(write_atomically(&inner.join(PROGRESS), &bytes)?)
     }

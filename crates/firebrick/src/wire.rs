@@ -1,6 +1,7 @@
 //! From a recipe to the things it names: the only place that builds them.
 
 mod algorithm;
+mod critic;
 mod data;
 mod reward;
 
@@ -31,6 +32,7 @@ use algorithm::{eval_sampling, task, train_config, train_sampling, updater};
 use data::{Data, fingerprint, text_folder, tokenizer};
 
 pub use algorithm::optim;
+pub use critic::critic;
 pub(crate) use data::known_options;
 
 /// A run, ready to begin or to go on.
@@ -88,6 +90,7 @@ pub fn wire(
     let prompts = fingerprint(&data.train);
     let mut source = Prompts::new(data.train, seed)?;
     let mut state = TrainerState { prompts, ..TrainerState::default() };
+    let mut critic = None;
     if let Some(checkpoint) = resume {
         state = device::unsaved(
             recipe,
@@ -100,11 +103,22 @@ pub fn wire(
             return Err(ProgramError::OtherPrompts { checkpoint: checkpoint.to_owned() });
         }
         source.seek(state.cursor);
+        // Before the first step there is none: it begins with the weights that the warm-up leaves.
+        if state.step > 0 {
+            critic = device::unsaved(
+                recipe,
+                &device,
+                "loading the critic",
+                device::smaller_model(),
+                || Ok(critic::resumed(recipe, &policy, &checkpoint.join(TRAINER))?),
+            )?;
+        }
     }
     let engine = engine(recipe, &policy, &data.tokenizer);
     let trainer = Trainer {
         policy,
         reference: None,
+        critic,
         engine: Box::new(engine),
         source: Box::new(source),
         task: task(recipe, verifier),

@@ -114,10 +114,10 @@ fn a_group_of_one() {
      7 │ [rollout]
      8 │ group_size = 1 # greedy
        ·              ┬
-       ·              ╰── out of range
+       ·              ╰── a group of one has no advantage
        ╰────
-      help: `group_size`: completions per prompt; at least 2, because a group of
-            one has no advantage
+      help: only a critic gives a lone completion an advantage: advantage.kind =
+            "gae"
     "#);
 }
 
@@ -590,7 +590,11 @@ fn each_rung_of_the_ladder_changes_one_setting() {
     let grpo = rung("0-grpo");
     assert_eq!((grpo.loss.clip_ratio_low, grpo.loss.clip_ratio_high), (0.2, 0.2));
     assert_eq!(grpo.loss.aggregation, Aggregation::SequenceMean);
-    assert!(grpo.sampling.dynamic == Dynamic::Off && !grpo.reward.overlong.filter && grpo.loss.kl.is_none());
+    assert!(
+        grpo.sampling.dynamic == Dynamic::Off
+            && !grpo.reward.overlong.filter
+            && grpo.loss.kl.is_none()
+    );
     assert_eq!(grpo.reward.overlong.penalty, 0.0);
 }
 

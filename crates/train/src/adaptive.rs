@@ -165,8 +165,9 @@ pub fn repeat<B: Repeatable>(batch: &mut B, rule: &AdaptiveUpdates) -> Result<Re
 /// group.
 pub fn mean_advantage(samples: &[Sample]) -> f64 {
     mean(samples.iter().map(|sample| {
-        let tokens = sample.counted() as f64;
-        (f64::from(sample.advantage.abs()) * tokens, tokens)
+        let tokens = sample.counted();
+        let advantages = sample.token_advantages();
+        (advantages[..tokens].iter().map(|a| f64::from(a.abs())).sum(), tokens as f64)
     }))
 }
 

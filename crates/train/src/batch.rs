@@ -1,9 +1,11 @@
+use std::borrow::Cow;
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::TokenId;
 use firebrick_models::{Padding, TokenBatch};
 use serde::Serialize;
 
-use crate::{Aggregation, Divisors};
+use crate::{Aggregation, Divisors, TokenValues};
 
 /// One completion, ready for the update: plain numbers, no tensors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -16,8 +18,10 @@ pub struct Sample {
     pub old_logprobs: Vec<f32>,
     /// One per completion token under the reference policy; empty without a KL penalty.
     pub ref_logprobs: Vec<f32>,
-    /// The completion's advantage.
+    /// The completion's advantage; its reward, where a critic makes advantages of it.
     pub advantage: f32,
+    /// What a critic makes of it, if there is one.
+    pub token_values: Option<TokenValues>,
     /// False takes every token out of the loss.
     pub live: bool,
     /// Which group it belongs to.
@@ -28,6 +32,14 @@ impl Sample {
     /// Tokens that count in the loss.
     pub fn counted(&self) -> usize {
         if self.live { self.completion.len() } else { 0 }
+    }
+
+    /// The advantage of each completion token.
+    pub fn token_advantages(&self) -> Cow<'_, [f32]> {
+        match &self.token_values {
+            Some(tokens) => Cow::Borrowed(&tokens.advantages),
+            None => Cow::Owned(vec![self.advantage; self.completion.len()]),
+        }
     }
 
     fn length(&self) -> usize {
@@ -75,14 +87,25 @@ pub struct MicroBatch {
     pub old_logprobs: Tensor<2>,
     /// Under the reference policy, if there is one.
     pub ref_logprobs: Option<Tensor<2>>,
-    /// One per token; the same along a row.
+    /// One per token; the same along a row unless there is a critic.
     pub advantages: Tensor<2>,
+    /// What a critic is trained on, if there is one.
+    pub targets: Option<ValueTargets>,
     /// 1 on tokens that count.
     pub mask: Tensor<2>,
     /// Weight of each token in the loss.
     pub weights: Tensor<2>,
     /// Weight of each token in the metrics.
     pub shares: Tensor<2>,
+}
+
+/// What a critic is trained on; tensors are `[rows, width]`.
+#[derive(Clone, Debug)]
+pub struct ValueTargets {
+    /// Its values before the step's first update.
+    pub old_values: Tensor<2>,
+    /// What it should say.
+    pub returns: Tensor<2>,
 }
 
 impl MicroBatch {
@@ -138,7 +161,21 @@ impl MicroBatch {
             old_logprobs: per_token(&|sample, position| sample.old_logprobs[position]),
             ref_logprobs: with_reference
                 .then(|| per_token(&|sample, position| sample.ref_logprobs[position])),
-            advantages: per_token(&|sample, _| sample.advantage),
+            advantages: per_token(&|sample, position| match &sample.token_values {
+                Some(tokens) => tokens.advantages[position],
+                None => sample.advantage,
+            }),
+            targets: samples.iter().all(|sample| sample.token_values.is_some()).then(|| {
+                let of = |numbers: fn(&TokenValues) -> &Vec<f32>| {
+                    per_token(&|sample, position| {
+                        sample.token_values.as_ref().map_or(0.0, |tokens| numbers(tokens)[position])
+                    })
+                };
+                ValueTargets {
+                    old_values: of(|tokens| &tokens.values),
+                    returns: of(|tokens| &tokens.returns),
+                }
+            }),
             mask: per_token(&|sample, _| f32::from(u8::from(sample.live))),
             weights: per_token(&|sample, _| {
                 if !sample.live {

@@ -30,6 +30,16 @@ pub enum TrainError {
          with loss.kl, or leave it out"
     )]
     NoReference,
+    /// Advantages come from a critic, and the checkpoint has none.
+    #[error(
+        "advantage.kind = \"gae\" needs the critic that the run has trained so far, and there is none in \
+         {}: begin a new run with it, or leave advantage.kind as it was",
+        folder.display()
+    )]
+    NoCritic {
+        /// Where it should be.
+        folder: PathBuf,
+    },
     /// A file of the trainer's state is damaged or belongs to another run.
     #[error("{path} {problem}")]
     Checkpoint {

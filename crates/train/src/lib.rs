@@ -8,8 +8,10 @@ mod advantage;
 mod aggregation;
 mod batch;
 mod checkpoint;
+mod critic;
 mod error;
 mod eval;
+mod gae;
 mod loss;
 mod memory;
 mod mini_batch;
@@ -19,17 +21,20 @@ mod report;
 mod sampling;
 mod trainer;
 mod update;
+mod value_loss;
 mod warmup;
 
 pub use adaptive::{
     AdaptiveUpdates, Importance, Repeatable, Repeats, Signals, mean_advantage, mean_change, repeat,
 };
-pub use advantage::{GroupNorm, LeaveOneOut, MeanOnly, SPREAD_TOLERANCE, grouped};
+pub use advantage::{GroupNorm, LeaveOneOut, MeanOnly, RewardItself, SPREAD_TOLERANCE, grouped};
 pub use aggregation::{Aggregation, Divisors};
-pub use batch::{MicroBatch, Sample, micro_batches};
+pub use batch::{MicroBatch, Sample, ValueTargets, micro_batches};
 pub use checkpoint::{TrainerState, load_state, save_state};
+pub use critic::{Critic, CriticConfig, ValueHead, ValueModel};
 pub use error::TrainError;
 pub use eval::{EvalReport, evaluate, pass_at_k};
+pub use gae::{Gae, TokenValues, whiten};
 pub use loss::{
     Cispo, ClipRange, Dapo, Gspo, Kl, KlEstimator, LossInput, LossOutput, Objective,
     ObjectiveOutput, PolicyLoss,
@@ -42,4 +47,5 @@ pub use optim::{AdamW, OptimConfig, StepOutcome, constant_with_warmup, global_no
 pub use sampling::{Dynamic, Filled, KeepAll, Refill, Spread, copies};
 pub use trainer::{Observer, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
 pub use update::{Cut, LARGEST_CHANGE, UpdateReport, Updater};
+pub use value_loss::{ValueInput, ValueLoss, ValueOutput};
 pub use warmup::{CrossEntropy, warmup_step};

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// A mini-batch of a step, and where its numbers go.
-pub(crate) struct MiniBatch<'a, M> {
+pub(crate) struct MiniBatch<'a, M: PolicyModel> {
     pub(crate) trainer: &'a mut Trainer<M>,
     /// At least one of them counts.
     pub(crate) samples: &'a [Sample],
@@ -44,7 +44,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     type Pass = UpdateReport;
 
     fn pass(&mut self) -> Result<(UpdateReport, Signals), TrainError> {
-        let report = self.trainer.updater.gradients(&self.trainer.policy, self.samples)?;
+        let report = self.trainer.gradients(self.samples)?;
         let metric = |name| report.metrics.get(name).unwrap_or(f64::NAN);
         let signals = Signals {
             advantage: mean_advantage(self.samples),
@@ -57,7 +57,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     fn apply(&mut self, report: UpdateReport) -> Result<bool, TrainError> {
         let trainer = &mut *self.trainer;
         let before = std::mem::replace(&mut trainer.midway, true);
-        let stepped = trainer.optimizer.step(trainer.policy.clone(), report.gradients, self.lr);
+        let stepped = trainer.step_policy(report.gradients, self.lr);
         // An error comes from reading the gradients' norm, before anything has moved.
         if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
             trainer.midway = before;
@@ -68,6 +68,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             self.updated.skipped.push(self.samples.to_vec());
         } else {
             self.updated.add(report.metrics, report.tokens, outcome.grad_norm);
+            trainer.step_critic(report.of_critic, self.updated)?;
         }
         Ok(!outcome.skipped)
     }

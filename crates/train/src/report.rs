@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use firebrick_core::{Completion, FinishReason, Metrics, Reward, RewardedGroup, Verdict};
 
-use crate::{LARGEST_CHANGE, Record, Repeats, Sample, adaptive, memory::Recalled};
+use crate::{
+    LARGEST_CHANGE, Record, Repeats, Sample, adaptive, critic::CriticUpdates, memory::Recalled,
+};
 
 /// What sampling a step gave.
 #[derive(Default)]
@@ -136,6 +138,7 @@ pub(crate) struct Updated {
     pub(crate) repeats: Vec<Repeats>,
     pub(crate) grad_norm: f64,
     pub(crate) skipped: Vec<Vec<Sample>>,
+    pub(crate) critic: CriticUpdates,
     pub(crate) lr: f64,
     pub(crate) seconds: f64,
 }
@@ -170,6 +173,7 @@ impl Updated {
             metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);
         }
         adaptive::measure(&self.repeats, metrics);
+        self.critic.measure(metrics);
         metrics.set("update/count", self.updates as f64);
         metrics.set("update/empty", self.empty as f64);
         metrics.set("update/skipped", self.skipped.len() as f64);

@@ -1,5 +1,6 @@
 use std::time::Instant;
 
+use burn::module::Module;
 use firebrick_core::{
     AdvantageEstimator, GroupFilter, Metrics, Prompt, PromptSource, RewardScale, RewardShaper,
     RewardedGroup, Seed, Verifier,
@@ -9,8 +10,8 @@ use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdamW, AdaptiveUpdates, Aggregation, Dynamic, EvalReport, Filled, Memory, Phrases, Refill,
-    Sample, TrainError, TrainerState, Updater, constant_with_warmup, copies,
+    AdamW, AdaptiveUpdates, Aggregation, Critic, Dynamic, EvalReport, Filled, Memory, Phrases,
+    Refill, Sample, TrainError, TrainerState, Updater, copies,
     eval::score,
     evaluate,
     memory::{Recall, next},
@@ -19,11 +20,13 @@ use crate::{
 };
 
 /// The DAPO loop over a policy. Everything that it is made of can be exchanged.
-pub struct Trainer<M> {
+pub struct Trainer<M: Module> {
     /// The policy in training.
     pub policy: M,
     /// The frozen policy of the KL penalty; only where the objective asks for one.
     pub reference: Option<M>,
+    /// Gives advantages token by token; without one they are the group's.
+    pub critic: Option<Critic<M>>,
     /// Samples completions.
     pub engine: Box<dyn RolloutEngine<M>>,
     /// Gives prompts.
@@ -188,14 +191,17 @@ impl<M: PolicyModel> Trainer<M> {
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
         }
-        let samples = self.advantages(&sampled.kept)?;
+        let mut samples = self.advantages(&sampled.kept)?;
+        let appraised = self.appraise(&mut samples)?;
         let updated = self.update(step, samples, observer)?;
         self.state.step = step;
         self.state.surplus = std::mem::take(&mut sampled.put_aside);
         self.state.memory.extend(std::mem::take(&mut sampled.records));
         self.state.cursor = self.source.cursor();
         self.midway = false;
-        Ok(self.report(sampled, updated, began))
+        let mut report = self.report(sampled, updated, began);
+        report.metrics.extend(appraised);
+        Ok(report)
     }
 
     /// Accuracy of the current policy on `prompts`, with the same random numbers at every step, so
@@ -332,6 +338,7 @@ impl<M: PolicyModel> Trainer<M> {
                 old_logprobs: completion.logprobs.clone(),
                 ref_logprobs: Vec::new(),
                 advantage,
+                token_values: None,
                 live: reward.live,
                 // And not its draw: the copy of a group is a group of its own.
                 group: index as u64,
@@ -359,7 +366,7 @@ impl<M: PolicyModel> Trainer<M> {
         let mut units = self.units(samples);
         units.shuffle(&mut self.seed.derive("mini_batches", &[step]).rng());
         let count = total.div_ceil(self.config.mini_batch.max(1)).min(units.len());
-        let lr = constant_with_warmup(self.config.lr, self.config.lr_warmup_steps, step - 1);
+        let lr = self.policy_lr();
         let mut updated = Updated { lr, ..Updated::default() };
         observer.begin(Phase::Update, count);
         for index in 0..count {

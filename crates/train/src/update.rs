@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use burn::{
+    module::Module,
     optim::{GradientsAccumulator, GradientsParams},
     tensor::Tensor,
 };
@@ -8,8 +9,8 @@ use firebrick_core::Metrics;
 use firebrick_models::{PolicyModel, head_backward, head_logprobs};
 
 use crate::{
-    AdamW, Aggregation, Divisors, LossInput, MicroBatch, Objective, Sample, StepOutcome,
-    TrainError, micro_batches, optim::read,
+    AdamW, Aggregation, Critic, Divisors, LossInput, MicroBatch, Objective, Sample, StepOutcome,
+    TrainError, ValueModel, critic::Judged, micro_batches, optim::read,
 };
 
 /// Turns samples into one optimizer step.
@@ -39,9 +40,11 @@ pub struct Cut {
 pub struct UpdateReport {
     /// By parameter.
     pub gradients: GradientsParams,
+    /// Those of the critic, if there is one.
+    pub of_critic: Option<GradientsParams>,
     /// The loss.
     pub loss: f64,
-    /// `loss/…` means over the update's tokens, but for [`LARGEST_CHANGE`].
+    /// `loss/…` and `critic/…` means over the update's tokens, but for [`LARGEST_CHANGE`].
     pub metrics: Metrics,
     /// Tokens that counted.
     pub tokens: usize,
@@ -78,16 +81,38 @@ impl Updater {
         policy: &M,
         samples: &[Sample],
     ) -> Result<UpdateReport, TrainError> {
+        self.gradients_with(policy, None, samples)
+    }
+
+    /// The same for a policy with a critic. The gradient of a head on the policy goes into the policy's;
+    /// its loss, weighted as the policy's is, is a metric of its own.
+    ///
+    /// # Errors
+    /// When the device fails.
+    ///
+    /// # Panics
+    /// When a sample that counts has no values of tokens for the critic.
+    pub fn gradients_with<M: PolicyModel>(
+        &self,
+        policy: &M,
+        critic: Option<&Critic<M>>,
+        samples: &[Sample],
+    ) -> Result<UpdateReport, TrainError> {
         let mut divisors =
             Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
         divisors.constant = divisors.rows * self.constant_length as f64;
         let mut accumulator = GradientsAccumulator::new();
+        let mut of_critic = GradientsAccumulator::new();
         let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
         let mut largest: Option<Tensor<1>> = None;
         for indices in micro_batches(samples, self.cut.micro_batch_tokens) {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let batch = MicroBatch::new(&part, self.aggregation, &divisors, &policy.device());
-            let (gradients, parts, change) = self.micro_batch(policy, batch);
+            let Part { gradients, of_critic: judged, parts, change } =
+                self.micro_batch(policy, critic, batch);
+            if let Some((critic, gradients)) = critic.zip(judged) {
+                of_critic.accumulate(&critic.model, gradients);
+            }
             largest = Some(match largest {
                 Some(largest) => largest.max_pair(change),
                 None => change,
@@ -112,6 +137,7 @@ impl Updater {
         }
         Ok(UpdateReport {
             gradients: accumulator.grads(),
+            of_critic: critic.map(|_| of_critic.grads()),
             loss: metrics.get("loss/total").unwrap_or(0.0),
             metrics,
             tokens: divisors.tokens as usize,
@@ -129,21 +155,43 @@ impl Updater {
         samples: &[Sample],
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let policy = policy.valid();
+        let head = policy.head().val();
+        self.per_token(&policy, samples, |hidden, batch| {
+            let (temperature, chunk) = (self.temperature, self.cut.logits_chunk);
+            head_logprobs(&hidden, &head, &batch.labels, temperature, chunk).logprobs
+        })
+    }
+
+    /// Values of the samples' completion tokens, one list per sample: of each what is expected before
+    /// it is written. Empty for one that does not count.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn values<M: PolicyModel>(
+        &self,
+        policy: &M,
+        critic: &ValueModel<M>,
+        samples: &[Sample],
+    ) -> Result<Vec<Vec<f32>>, TrainError> {
+        let trunk = critic.trunk.as_ref().unwrap_or(policy).valid();
+        let head = critic.head.valid();
+        self.per_token(&trunk, samples, |hidden, _| head.values(hidden))
+    }
+
+    /// A number for each completion token, from the hidden state of `policy` that predicts it.
+    fn per_token<M: PolicyModel>(
+        &self,
+        policy: &M,
+        samples: &[Sample],
+        number: impl Fn(Tensor<2>, &MicroBatch) -> Tensor<1>,
+    ) -> Result<Vec<Vec<f32>>, TrainError> {
         let divisors = Divisors::default();
         let mut result = vec![Vec::new(); samples.len()];
         for indices in micro_batches(samples, self.cut.micro_batch_tokens) {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let batch = MicroBatch::new(&part, self.aggregation, &divisors, &policy.device());
             let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
-            let head = policy.head().val();
-            let logprobs = head_logprobs(
-                &hidden,
-                &head,
-                &batch.labels,
-                self.temperature,
-                self.cut.logits_chunk,
-            );
-            let values = read(logprobs.logprobs)?;
+            let values = read(number(hidden, &batch))?;
             for (row, index) in values.chunks(batch.width).zip(indices) {
                 result[index] = row[..samples[index].completion.len()].to_vec();
             }
@@ -151,18 +199,24 @@ impl Updater {
         Ok(result)
     }
 
-    /// Gradient and metric parts of one micro-batch, and its largest change of a log-probability.
+    /// What one micro-batch gives to an update.
     ///
     /// The backward pass has three stages, so that logits exist for one chunk of tokens at a time:
     /// loss to log-probabilities by autodiff on `[rows, tokens]`; log-probabilities to hidden
     /// states and head by hand; hidden states to weights by autodiff through the trunk.
+    /// A value head on the policy adds its part at the hidden states, so that the trunk is gone through
+    /// once. A critic with a trunk of its own goes first: its activations are gone before the policy's
+    /// are there.
     fn micro_batch<M: PolicyModel>(
         &self,
         policy: &M,
+        critic: Option<&Critic<M>>,
         batch: MicroBatch,
-    ) -> (GradientsParams, Vec<(&'static str, Tensor<1>)>, Tensor<1>) {
+    ) -> Part {
+        let judged = critic.and_then(|critic| critic.on_own_trunk(&batch));
         let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
         let values = hidden.clone().inner();
+        let judged = judged.or_else(|| critic?.on_policy(&values, &batch));
         let head = policy.head().val().inner();
         let labels = batch.labels.clone().inner();
         let now = head_logprobs(&values, &head, &labels, self.temperature, self.cut.logits_chunk);
@@ -198,6 +252,13 @@ impl Updater {
             d_entropy.as_ref(),
             !policy.head().val().is_require_grad(),
         );
+        let (d_hidden, of_critic, judged) = match judged {
+            None => (d_hidden, None, Vec::new()),
+            Some(Judged { gradients, d_hidden: None, parts }) => (d_hidden, Some(gradients), parts),
+            Some(Judged { gradients, d_hidden: Some(more), parts }) => {
+                (d_hidden + more, Some(gradients), parts)
+            }
+        };
         let trunk = (hidden * Tensor::from_inner(d_hidden)).sum().backward();
         let mut gradients = GradientsParams::from_grads(trunk, policy);
         if let Some(d_head) = d_head {
@@ -216,13 +277,24 @@ impl Updater {
             ("loss/logprob_change", (difference.clone() * batch.shares.inner()).sum()),
         ];
         parts.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
-        (gradients, parts, difference.max())
+        parts.extend(judged);
+        Part { gradients, of_critic, parts, change: difference.max() }
     }
+}
+
+/// What one micro-batch gives to an update.
+struct Part {
+    gradients: GradientsParams,
+    of_critic: Option<GradientsParams>,
+    /// Of sums over the update.
+    parts: Vec<(&'static str, Tensor<1>)>,
+    /// The largest of a log-probability.
+    change: Tensor<1>,
 }
 
 /// `[rows, tokens, hidden]` to the hidden states that predict completion tokens,
 /// `[rows · width, hidden]`.
-fn select_predictors(hidden: Tensor<3>, batch: &MicroBatch) -> Tensor<2> {
+pub(crate) fn select_predictors(hidden: Tensor<3>, batch: &MicroBatch) -> Tensor<2> {
     let [rows, tokens, width] = hidden.dims();
     hidden.reshape([rows * tokens, width]).select(0, batch.predictors.clone())
 }

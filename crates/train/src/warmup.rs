@@ -29,6 +29,7 @@ pub fn warmup_step<M: PolicyModel>(
             old_logprobs: vec![0.0; example.completion.len()],
             ref_logprobs: Vec::new(),
             advantage: 1.0,
+            token_values: None,
             live: true,
             group: 0,
         })

@@ -282,6 +282,7 @@ pub(super) fn samples() -> Vec<Sample> {
                 old_logprobs,
                 ref_logprobs,
                 advantage: (4.0 * stream.uniform_at(200) - 2.0) as f32,
+                token_values: None,
                 live: true,
                 group: index as u64 / 2,
             }

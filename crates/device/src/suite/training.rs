@@ -85,6 +85,7 @@ fn mismatch(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
             old_logprobs: completion.logprobs.clone(),
             ref_logprobs: Vec::new(),
             advantage: 0.0,
+            token_values: None,
             live: true,
             group: group.draw,
         }));
@@ -131,6 +132,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
         engine: Box::new(LocalEngine::new(&policy, silent(), 64, 512, SampleOn::Device)),
         policy,
         reference: None,
+        critic: None,
         source: Box::new(Questions { drawn: 0 }),
         task: Task {
             verifier: Box::new(LowTokens),

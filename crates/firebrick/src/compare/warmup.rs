@@ -8,7 +8,7 @@ use std::{
 use firebrick_core::Seed;
 use rand::Rng as _;
 
-use crate::recipe::{Advantage, Loss, Observe, Overlong, Recipe, Sampling};
+use crate::recipe::{Advantage, Critic, Loss, Observe, Overlong, Recipe, Sampling};
 
 /// Where in `out` each run keeps what its warm-up left, or finds what another's did; none for one
 /// without a warm-up, or with one of its own.
@@ -39,6 +39,8 @@ fn before_the_steps(recipe: &Recipe) -> Recipe {
     recipe.sampling = Sampling::default();
     recipe.advantage = Advantage::default();
     recipe.loss = Loss::default();
+    // It is made when the first step begins.
+    recipe.critic = Critic::default();
     let reward = &mut recipe.reward;
     (reward.overlong, reward.stop, reward.length) = (Overlong::default(), None, None);
     (recipe.optim.lr, recipe.optim.warmup_steps) = (0.0, 0);

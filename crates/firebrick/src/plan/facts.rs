@@ -2,7 +2,10 @@ use firebrick_device::Kind;
 use firebrick_models::{Compute, DecoderConfig, Lora};
 use serde::Serialize;
 
-use crate::{recipe::Recipe, wire::LOGITS_AT_ONCE};
+use crate::{
+    recipe::{AdvantageKind, CriticKind, Recipe},
+    wire::LOGITS_AT_ONCE,
+};
 
 /// The sizes of a run's models, which the recipe alone does not say.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +34,8 @@ pub struct Facts {
     pub lookup: u128,
     /// Values of the models that judge.
     pub reward: u128,
+    /// Values of a critic, all of them trained; 0 without one. What it does not train is the policy's.
+    pub critic: u128,
     /// Whether the head is the embedding.
     pub tied: bool,
     /// Whether everything but adapters is frozen, the head too.
@@ -117,6 +122,16 @@ impl Facts {
             largest_in_layer: adapters.map_or(count.largest_in_layer, |(_, it)| it).into(),
             lookup: shape.vocab * shape.hidden,
             reward: models.reward.into(),
+            critic: match (recipe.advantage.kind, recipe.critic.kind) {
+                (AdvantageKind::Gae, CriticKind::Head) => shape.hidden + 1,
+                (AdvantageKind::Gae, CriticKind::Separate) => {
+                    // Without a head over the vocabulary, if that is not the embedding.
+                    let unused = if config.tied { 0 } else { shape.vocab * shape.hidden };
+                    let trunk = u128::from(count.total) - unused;
+                    adapters.map_or(trunk, |(all, _)| all.into()) + shape.hidden + 1
+                }
+                _ => 0,
+            },
             tied: config.tied,
             frozen: adapters.is_some(),
             half: compute == Compute::Bf16,

@@ -49,6 +49,12 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         }),
         part("reference policy", true, &|_| when(work.reference, changed)),
         part("reward model", true, &|_| facts.reward * F32),
+        // With its moments, and in an update with its gradient: its pass comes before the policy's, and
+        // needs no more at any moment than that.
+        part("critic", true, &|moment| match moment {
+            Moment::Rollout | Moment::Saving => 3 * facts.critic * F32,
+            _ => 4 * facts.critic * F32,
+        }),
         part("moments of AdamW", true, &|_| 2 * gradient),
         // The sum over earlier micro-batches is there when the next one's is made. In AdamW's step
         // new weights take the place of the gradient, one parameter after the other.

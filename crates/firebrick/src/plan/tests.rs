@@ -66,6 +66,22 @@ fn what_is_not_trained_has_no_gradient_and_no_moments() {
 }
 
 #[test]
+fn a_critic_is_a_row_or_a_model() {
+    let gae = |more: &str| format!("[advantage]\nkind = \"gae\"\n[critic]\n{more}");
+    let critic = |plan: &Plan, moment| part(plan, "critic", moment);
+    assert_eq!(critic(&half_a_billion(""), Moment::Rollout), 0);
+    let head = half_a_billion(&gae(""));
+    assert_eq!(critic(&head, Moment::Rollout), 3 * 897 * 4);
+    let separate = half_a_billion(&gae("kind = \"separate\""));
+    assert_eq!(critic(&separate, Moment::Backward), 4 * (494_032_768 + 897) * 4);
+    // Adapters of its own beside weights that are the policy's.
+    let recipe = gae("kind = \"separate\"");
+    let adapters = with_model("lora = { rank = 16 }", &recipe, Compute::F32);
+    let expected = 3 * (adapters.facts.trainable as u64 + 897) * 4;
+    assert_eq!(critic(&adapters, Moment::Saving), expected);
+}
+
+#[test]
 fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
     let (whole, half) = (half_a_billion(""), with_model("", "", Compute::Bf16));
     assert_eq!(part(&half, "weights of the engine", Moment::Rollout), 494_032_768 * 2);

@@ -2,6 +2,8 @@
 //!
 //! What holds of one value alone is in the schema, and was checked with the shape.
 
+mod critic;
+
 use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError};
 use toml::{
     Spanned,
@@ -22,6 +24,7 @@ pub(super) fn first_problem(
     checks.data();
     checks.reward();
     checks.overlong();
+    checks.critic();
     checks.loss();
     checks.mini_batch();
     checks.adaptive();

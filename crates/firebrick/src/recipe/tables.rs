@@ -64,8 +64,9 @@ impl Default for Warmup {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rollout {
-    /// Completions per prompt; at least 2, because a group of one has no advantage.
-    #[schemars(range(min = 2))]
+    /// Completions per prompt; at least 2 without a critic, because a group of one has no other
+    /// advantage.
+    #[schemars(range(min = 1))]
     pub group_size: usize,
     /// Tokens after which a completion is cut off.
     #[schemars(range(min = 1))]
@@ -217,11 +218,27 @@ pub struct Advantage {
     /// For `group_norm`: added to the standard deviation.
     #[schemars(range(min = 0.0))]
     pub epsilon: f64,
+    /// For `gae`: what a reward is worth one token earlier, in [0, 1].
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub gamma: f64,
+    /// For `gae`: how far ahead an advantage looks at what came instead of at the critic's values, in
+    /// [0, 1]; at 1.0 to the end.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub lambda: f64,
+    /// For `gae`: whether the advantages of a step's tokens are shifted and scaled to mean 0 and
+    /// variance 1.
+    pub normalise: bool,
 }
 
 impl Default for Advantage {
     fn default() -> Self {
-        Advantage { kind: AdvantageKind::GroupNorm, epsilon: 1e-6 }
+        Advantage {
+            kind: AdvantageKind::GroupNorm,
+            epsilon: 1e-6,
+            gamma: 1.0,
+            lambda: 0.95,
+            normalise: true,
+        }
     }
 }
 
@@ -236,6 +253,8 @@ pub enum AdvantageKind {
     MeanOnly,
     /// Reward minus the mean of the others (RLOO).
     LeaveOneOut,
+    /// One per token, from the values of a critic (PPO).
+    Gae,
 }
 
 /// The policy loss.

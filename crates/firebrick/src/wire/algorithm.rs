@@ -6,7 +6,7 @@ use firebrick_rollout::Sampling;
 use firebrick_train::{
     AdaptiveUpdates, Cispo, ClipRange, Cut, Dapo, Dynamic, GroupNorm, Gspo, KeepAll, Kl,
     KlEstimator, LeaveOneOut, MeanOnly, Memory, MemoryRule, Objective, OptimConfig, PolicyLoss,
-    PosteriorRule, Spread, Task, TrainConfig, Updater, VarianceRule,
+    PosteriorRule, RewardItself, Spread, Task, TrainConfig, Updater, VarianceRule,
 };
 
 use super::{LOGITS_AT_ONCE, reward};
@@ -40,6 +40,8 @@ pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
         }
         recipe::AdvantageKind::MeanOnly => Box::new(MeanOnly),
         recipe::AdvantageKind::LeaveOneOut => Box::new(LeaveOneOut),
+        // The critic makes the advantages of it.
+        recipe::AdvantageKind::Gae => Box::new(RewardItself),
     };
     Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage }
 }

@@ -130,7 +130,10 @@ impl Place {
             false => &["adapter_model.safetensors"],
         };
         let others = ["tokenizer.json", "trainer/optimizer.safetensors", "trainer/state.json"];
-        for &name in model.iter().chain(&others) {
+        let critic = ["trainer/critic.safetensors", "trainer/critic_optimizer.safetensors"];
+        let critic =
+            critic.iter().filter(|file| self.path(&format!("{checkpoint}/{file}")).exists());
+        for &name in model.iter().chain(&others).chain(critic) {
             let bytes = fs::read(self.path(&format!("{checkpoint}/{name}"))).unwrap();
             result.push((format!("step {:?}: {name}", self.newest(run)), bytes));
         }

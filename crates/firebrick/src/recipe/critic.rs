@@ -1,0 +1,54 @@
+//! The table of the critic.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Critic {
+    /// What the values are read from.
+    pub kind: CriticKind,
+    /// Weight of the value loss, which is half of the squared error; above 0.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub coef: f64,
+    /// How far a value may move within a step before its gradient is cut, above 0; without end if
+    /// there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub clip: Option<f64>,
+    /// Learning rate of the head, and of a separate critic; `optim.lr` if there is none. It rises with
+    /// `optim.warmup_steps`, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub lr: Option<f64>,
+    /// Rollout steps at the beginning in which the critic alone learns.
+    pub warmup_steps: u64,
+    /// For `kind = "head"`: whether the value loss trains the head only, and not the policy below it.
+    pub detach: bool,
+}
+
+impl Default for Critic {
+    fn default() -> Self {
+        Critic {
+            kind: CriticKind::Head,
+            coef: 0.5,
+            clip: None,
+            lr: None,
+            warmup_steps: 0,
+            detach: false,
+        }
+    }
+}
+
+/// What a critic's values are read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CriticKind {
+    /// The policy's hidden states, by a head of one row.
+    #[default]
+    Head,
+    /// A model of its own, which begins with the policy's weights; with adapters of its own where the
+    /// policy has some.
+    Separate,
+}

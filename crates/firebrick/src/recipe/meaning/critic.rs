@@ -1,0 +1,57 @@
+use super::Checks;
+use crate::recipe::{Advantage, AdvantageKind, Critic, CriticKind, Dynamic};
+
+impl Checks<'_> {
+    /// What only a critic makes sense of, and what a critic asks for.
+    pub(super) fn critic(&mut self) {
+        let recipe = self.recipe;
+        if recipe.advantage.kind == AdvantageKind::Gae {
+            if recipe.critic.detach && recipe.critic.kind == CriticKind::Separate {
+                self.fail(
+                    &["critic.detach", "critic.kind"],
+                    "critic.detach is true, expected only with kind = \"head\"".into(),
+                    "would change nothing",
+                    "remove it: the loss of a separate critic trains no policy",
+                );
+            }
+            if recipe.rollout.group_size == 1 && recipe.sampling.dynamic != Dynamic::Off {
+                self.fail(
+                    &["sampling.dynamic", "rollout.group_size"],
+                    "sampling.dynamic is true, expected false for rollout.group_size = 1".into(),
+                    "a group of one has no spread to be kept for",
+                    "add `dynamic = false` under [sampling], or sample more completions per prompt",
+                );
+            }
+            return;
+        }
+        let (advantage, default) = (&recipe.advantage, Advantage::default());
+        // Not whether they are written: a recipe with all its defaults written out is the same one.
+        for (key, name, set) in [
+            ("critic", "[critic]", recipe.critic != Critic::default()),
+            ("advantage.gamma", "advantage.gamma", advantage.gamma != default.gamma),
+            ("advantage.lambda", "advantage.lambda", advantage.lambda != default.lambda),
+            (
+                "advantage.normalise",
+                "advantage.normalise",
+                advantage.normalise != default.normalise,
+            ),
+        ] {
+            if set {
+                self.fail(
+                    &[key, "advantage.kind"],
+                    format!("{name} is set, expected only with advantage.kind = \"gae\""),
+                    "would change nothing",
+                    "remove it, or choose that kind of advantage",
+                );
+            }
+        }
+        if recipe.rollout.group_size == 1 {
+            self.fail(
+                &["rollout.group_size"],
+                "rollout.group_size is 1, expected at least 2".into(),
+                "a group of one has no advantage",
+                "only a critic gives a lone completion an advantage: advantage.kind = \"gae\"",
+            );
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The critic of actor-critic training: what it says of a step, its gradient, and its own optimizer.
+
+mod file;
+mod model;
+
+use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
+use firebrick_core::Metrics;
+use firebrick_models::PolicyModel;
+
+use crate::{
+    AdamW, Gae, MicroBatch, Sample, StepOutcome, TrainError, Trainer, UpdateReport, ValueInput,
+    ValueLoss, constant_with_warmup, global_norm, report::Updated, update::select_predictors,
+};
+
+pub use model::{ValueHead, ValueModel};
+
+/// Says what rewards are to be expected, token by token, and learns from what came.
+pub struct Critic<M: Module> {
+    /// The critic.
+    pub model: ValueModel<M>,
+    /// Moves it, apart from the policy's: with moments and a gradient norm of its own.
+    pub optimizer: AdamW,
+    /// How it is used and trained.
+    pub config: CriticConfig,
+}
+
+/// How a critic is used and trained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CriticConfig {
+    /// From values to advantages.
+    pub gae: Gae,
+    /// What it is trained with.
+    pub loss: ValueLoss,
+    /// Weight of that loss. For a head on the policy it says how much of the trunk's gradient is the
+    /// critic's; the steps of AdamW on weights of the critic's own hardly depend on it.
+    pub coef: f64,
+    /// Learning rate after the warm-up of the learning rate, which is the policy's.
+    pub lr: f64,
+    /// Steps at the beginning in which the policy stands still and the critic alone learns.
+    pub warmup_steps: u64,
+    /// Whether the gradient of a head on the policy ends at the head.
+    pub detach: bool,
+}
+
+/// What the critic gives to the gradient of one micro-batch.
+pub(crate) struct Judged {
+    /// Of its own weights.
+    pub(crate) gradients: GradientsParams,
+    /// Of the policy's hidden states, `[rows · width, hidden]`.
+    pub(crate) d_hidden: Option<Tensor<2>>,
+    /// Parts of the update's metrics.
+    pub(crate) parts: Vec<(&'static str, Tensor<1>)>,
+}
+
+impl<M: PolicyModel> Critic<M> {
+    /// The gradient of a critic with a trunk of its own; none of a head on the policy.
+    pub(crate) fn on_own_trunk(&self, batch: &MicroBatch) -> Option<Judged> {
+        let trunk = self.model.trunk.as_ref()?;
+        let hidden = select_predictors(trunk.hidden(&batch.tokens), batch);
+        Some(self.judge(hidden, batch))
+    }
+
+    /// The gradient of a head on the policy, whose hidden states are `[rows · width, hidden]` and
+    /// without autodiff; none of a critic with a trunk of its own.
+    pub(crate) fn on_policy(&self, hidden: &Tensor<2>, batch: &MicroBatch) -> Option<Judged> {
+        if self.model.trunk.is_some() {
+            return None;
+        }
+        let hidden = Tensor::from_inner(hidden.clone());
+        Some(self.judge(if self.config.detach { hidden } else { hidden.require_grad() }, batch))
+    }
+
+    fn judge(&self, hidden: Tensor<2>, batch: &MicroBatch) -> Judged {
+        let targets = batch.targets.clone().expect("what counts was appraised before the update");
+        let output = self.config.loss.evaluate(&ValueInput {
+            values: self.model.head.values(hidden.clone()).reshape([batch.rows, batch.width]),
+            old_values: targets.old_values,
+            returns: targets.returns,
+            mask: batch.mask.clone(),
+            weights: batch.weights.clone(),
+            shares: batch.shares.clone(),
+        });
+        let gradients = output.loss.clone().mul_scalar(self.config.coef).backward();
+        let mut parts = vec![("critic/loss", output.loss.inner())];
+        parts.extend(output.clip_fraction.map(|part| ("critic/clip_fraction", part.inner())));
+        let d_hidden = match self.model.trunk {
+            Some(_) => None,
+            None => hidden.grad(&gradients),
+        };
+        let gradients = GradientsParams::from_grads(gradients, &self.model);
+        Judged { gradients, d_hidden, parts }
+    }
+}
+
+impl<M: PolicyModel> Trainer<M> {
+    /// Gives the samples of a step an advantage for each token, if there is a critic, and what it said
+    /// in numbers.
+    pub(crate) fn appraise(&self, samples: &mut [Sample]) -> Result<Metrics, TrainError> {
+        let Some(critic) = &self.critic else { return Ok(Metrics::default()) };
+        let values = self.updater.values(&self.policy, &critic.model, samples)?;
+        critic.config.gae.appraise(samples, values);
+        Ok(measure(samples))
+    }
+
+    /// The gradients of a mini-batch: the policy's, and the critic's if there is one.
+    pub(crate) fn gradients(&self, samples: &[Sample]) -> Result<UpdateReport, TrainError> {
+        self.updater.gradients_with(&self.policy, self.critic.as_ref(), samples)
+    }
+
+    /// The policy after an optimizer step; as it is while the critic is warmed up.
+    pub(crate) fn step_policy(
+        &mut self,
+        gradients: GradientsParams,
+        lr: f64,
+    ) -> Result<(M, StepOutcome), TrainError> {
+        let policy = self.policy.clone();
+        if self.warms_critic() {
+            // Not a step with a learning rate of 0: the gradients of advantages that mean nothing
+            // yet would go into the moments and be with the policy for long.
+            let grad_norm = global_norm(&policy, &gradients)?;
+            let skipped = !grad_norm.is_finite();
+            return Ok((policy, StepOutcome { grad_norm, grad_scale: 0.0, skipped }));
+        }
+        self.optimizer.step(policy, gradients, lr)
+    }
+
+    /// Moves the critic, if there is one, after the policy was.
+    pub(crate) fn step_critic(
+        &mut self,
+        gradients: Option<GradientsParams>,
+        updated: &mut Updated,
+    ) -> Result<(), TrainError> {
+        let Some((critic, gradients)) = self.critic.as_mut().zip(gradients) else {
+            return Ok(());
+        };
+        let lr = critic.config.lr;
+        let lr = constant_with_warmup(lr, self.config.lr_warmup_steps, self.state.step);
+        let (model, outcome) = critic.optimizer.step(critic.model.clone(), gradients, lr)?;
+        critic.model = model;
+        updated.critic.add(outcome, lr);
+        Ok(())
+    }
+
+    /// The learning rate of the policy in the step that is being done.
+    pub(crate) fn policy_lr(&self) -> f64 {
+        match self.warms_critic() {
+            true => 0.0,
+            false => {
+                constant_with_warmup(self.config.lr, self.config.lr_warmup_steps, self.state.step)
+            }
+        }
+    }
+
+    /// Whether the step that is being done is the critic's alone.
+    fn warms_critic(&self) -> bool {
+        self.critic.as_ref().is_some_and(|critic| self.state.step < critic.config.warmup_steps)
+    }
+}
+
+/// What the updates of a step did to the critic.
+#[derive(Default)]
+pub(crate) struct CriticUpdates {
+    updates: usize,
+    skipped: usize,
+    grad_norm: f64,
+    lr: f64,
+}
+
+impl CriticUpdates {
+    fn add(&mut self, outcome: StepOutcome, lr: f64) {
+        self.lr = lr;
+        if outcome.skipped {
+            self.skipped += 1;
+        } else {
+            self.updates += 1;
+            self.grad_norm += outcome.grad_norm;
+        }
+    }
+
+    /// Nothing without a critic.
+    pub(crate) fn measure(&self, metrics: &mut Metrics) {
+        if self.updates + self.skipped > 0 {
+            metrics.set("critic/grad_norm", self.grad_norm / self.updates.max(1) as f64);
+            metrics.set("critic/skipped", self.skipped as f64);
+            metrics.set("critic/lr", self.lr);
+        }
+    }
+}
+
+/// What the critic said of a step before learning from it; means over the tokens that count, each of
+/// which weighs the same.
+fn measure(samples: &[Sample]) -> Metrics {
+    let tokens = samples.iter().filter_map(|sample| sample.token_values.as_ref());
+    let (values, returns): (Vec<f64>, Vec<f64>) = tokens
+        .flat_map(|tokens| tokens.values.iter().zip(&tokens.returns))
+        .map(|(&value, &came)| (f64::from(value), f64::from(came)))
+        .unzip();
+    let errors: Vec<f64> = values.iter().zip(&returns).map(|(value, came)| came - value).collect();
+    let mut metrics = Metrics::default();
+    if !values.is_empty() {
+        metrics.set("critic/value_mean", mean(&values));
+        metrics.set("critic/return_mean", mean(&returns));
+        let spread = variance(&returns);
+        // Where all returns are the same there is nothing to explain.
+        let explained = if spread > 0.0 { 1.0 - variance(&errors) / spread } else { 0.0 };
+        metrics.set("critic/explained_variance", explained);
+    }
+    metrics
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len() as f64
+}
+
+fn variance(numbers: &[f64]) -> f64 {
+    let mean = mean(numbers);
+    numbers.iter().map(|number| (number - mean).powi(2)).sum::<f64>() / numbers.len() as f64
+}

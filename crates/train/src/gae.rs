@@ -1,0 +1,128 @@
+use crate::Sample;
+
+/// Generalised advantage estimation (Schulman et al. 2016): from a critic's values to one advantage
+/// per token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gae {
+    /// γ, what a reward is worth one token earlier; in [0, 1].
+    pub gamma: f64,
+    /// λ, in [0, 1]: at 1 an advantage is what came minus what was expected, at 0 it looks one token
+    /// ahead and believes the critic from there on.
+    pub lambda: f64,
+    /// Whether the advantages of a step are shifted and scaled to mean 0 and variance 1.
+    pub normalise: bool,
+}
+
+/// What a critic makes of one completion; one number per token.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct TokenValues {
+    /// The critic's values before the step's first update.
+    pub values: Vec<f32>,
+    /// What the policy's loss is weighted with.
+    pub advantages: Vec<f32>,
+    /// What the critic should have said.
+    pub returns: Vec<f32>,
+}
+
+impl Gae {
+    /// Advantages, not normalised, and returns of one completion from the rewards and the values of
+    /// its tokens, lists of one length.
+    ///
+    /// δ_t = r_t + γ V_{t+1} − V_t, A_t = δ_t + γλ A_{t+1}, R_t = A_t + V_t. Positions where `mask` is
+    /// false are skipped: t + 1 is the next one that is not masked, and behind the last value and
+    /// advantage are 0. What stands behind the mask is never looked at; SkyRL uses the values there.
+    pub fn estimate(&self, rewards: &[f32], values: &[f32], mask: &[bool]) -> TokenValues {
+        let mut advantages = vec![0.0; values.len()];
+        let mut returns = vec![0.0; values.len()];
+        let (mut next_value, mut next_advantage) = (0.0, 0.0);
+        for token in (0..values.len()).rev().filter(|&token| mask[token]) {
+            let value = f64::from(values[token]);
+            let error = f64::from(rewards[token]) + self.gamma * next_value - value;
+            next_advantage = error + self.gamma * self.lambda * next_advantage;
+            next_value = value;
+            advantages[token] = next_advantage as f32;
+            returns[token] = (next_advantage + value) as f32;
+        }
+        TokenValues { values: values.to_vec(), advantages, returns }
+    }
+
+    /// Turns the samples of a step, whose advantages so far are their rewards, into samples with an
+    /// advantage per token. The reward is paid for the last token. A completion that does not count
+    /// has no values and no part in the normalisation.
+    pub(crate) fn appraise(&self, samples: &mut [Sample], values: Vec<Vec<f32>>) {
+        for (sample, values) in samples.iter_mut().zip(values) {
+            if sample.counted() == 0 {
+                continue;
+            }
+            let mut rewards = vec![0.0; values.len()];
+            if let Some(last) = rewards.last_mut() {
+                *last = sample.advantage;
+            }
+            let mask = vec![true; values.len()];
+            sample.token_values = Some(self.estimate(&rewards, &values, &mask));
+        }
+        if self.normalise {
+            let appraised = samples.iter_mut().filter_map(|sample| sample.token_values.as_mut());
+            whiten(appraised.flat_map(|tokens| &mut tokens.advantages));
+        }
+    }
+}
+
+/// (A − mean) / √(variance + 1e-8) over all of the tokens, with the unbiased variance; a lone token
+/// becomes 0.
+pub fn whiten<'a>(tokens: impl Iterator<Item = &'a mut f32>) {
+    let tokens: Vec<&mut f32> = tokens.collect();
+    let count = tokens.len() as f64;
+    let mean = tokens.iter().map(|token| f64::from(**token)).sum::<f64>() / count;
+    let squares: f64 = tokens.iter().map(|token| (f64::from(**token) - mean).powi(2)).sum();
+    let variance = squares / (count - 1.0).max(1.0);
+    let scale = 1.0 / (variance + 1e-8).sqrt();
+    for token in tokens {
+        *token = ((f64::from(*token) - mean) * scale) as f32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(completion: usize, reward: f32, live: bool) -> Sample {
+        Sample {
+            prompt: vec![0],
+            completion: vec![0; completion],
+            old_logprobs: vec![0.0; completion],
+            ref_logprobs: Vec::new(),
+            advantage: reward,
+            token_values: None,
+            live,
+            group: 0,
+        }
+    }
+
+    #[test]
+    fn the_reward_is_paid_at_the_end_and_only_for_what_counts() {
+        let gae = Gae { gamma: 0.5, lambda: 1.0, normalise: false };
+        let mut samples = [sample(3, 2.0, true), sample(2, 9.0, false)];
+        gae.appraise(&mut samples, vec![vec![0.25, 0.0, 1.0], Vec::new()]);
+        let tokens = samples[0].token_values.clone().unwrap();
+        // Without values in between, the discounted reward; the last token's value is its own only.
+        assert_eq!(tokens.returns, [0.5, 1.0, 2.0]);
+        assert_eq!(tokens.advantages, [0.25, 1.0, 1.0]);
+        assert_eq!(samples[1].token_values, None);
+    }
+
+    #[test]
+    fn normalising_takes_the_step_as_one_and_a_lone_token_is_nothing() {
+        let gae = Gae { gamma: 1.0, lambda: 1.0, normalise: true };
+        let mut samples = [sample(1, 3.0, true), sample(2, -1.0, true), sample(1, 7.0, false)];
+        gae.appraise(&mut samples, vec![vec![0.0], vec![0.0, 0.0], Vec::new()]);
+        let all: Vec<f32> =
+            samples.iter().flat_map(|sample| sample.token_advantages().to_vec()).take(3).collect();
+        let expected = [2.0 / 3.0f32.sqrt(), -1.0 / 3.0f32.sqrt(), -1.0 / 3.0f32.sqrt()];
+        assert!(all.iter().zip(expected).all(|(all, want)| (all - want).abs() < 1e-6), "{all:?}");
+
+        let mut alone = [sample(1, 3.0, true)];
+        gae.appraise(&mut alone, vec![vec![0.5]]);
+        assert_eq!(alone[0].token_advantages().to_vec(), [0.0]);
+    }
+}
