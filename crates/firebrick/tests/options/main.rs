@@ -11,6 +11,7 @@
 mod adaptive;
 mod bench;
 mod checkpoint;
+mod critic;
 mod data;
 mod judges;
 mod loss;
@@ -44,6 +45,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         reward::CASES,
         judges::CASES,
         loss::CASES,
+        critic::CASES,
         optim::CASES,
         adaptive::CASES,
     ]
