@@ -201,8 +201,10 @@ fn measure(samples: &[Sample]) -> Metrics {
         metrics.set("critic/value_mean", mean(&values));
         metrics.set("critic/return_mean", mean(&returns));
         let spread = variance(&returns);
-        // Where all returns are the same there is nothing to explain.
+        // Where all returns are nearly the same there is next to nothing to explain, and rounding and old
+        // values become values of −100 and less, beside which nothing else can be seen in a curve.
         let explained = if spread > 0.0 { 1.0 - variance(&errors) / spread } else { 0.0 };
+        let explained = explained.max(-1.0);
         metrics.set("critic/explained_variance", explained);
     }
     metrics

@@ -51,8 +51,8 @@ impl MemoryRule {
 
 /// What a run remembers of its prompts, by [`Prompt::id`](firebrick_core::Prompt).
 ///
-/// Only prompts that were sampled have a record: 24 bytes in a checkpoint, some 40 in memory, so
-/// ten million of them are 240 MB and 400 MB.
+/// Only prompts that were sampled have a record: 24 bytes in a checkpoint, 38 to 48 in memory, so
+/// ten million of them are 240 MB and at most 480 MB.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PromptMemory {
     records: BTreeMap<u64, Record>,

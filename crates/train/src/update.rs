@@ -108,9 +108,16 @@ impl Updater {
         for indices in micro_batches(samples, self.cut.micro_batch_tokens) {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let batch = MicroBatch::new(&part, self.aggregation, &divisors, &policy.device());
-            let Part { gradients, of_critic: judged, parts, change } =
+            // Added up before the policy's pass: neither its activations nor a second gradient of it are
+            // there when the policy's come.
+            let own = critic.and_then(|critic| critic.on_own_trunk(&batch));
+            if let Some((critic, own)) = critic.zip(own) {
+                of_critic.accumulate(&critic.model, own.gradients);
+                add(&mut sums, own.parts);
+            }
+            let Part { gradients, of_head, parts, change } =
                 self.micro_batch(policy, critic, batch);
-            if let Some((critic, gradients)) = critic.zip(judged) {
+            if let Some((critic, gradients)) = critic.zip(of_head) {
                 of_critic.accumulate(&critic.model, gradients);
             }
             largest = Some(match largest {
@@ -118,13 +125,7 @@ impl Updater {
                 None => change,
             });
             accumulator.accumulate(policy, gradients);
-            for (name, part) in parts {
-                let sum = match sums.remove(name) {
-                    Some(sum) => sum + part,
-                    None => part,
-                };
-                sums.insert(name, sum);
-            }
+            add(&mut sums, parts);
         }
         let mut metrics = Metrics::default();
         if let Some(largest) = largest {
@@ -205,18 +206,16 @@ impl Updater {
     /// loss to log-probabilities by autodiff on `[rows, tokens]`; log-probabilities to hidden
     /// states and head by hand; hidden states to weights by autodiff through the trunk.
     /// A value head on the policy adds its part at the hidden states, so that the trunk is gone through
-    /// once. A critic with a trunk of its own goes first: its activations are gone before the policy's
-    /// are there.
+    /// once.
     fn micro_batch<M: PolicyModel>(
         &self,
         policy: &M,
         critic: Option<&Critic<M>>,
         batch: MicroBatch,
     ) -> Part {
-        let judged = critic.and_then(|critic| critic.on_own_trunk(&batch));
         let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
         let values = hidden.clone().inner();
-        let judged = judged.or_else(|| critic?.on_policy(&values, &batch));
+        let judged = critic.and_then(|critic| critic.on_policy(&values, &batch));
         let head = policy.head().val().inner();
         let labels = batch.labels.clone().inner();
         let now = head_logprobs(&values, &head, &labels, self.temperature, self.cut.logits_chunk);
@@ -252,7 +251,7 @@ impl Updater {
             d_entropy.as_ref(),
             !policy.head().val().is_require_grad(),
         );
-        let (d_hidden, of_critic, judged) = match judged {
+        let (d_hidden, of_head, judged) = match judged {
             None => (d_hidden, None, Vec::new()),
             Some(Judged { gradients, d_hidden: None, parts }) => (d_hidden, Some(gradients), parts),
             Some(Judged { gradients, d_hidden: Some(more), parts }) => {
@@ -278,18 +277,30 @@ impl Updater {
         ];
         parts.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
         parts.extend(judged);
-        Part { gradients, of_critic, parts, change: difference.max() }
+        Part { gradients, of_head, parts, change: difference.max() }
     }
 }
 
 /// What one micro-batch gives to an update.
 struct Part {
     gradients: GradientsParams,
-    of_critic: Option<GradientsParams>,
+    /// Of a value head on the policy.
+    of_head: Option<GradientsParams>,
     /// Of sums over the update.
     parts: Vec<(&'static str, Tensor<1>)>,
     /// The largest of a log-probability.
     change: Tensor<1>,
+}
+
+/// Adds parts to the sums of their names.
+fn add(sums: &mut BTreeMap<&'static str, Tensor<1>>, parts: Vec<(&'static str, Tensor<1>)>) {
+    for (name, part) in parts {
+        let sum = match sums.remove(name) {
+            Some(sum) => sum + part,
+            None => part,
+        };
+        sums.insert(name, sum);
+    }
 }
 
 /// `[rows, tokens, hidden]` to the hidden states that predict completion tokens,

@@ -40,8 +40,8 @@ pub enum Memory {
         #[serde(default = "half_life")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         half_life: f64,
-        /// Share of the skipped prompts, in [0, 1], that are sampled all the same, at random. At 0.0 a
-        /// prompt may be lost for ever.
+        /// Share of a round's places, in [0, 1], that take the next prompt whatever is predicted. At
+        /// 0.0 a prompt may be lost for ever.
         #[serde(default = "explore")]
         #[schemars(range(min = 0.0, max = 1.0))]
         explore: f64,
@@ -73,5 +73,5 @@ fn half_life() -> f64 {
 }
 
 fn explore() -> f64 {
-    0.05
+    0.1
 }

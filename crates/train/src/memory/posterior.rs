@@ -11,8 +11,9 @@ pub struct PosteriorRule {
     pub min_spread_probability: f64,
     /// Steps after which a completion counts half; above 0.
     pub half_life: f64,
-    /// Share of the skipped prompts that are sampled all the same, in `[0, 1]`: how a prompt that was
-    /// misjudged, or is in reach by now, is found again.
+    /// Share of a round's places, in `[0, 1]`, for which nothing is skipped: how a prompt that was
+    /// misjudged, or is in reach by now, is found again. Of places and not of skipped prompts: where
+    /// most are skipped, those would be most of what is sampled.
     pub explore: f64,
 }
 

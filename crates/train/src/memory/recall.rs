@@ -78,7 +78,7 @@ impl<'a> Recall<'a> {
         step: Step,
         group_size: usize,
     ) -> Self {
-        // The other rule asks for none, and a pass over ten million prompts takes a moment.
+        // The other rule asks for none, and a pass over ten million prompts takes a second.
         let prior = match config.rule {
             MemoryRule::Posterior(_) => Beta::of_prompts(memory.records.values()),
             MemoryRule::Variance(_) => Beta { a: 1.0, b: 1.0 },
@@ -131,6 +131,7 @@ impl<'a> Recall<'a> {
         };
         let mut looked = 0;
         loop {
+            let draws = draws.min(limit - looked);
             let batch: Vec<Drawn> = (0..draws).map(|_| next(source)).collect();
             let records: Vec<_> = batch.iter().map(|(_, prompt)| self.get(prompt.id)).collect();
             let seed = seed.derive("put back", &[looked as u64]);
@@ -171,7 +172,8 @@ impl<'a> Recall<'a> {
             let record = self.get(prompt.id);
             let predicted = self.predict(rule, record.as_ref());
             let skip = record.is_some() && predicted < rule.min_spread_probability;
-            let explore = || seed.derive("explore", &[draw]).stream().uniform_at(0) < rule.explore;
+            let place = sampled.len() as u64;
+            let explore = || seed.derive("explore", &[place]).stream().uniform_at(0) < rule.explore;
             self.recalled.skipped += usize::from(skip);
             if skip && !explore() {
                 skipped.push((predicted, (draw, prompt)));
