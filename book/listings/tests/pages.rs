@@ -1,6 +1,6 @@
 //! The pages that speak of every option and every metric: they must speak of those there are.
 //!
-//! `FIREBRICK_UPDATE=1 cargo test -p firebrick-book` writes the page of options anew.
+//! `FIREBRICK_UPDATE=1 cargo test -p firebrick-book` writes the pages of options and of keys anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -12,7 +12,7 @@ use std::{
 };
 
 use firebrick::{
-    recipe::Recipe,
+    recipe::{Recipe, import::Origin},
     wire::{critic, wire},
 };
 use serde_json::{Map, Value};
@@ -30,6 +30,69 @@ fn the_page_of_options_is_current() {
         "book/src/options.md is not made from the recipe's schema as it is now; make it anew with\n\
          FIREBRICK_UPDATE=1 cargo test -p firebrick-book"
     );
+}
+
+#[test]
+fn the_page_of_keys_is_current_and_names_keys_that_exist() {
+    let options = Options::new().keys();
+    for origin in [Origin::Verl, Origin::Skyrl] {
+        for key in origin.keys() {
+            for here in key.here.split(", ").filter(|here| !here.is_empty()) {
+                assert!(options.contains(here), "{} is said to be `{here}`", key.name);
+            }
+            assert!(key.says.matches(". ").count() < 3, "more than three sentences: {}", key.says);
+        }
+    }
+    let page = page_of_keys();
+    let path = repository().join("book/src/parts/keys.md");
+    if std::env::var_os("FIREBRICK_UPDATE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let stored = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        stored.replace("\r\n", "\n") == page,
+        "book/src/parts/keys.md is not made from the table of keys as it is now; make it anew with\n\
+         FIREBRICK_UPDATE=1 cargo test -p firebrick-book"
+    );
+}
+
+/// For each program, what its keys are here; then those that mean nothing, by why.
+fn page_of_keys() -> String {
+    let mut page = String::from(
+        "<!-- Made from the tables in crates/firebrick/src/recipe/import; a change here is overwritten.\n     \
+         FIREBRICK_UPDATE=1 cargo test -p firebrick-book -->\n\n# From verl and SkyRL\n\n\
+         `firebrick recipe import` translates a configuration by these tables, and says of each of its \
+         keys that is not the same here what is different. A key that is left out has *its* default, \
+         so the recipe says that where ours is another. `a.*` stands for every key below `a` that has \
+         no row of its own; a key that is in no row is reported as unknown.\n",
+    );
+    for origin in [Origin::Verl, Origin::Skyrl] {
+        let name = origin.name();
+        let _ = write!(page, "\n## {name}\n\nRead in {}\n\n", origin.source());
+        let _ = writeln!(
+            page,
+            "| {name} | its default | here | what is different |\n|---|---|---|---|"
+        );
+        let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
+        for key in origin.keys().filter(|key| !key.idle) {
+            let here: Vec<String> = key.here.split(", ").map(code).collect();
+            let here = if key.here.is_empty() { "–".into() } else { here.join(", ") };
+            let says = key.says.replace('|', "\\|");
+            let _ = writeln!(page, "| `{}` | {} | {here} | {says} |", key.name, code(key.default));
+        }
+        page.push_str("\nThese mean nothing here:\n\n");
+        let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+        for key in origin.keys().filter(|key| key.idle) {
+            match reasons.iter_mut().find(|(why, _)| *why == key.says) {
+                Some((_, keys)) => keys.push(code(&key.name)),
+                None => reasons.push((key.says, vec![code(&key.name)])),
+            }
+        }
+        for (why, keys) in reasons {
+            let _ = writeln!(page, "- {why}: {}", keys.join(", "));
+        }
+    }
+    page
 }
 
 #[test]

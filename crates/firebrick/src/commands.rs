@@ -8,6 +8,7 @@ mod generate;
 mod inspect;
 mod metrics;
 mod plan;
+mod recipe;
 mod schema;
 pub mod score;
 mod sources;
@@ -51,6 +52,8 @@ pub enum Command {
     Metrics(metrics::Metrics),
     /// Print the JSON schema of recipes
     Schema,
+    /// Make a recipe of another program's configuration
+    Recipe(recipe::Recipe),
 }
 
 impl Command {
@@ -71,6 +74,7 @@ impl Command {
             Command::Score(command) => command.run(),
             Command::Metrics(command) => command.run().map(|()| 0),
             Command::Schema => schema::run().map(|()| 0),
+            Command::Recipe(command) => command.run().map(|()| 0),
         }
     }
 }

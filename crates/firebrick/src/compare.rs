@@ -96,6 +96,10 @@ pub struct Means {
     pub accuracy: Option<f64>,
     /// Its standard deviation over the seeds; none for one seed.
     pub accuracy_deviation: Option<f64>,
+    /// How much more accurate than the first recipe's run with the same seed; none for that one.
+    pub gain: Option<f64>,
+    /// Its standard deviation over the seeds.
+    pub gain_deviation: Option<f64>,
     /// Runs that reached the target.
     pub reached: usize,
     /// Over these: the steps it took.
@@ -165,6 +169,9 @@ impl Comparison {
             }
             recipe.means = Means::of(&recipe.runs);
             recipe.curve = curve(&recipe.runs);
+        }
+        if let Some((first, others)) = recipes.split_first_mut() {
+            others.iter_mut().for_each(|recipe| recipe.means.compare(&first.runs, &recipe.runs));
         }
         Comparison { command, machine, target, differences, recipes }
     }
@@ -252,6 +259,8 @@ impl Means {
             finished: finished.len(),
             accuracy: mean(accuracies.iter().copied()),
             accuracy_deviation: deviation(&accuracies),
+            gain: None,
+            gain_deviation: None,
             reached: reached.len(),
             steps_to_target: until(|at| at.step as f64),
             completions_to_target: until(|at| at.completions),
@@ -263,6 +272,20 @@ impl Means {
             length: over(|run| run.length),
             truncated: over(|run| run.truncated),
         }
+    }
+}
+
+impl Means {
+    /// Runs of one seed begin alike, so their difference says more than that of the means: how well a
+    /// seed begins cancels out.
+    fn compare(&mut self, first: &[Outcome], own: &[Outcome]) {
+        let accuracy = |run: &Outcome| run.state.measured()?.accuracy;
+        let gain = |run: &Outcome| {
+            let other = first.iter().find(|other| other.seed == run.seed)?;
+            Some(accuracy(run)? - accuracy(other)?)
+        };
+        let gains: Vec<f64> = own.iter().filter_map(gain).collect();
+        (self.gain, self.gain_deviation) = (mean(gains.iter().copied()), deviation(&gains));
     }
 }
 
@@ -352,6 +375,9 @@ mod tests {
         // ((0.7 − 0.8)² + (0.9 − 0.8)²) / 1 = 0.02
         assert!((means.accuracy_deviation.unwrap() - 0.02_f64.sqrt()).abs() < 1e-12);
         assert_eq!((bad.means.reached, bad.means.steps_to_target), (0, None));
+        // Of seed 1 alone, which both have.
+        assert!((bad.means.gain.unwrap() - (0.3 - 0.7)).abs() < 1e-12);
+        assert_eq!((good.means.gain, bad.means.gain_deviation), (None, None));
         assert_eq!(bad.means.accuracy_deviation, None);
     }
 

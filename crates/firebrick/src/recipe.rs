@@ -1,13 +1,15 @@
-//! The recipe: one TOML file that says what to train, on what, and how.
+//! The recipe: one file that says what to train, on what, and how.
 //!
-//! A recipe is read in four passes, each of which points into the text where it fails: TOML syntax,
-//! `--set` overrides (`overrides`), the shape of the document against the schema (`shape`),
-//! and the meaning of its values (`meaning`).
+//! A recipe is read in four passes, each of which points into the text where it fails: its syntax, TOML
+//! or YAML (`yaml`), `--set` overrides (`overrides`), the shape of the document against the schema
+//! (`shape`), and the meaning of its values (`meaning`). The last two walk the same document, whatever
+//! it was written in.
 
 mod adaptive;
 mod critic;
 mod data;
 mod error;
+pub mod import;
 mod meaning;
 mod memory;
 mod model;
@@ -16,12 +18,13 @@ mod overrides;
 mod reward;
 mod shape;
 mod tables;
+mod yaml;
 
-use std::path::Path;
+use std::{fs::File, io::Read as _, path::Path};
 
 use schemars::{JsonSchema, Schema, generate::SchemaSettings, transform::RecursiveTransform};
 use serde::{Deserialize, Serialize};
-use toml::de::DeTable;
+use toml::{Spanned, de::DeTable};
 
 use error::{Problem, Text};
 use overrides::Override;
@@ -47,7 +50,7 @@ pub use tables::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// Name of the run and of its folder; the recipe's file name without `.toml` if there is none.
+    /// Name of the run and of its folder; the recipe's file name without its ending if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Seed of everything random: data order, new weights, sampling.
@@ -103,7 +106,8 @@ pub struct Recipe {
 pub struct Loaded {
     /// The checked values.
     pub recipe: Recipe,
-    /// The effective TOML, with the file's comments: what the run folder keeps.
+    /// The effective TOML: what the run folder keeps. It has the comments of a TOML file, and not
+    /// those of a YAML file.
     pub text: String,
     /// Name of the run: the recipe's own, or the stem of the file's name.
     pub name: String,
@@ -112,43 +116,54 @@ pub struct Loaded {
 impl Recipe {
     /// Reads the recipe at `path` and applies `overrides`, each of the form `table.key=value`.
     ///
-    /// Paths inside a recipe are relative to the current directory and stay as they are written.
+    /// A file whose name ends in `.yaml` or `.yml` is YAML, any other TOML. Paths inside a recipe are
+    /// relative to the current directory and stay as they are written.
     ///
     /// # Errors
     /// When the file can't be read, an override can't be applied, or the result is no valid recipe.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, RecipeError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| RecipeError::Read { path: path.to_owned(), error })?;
+        let text =
+            read(path).map_err(|error| RecipeError::Read { path: path.to_owned(), error })?;
         Recipe::parse(path, &text, overrides)
     }
 
-    /// Reads a recipe from `text`; `path` names it in errors and gives the run its default name.
+    /// Reads a recipe from `text`; `path` names it in errors, says by its ending what it is written in,
+    /// and gives the run its default name.
     ///
     /// # Errors
     /// As for [`Recipe::load`], except that no file is read.
     pub fn parse(path: &Path, text: &str, overrides: &[String]) -> Result<Loaded, RecipeError> {
-        let file = Text::new(path.display().to_string(), text);
-        DeTable::parse(text).map_err(|error| file.point(Problem::syntax(&error)))?;
-
         let overrides: Vec<Override> =
             overrides.iter().map(|given| Override::parse(given)).collect::<Result<_, _>>()?;
-        let effective = overrides::apply(text, &overrides)?;
-        let file = file.overridden(&effective, &overrides);
+        match yaml::is_yaml(path) {
+            true => Recipe::from_yaml(path, text, &overrides),
+            false => Recipe::from_toml(path, text, &overrides),
+        }
+    }
 
-        let document = DeTable::parse(&effective)
-            .map_err(|error| file.point(Problem::syntax(&error)))?
-            .into_inner();
-        if let Some(problem) = shape::first_problem(&document, &Recipe::schema()) {
-            return Err(file.point(problem));
-        }
-        let recipe: Recipe =
-            toml::from_str(&effective).map_err(|error| file.point(Problem::syntax(&error)))?;
-        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let name = recipe.name.clone().or(stem).unwrap_or_default();
-        if let Some(problem) = meaning::first_problem(&recipe, &name, &document) {
-            return Err(file.point(problem));
-        }
+    fn from_toml(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
+        let file = Text::new(path.display().to_string(), text);
+        DeTable::parse(text).map_err(|error| file.point(Problem::syntax(&error)))?;
+        let effective = overrides::apply(text, overrides)?;
+        let file = file.overridden(&effective, overrides);
+        let document =
+            DeTable::parse(&effective).map_err(|error| file.point(Problem::syntax(&error)))?;
+        let (recipe, name) = checked(path, document).map_err(|problem| file.point(problem))?;
         Ok(Loaded { recipe, text: effective, name })
+    }
+
+    fn from_yaml(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
+        let file = Text::new(path.display().to_string(), text);
+        let tree = yaml::parse(text).map_err(|problem| file.point(problem))?;
+        let mut document = yaml::document(tree.as_ref()).map_err(|problem| file.point(problem))?;
+        let shown = overrides::below(text, overrides);
+        overrides::insert(&mut document, overrides, &shown)?;
+        let file = file.overridden(&shown, overrides);
+        let effective = yaml::to_toml(&document);
+        let (recipe, name) =
+            checked(path, Spanned::new(0..0, document)).map_err(|problem| file.point(problem))?;
+        let origin = "# From a recipe in YAML, whose comments are not kept.\n\n";
+        Ok(Loaded { recipe, text: format!("{origin}{effective}"), name })
     }
 
     /// The verifier: the recipe's, or the one that fits its data.
@@ -170,6 +185,32 @@ impl Recipe {
             .into_generator()
             .into_root_schema_for::<Recipe>()
             .to_value()
+    }
+}
+
+/// The text of a file of at most 1 MiB: a recipe has a few thousand bytes.
+fn read(path: &Path) -> std::io::Result<String> {
+    const MOST: u64 = 1 << 20;
+    let mut text = String::new();
+    File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > MOST {
+        true => Err(std::io::Error::other("it is larger than 1 MiB")),
+        false => Ok(text),
+    }
+}
+
+/// The recipe that a document means, and the name of its run; else the first fault.
+fn checked(path: &Path, document: Spanned<DeTable<'_>>) -> Result<(Recipe, String), Problem> {
+    if let Some(problem) = shape::first_problem(document.get_ref(), &Recipe::schema()) {
+        return Err(problem);
+    }
+    let recipe = Recipe::deserialize(toml::Deserializer::from(document.clone()))
+        .map_err(|error| Problem::syntax(&error))?;
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let name = recipe.name.clone().or(stem).unwrap_or_default();
+    match meaning::first_problem(&recipe, &name, document.get_ref()) {
+        Some(problem) => Err(problem),
+        None => Ok((recipe, name)),
     }
 }
 

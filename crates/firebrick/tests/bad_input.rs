@@ -112,6 +112,65 @@ fn recipes() {
     page.check("recipes");
 }
 
+/// The same recipe in YAML, and what can be wrong in YAML alone.
+#[test]
+fn yaml() {
+    const YAML: &str = "\
+# A recipe in YAML.
+model:
+  path: qwen2
+data:
+  train: train.jsonl
+  heldout_size: 2
+rollout:
+  group_size: 2
+  max_completion_tokens: 4
+sampling: {prompts_per_step: 1, max_rounds: 1}
+train:
+  steps: 1
+  mini_batch: 2
+";
+    let mut page = Page::new();
+    let mut train = |title: &str, from: &str, to: &str, sets: &[&str]| {
+        assert!(YAML.contains(from), "{title}");
+        page.place.write("files.yaml", YAML.replace(from, to));
+        let mut arguments = vec!["train", "files.yaml"];
+        arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
+        page.case(title, 2, &arguments);
+    };
+    train("misspelt key", "group_size", "group_siz", &[]);
+    train("misspelt table", "sampling:", "samplings:", &[]);
+    train("wrong type", "steps: 1", "steps: many", &[]);
+    train("number in quotes", "steps: 1", "steps: '1'", &[]);
+    train("out of range", "group_size: 2", "group_size: 1", &[]);
+    train("keys that do not agree", "mini_batch: 2", "mini_batch: 64", &[]);
+    train("missing table", "data:\n  train: train.jsonl\n  heldout_size: 2\n", "", &[]);
+    train("missing key", "  train: train.jsonl\n", "", &[]);
+    train("override of no key", "", "", &["rollout.group_siz=8"]);
+    train("override out of range", "", "", &["seed=3", "sampling={ prompts_per_step = 0 }"]);
+    train("override inside a value", "", "", &["model.path.folder=8"]);
+    train("fault beside an override", "steps: 1", "steps: 0", &["seed=3"]);
+    train("duplicate key", "  group_size: 2\n", "  group_size: 2\n  group_size: 4\n", &[]);
+    train("duplicate table", "train:\n", "model:\n", &[]);
+    let bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nmodel:\n";
+    train("aliases of aliases", "model:\n", bomb, &[]);
+    train("merge key", "rollout:\n", "rollout:\n  <<: *defaults\n", &[]);
+    train("tab", "  group_size", "\tgroup_size", &[]);
+    train("two documents", "train:\n  steps", "---\ntrain:\n  steps", &[]);
+    train("tag", "steps: 1", "steps: !!int 1", &[]);
+    train("yes", "heldout_size: 2", "deduplicate: yes", &[]);
+    train("zero in front", "steps: 1", "steps: 010", &[]);
+    train("no value", "path: qwen2", "path:", &[]);
+    train("list for a table", "train:\n  steps: 1\n  mini_batch: 2", "train:\n- steps: 1", &[]);
+    train("no colon", "model:", "model", &[]);
+    train("bracket that is open", "max_rounds: 1}", "max_rounds: 1", &[]);
+    train("a text", YAML, "just text", &[]);
+    train("nothing", YAML, "", &[]);
+    page.place.write("files.yml", FILES);
+    page.case("TOML for YAML", 2, &["train", "files.yml"]);
+    page.check("yaml");
+}
+
 #[test]
 fn rewards() {
     let mut page = Page::new();

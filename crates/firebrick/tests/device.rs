@@ -148,6 +148,7 @@ fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
         interrupted: Arc::new(AtomicBool::new(false)),
         progress: Progress::default(),
         clock: Instant::now(),
+        warmup: None,
         phase: String::new(),
     };
     let Err(error) = run.run() else { panic!("it went on without memory") };

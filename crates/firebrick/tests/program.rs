@@ -79,6 +79,25 @@ fn a_seed_makes_a_run() {
 }
 
 #[test]
+fn a_run_of_a_recipe_in_yaml() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(repository("recipes/ci/tiny.toml")).unwrap();
+    let table: toml::Table = toml::from_str(&text).unwrap();
+    // JSON is YAML.
+    place.write("tiny.yaml", serde_json::to_string_pretty(&table).unwrap());
+    let in_yaml = |more: &[&str]| place.succeed(&[&["train", "tiny.yaml"], more].concat());
+    in_yaml(&["--set", "train.steps=3"]);
+    let kept = std::fs::read_to_string(place.path("runs/tiny/recipe.toml")).unwrap();
+    assert!(kept.contains("steps = 3\n"), "{kept}");
+    assert!(in_yaml(&["--resume"]).stderr.contains("now with train.steps = 6 (was 3)"));
+    // The same run as of the TOML file, through a stop in its middle.
+    succeed(&place, "toml", &[]);
+    assert_same(&place.result("tiny"), &place.result("toml"));
+    place.succeed(&["eval", "runs/tiny/checkpoints/step-000006"]);
+    place.succeed(&["plan", "tiny.yaml"]);
+}
+
+#[test]
 fn a_checkpoint_is_evaluated() {
     let place = Place::new();
     succeed(&place, "a", &[]);

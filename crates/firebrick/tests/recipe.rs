@@ -227,7 +227,7 @@ fn a_pattern_that_is_none() {
       ·           ──────┬──────
       ·                 ╰── can't be used
       ╰────
-     help: in TOML, 'single quotes' keep backslashes as they are
+     help: 'single quotes' keep backslashes as they are
     "#);
 }
 
@@ -530,15 +530,27 @@ overlong.buffer = 0x10
 kind = "weighted"
 parts = [{ name = "a", weight = 1, kind = "regex", pattern = "(ä)", group = 1 }]
 "#;
-    let read = |text: &str| {
-        for overrides in [&[][..], &["model.new.heads=0".into(), "data.task=3".into()]] {
-            if let Err(error) = Recipe::parse(Path::new("recipe.toml"), text, overrides) {
+    const YAML: &str =
+        "name: ä\nmodel:\n  new: {hidden_size: 64, layers: 2}\ndata:\n- task: >\n    ä\n";
+    let read_as = |path: &str, text: &str| {
+        for overrides in [&[][..], &["model.new.heads=0".into(), "data.task='ü'".into()]] {
+            if let Err(error) = Recipe::parse(Path::new(path), text, overrides) {
                 assert!(!error.to_string().is_empty());
                 assert!(!format!("{:?}", miette::Report::new(error)).is_empty());
             }
         }
     };
+    let read = |text: &str| read_as("recipe.toml", text);
+    let read_yaml = |text: &str| read_as("recipe.yaml", text);
     let depth = 100_000;
+    for (at, _) in YAML.char_indices() {
+        read_yaml(&YAML[..at]);
+        for noise in
+            ["\0", ":", "{", "]", "\"", "&a", "*a", "ü", "\n", "\t", "- ", "? ", "!x ", "|", "#"]
+        {
+            read_yaml(&format!("{}{noise}{}", &YAML[..at], &YAML[at..]));
+        }
+    }
     for deep in ["[", "{a=", "a.", "[a]\na={b=["] {
         read(&format!("a = {}", deep.repeat(depth)));
         read(&format!("{}a = 1", deep.repeat(depth)));
@@ -552,18 +564,144 @@ parts = [{ name = "a", weight = 1, kind = "regex", pattern = "(ä)", group = 1 }
 }
 
 #[test]
-fn every_recipe_here_is_valid() {
-    let mut folders = vec![recipes()];
+fn every_recipe_here_is_valid_and_means_the_same_in_yaml() {
+    let overrides = [
+        "seed=3",
+        "eval={ samples = 8, top_p = 0.9 }",
+        "loss.kl.kind=k3",
+        "loss.kl.coef=1e-3",
+        "name=run",
+    ];
+    for path in every_recipe() {
+        let text = fs::read_to_string(&path).unwrap();
+        let table: toml::Table = toml::from_str(&text).unwrap();
+        let as_yaml = yaml(&serde_json::to_value(&table).unwrap(), 0);
+        let as_json = serde_json::to_string_pretty(&table).unwrap(); // Which is YAML too.
+        for overrides in [&[][..], &overrides.map(String::from)] {
+            let read = |path: &Path, text: &str| {
+                Recipe::parse(path, text, overrides).unwrap_or_else(|error| {
+                    panic!("{:?}\n{text}", miette::Report::new(error));
+                })
+            };
+            let loaded = read(&path, &text);
+            for text in [&as_yaml, &as_json] {
+                let other = read(&path.with_extension("yaml"), text);
+                assert_eq!(other.recipe, loaded.recipe, "{}", path.display());
+                assert_eq!(other.name, loaded.name);
+                // What the run folder keeps is TOML and means the same.
+                let kept = Recipe::parse(Path::new("recipe.toml"), &other.text, &[]).unwrap();
+                assert_eq!(kept.recipe, loaded.recipe, "{}", other.text);
+            }
+        }
+    }
+}
+
+fn every_recipe() -> Vec<std::path::PathBuf> {
+    let (mut folders, mut found) = (vec![recipes()], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "toml") {
-                Recipe::load(&path, &[]).unwrap();
+                found.push(path);
             }
         }
     }
+    found
+}
+
+/// A value in YAML's block style, as people write it.
+fn yaml(value: &serde_json::Value, depth: usize) -> String {
+    use serde_json::Value;
+    let indent = "  ".repeat(depth);
+    match value {
+        Value::Object(entries) if !entries.is_empty() => {
+            let lines = entries.iter().map(|(key, value)| {
+                let gap = if value.is_object() || value.is_array() { "\n" } else { " " };
+                format!("{indent}{key}:{gap}{}", yaml(value, depth + 1))
+            });
+            lines.collect()
+        }
+        Value::Array(items) if !items.is_empty() => {
+            let lines = items.iter().map(|item| {
+                let item = yaml(item, depth + 1);
+                format!("{indent}- {}", item.trim_start())
+            });
+            lines.collect()
+        }
+        Value::String(text) if text.chars().all(|c| c.is_ascii_alphabetic()) => format!("{text}\n"),
+        Value::Number(_) | Value::Bool(_) => format!("{value}\n"),
+        _ => format!("{indent}{value}\n"),
+    }
+}
+
+#[test]
+fn a_recipe_in_yaml_with_overrides() {
+    let text = "\
+# Learns to add.
+model:
+  path: model
+data: {task: {kind: addition, digits: 2}}
+reward:
+  kind: weighted
+  parts:
+  - name: answer # right or wrong
+    weight: .5
+    kind: integer
+  - {name: form, weight: 1e-1, kind: format, boxed: true}
+rollout:
+  group_size: 16
+  temperature: 1.";
+    let overrides = [
+        "seed=3",
+        "rollout.group_size=8",
+        "data.task.digits=4",
+        "device.kind=cuda",
+        "reward.overlong={ filter = true, buffer = 8 }",
+    ];
+    let loaded = Recipe::parse(Path::new("runs/add.yml"), text, &overrides.map(String::from));
+    let loaded = loaded.unwrap();
+    assert_eq!((loaded.name.as_str(), loaded.recipe.seed), ("add", 3));
+    insta::assert_snapshot!(loaded.text, @r#"
+    # From a recipe in YAML, whose comments are not kept.
+
+    seed = 3
+
+    [model]
+    path = "model"
+
+    [data.task]
+    kind = "addition"
+    digits = 4
+
+    [reward]
+    kind = "weighted"
+
+    [[reward.parts]]
+    name = "answer"
+    weight = 0.5
+    kind = "integer"
+
+    [[reward.parts]]
+    name = "form"
+    weight = 1e-1
+    kind = "format"
+    boxed = true
+
+    [reward.overlong]
+    filter = true
+    buffer = 8
+
+    [rollout]
+    temperature = 1.0
+    group_size = 8
+
+    [device]
+    kind = "cuda"
+    "#);
+    let again = Recipe::parse(Path::new("recipe.toml"), &loaded.text, &[]).unwrap();
+    assert_eq!(again.recipe, loaded.recipe);
 }
 
 /// An ablation says something only if one thing differs at a time.

@@ -19,7 +19,7 @@ use crate::{
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Plan {
-    /// The recipe, a TOML file
+    /// The recipe, a TOML or YAML file
     recipe: PathBuf,
     /// Replace a value of the recipe, such as train.micro_batch_tokens=4096
     #[arg(long, value_name = "KEY=VALUE")]

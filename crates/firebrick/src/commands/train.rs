@@ -28,7 +28,7 @@ use crate::{
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
-    /// The recipe, a TOML file
+    /// The recipe, a TOML or YAML file
     recipe: PathBuf,
     /// Replace a value of the recipe, such as train.steps=20; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]

@@ -9,9 +9,12 @@ use crate::inspect::thousands;
 pub(super) fn table(comparison: &Comparison) -> String {
     let target = comparison.target.as_ref();
     let reach = target.map_or("reached".into(), |target| format!("reached {}", target.accuracy));
+    let first = comparison.recipes.first().map_or("", |first| first.name.as_str());
+    let against = format!("against {first}");
     let mut rows = vec![row([
         "recipe",
         "accuracy",
+        &against,
         &reach,
         "steps to it",
         "completions to it",
@@ -57,13 +60,18 @@ pub(crate) fn differing(names: &[&str], differences: &[Difference]) -> Option<St
 fn recipe_row(recipe: &Compared, target: bool) -> Vec<String> {
     let Means { finished, reached, .. } = recipe.means;
     let means = &recipe.means;
-    let accuracy = means.accuracy.map(|accuracy| match means.accuracy_deviation {
-        Some(deviation) => format!("{accuracy:.3} ± {deviation:.3}"),
-        None => format!("{accuracy:.3}"),
-    });
+    let accuracy = means.accuracy.map(|accuracy| format!("{accuracy:.3}"));
+    let gain = means.gain.map(|gain| format!("{gain:+.3}"));
+    let with = |mean: Option<String>, deviation: Option<f64>| {
+        mean.map(|mean| match deviation {
+            Some(deviation) => format!("{mean} ± {deviation:.3}"),
+            None => mean,
+        })
+    };
     vec![
         recipe.name.clone(),
-        shown(accuracy),
+        shown(with(accuracy, means.accuracy_deviation)),
+        shown(with(gain, means.gain_deviation)),
         shown(target.then(|| format!("{reached} of {finished}"))),
         shown(means.steps_to_target.map(whole)),
         shown(means.completions_to_target.map(whole)),
@@ -90,6 +98,10 @@ fn notes(comparison: &Comparison) -> String {
             text,
             "; one evaluation has a standard error of at most {error:.3} ({prompts} prompts)"
         );
+    }
+    if comparison.recipes.len() > 1 {
+        text += "\n- against: difference of accuracy to the first recipe's run with the same seed, mean \
+                 ± standard deviation over the seeds";
     }
     match &comparison.target {
         Some(target) => {

@@ -64,6 +64,8 @@ mod tests {
         heads = 1
         kv_heads = 1
         intermediate_size = 8
+        [rollout]
+        max_completion_tokens = 6
         [warmup]
         steps = 5";
 

@@ -50,20 +50,21 @@ impl Diagnostic for RecipeError {
     fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
         match self {
             RecipeError::Read { path, error } => {
-                let with_extension = path.with_extension("toml");
-                match error.kind() {
-                    io::ErrorKind::NotFound if with_extension.is_file() => {
-                        Some(Box::new(format!("did you mean {}?", with_extension.display())))
+                let endings = ["toml", "yaml", "yml"].map(|end| path.with_extension(end));
+                let there = endings.iter().find(|other| other.is_file());
+                match (error.kind(), there) {
+                    (io::ErrorKind::NotFound, Some(other)) => {
+                        Some(Box::new(format!("did you mean {}?", other.display())))
                     }
-                    io::ErrorKind::NotFound => Some(Box::new(
+                    (io::ErrorKind::NotFound, None) => Some(Box::new(
                         "give the path of a recipe, relative to the current directory; \
                          the ones that come with Firebrick are in its folder recipes/",
                     )),
-                    io::ErrorKind::IsADirectory => {
-                        Some(Box::new("that is a folder: name the .toml file inside it"))
+                    (io::ErrorKind::IsADirectory, _) => {
+                        Some(Box::new("that is a folder: name the .toml or .yaml file inside it"))
                     }
-                    io::ErrorKind::InvalidData => {
-                        Some(Box::new("a recipe is TOML, which is UTF-8 text"))
+                    (io::ErrorKind::InvalidData, _) => {
+                        Some(Box::new("a recipe is TOML or YAML, which is UTF-8 text"))
                     }
                     _ => None,
                 }

@@ -275,7 +275,7 @@ impl Checks<'_> {
                         &[&key("pattern")],
                         format!("{} is no regular expression: {reason}", key("pattern")),
                         "can't be used",
-                        "in TOML, 'single quotes' keep backslashes as they are",
+                        "'single quotes' keep backslashes as they are",
                     );
                 } else if let Some(group) = *group
                     && regex(Some(RegexGroup::Number(group))).is_err()

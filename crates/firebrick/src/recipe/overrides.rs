@@ -1,6 +1,10 @@
+mod tree;
+
 use toml_edit::{DocumentMut, Item, Key, TableLike, Value};
 
 use super::error::RecipeError;
+
+pub(super) use tree::{below, insert};
 
 /// One `--set table.key=value`.
 #[derive(Debug)]
@@ -30,28 +34,32 @@ impl Override {
         let path = path.iter().map(|key| key.get().to_owned()).collect();
         Ok(Override { given: given.to_owned(), path, value })
     }
+
+    /// The error when `key`, on the way to the override's, is no table.
+    fn inside_a_value(&self, key: &str) -> RecipeError {
+        RecipeError::Override {
+            given: self.given.clone(),
+            message: format!("`{key}` is a value and not a table"),
+            help: format!("set it as a whole: --set {key}=value"),
+        }
+    }
 }
 
 /// The recipe's text with every override in place, in their order, and its comments kept.
 pub(super) fn apply(text: &str, overrides: &[Override]) -> Result<String, RecipeError> {
     let Some(first) = overrides.first() else { return Ok(text.to_owned()) };
-    let error = |set: &Override, message: String, help: String| RecipeError::Override {
-        given: set.given.clone(),
-        message,
-        help,
-    };
     // toml_edit would put a new top-level key above the opening comment, which belongs to the file.
     let (opening, body) = text.split_at(opening_comment(text));
-    let mut document: DocumentMut = body.parse().map_err(|fault: toml_edit::TomlError| {
-        let help = "correct the recipe, or set the key in the file itself".into();
-        error(first, format!("the recipe can't be edited: {}", fault.message()), help)
-    })?;
+    let mut document: DocumentMut =
+        body.parse().map_err(|fault: toml_edit::TomlError| RecipeError::Override {
+            given: first.given.clone(),
+            message: format!("the recipe can't be edited: {}", fault.message()),
+            help: "correct the recipe, or set the key in the file itself".into(),
+        })?;
     for set in overrides {
         let Some((last, tables)) = set.path.split_last() else { continue };
-        let parent = descend(document.as_table_mut(), tables).map_err(|key| {
-            let message = format!("`{key}` is a value and not a table");
-            error(set, message, format!("set it as a whole: --set {key}=value"))
-        })?;
+        let parent =
+            descend(document.as_table_mut(), tables).map_err(|key| set.inside_a_value(&key))?;
         put(parent, last, set.value.clone());
     }
     let gap = if opening.is_empty() || opening.ends_with('\n') { "" } else { "\n" };

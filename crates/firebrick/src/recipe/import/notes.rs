@@ -1,0 +1,127 @@
+//! What has to be said about a translation.
+
+use std::{collections::HashSet, fmt::Write as _};
+
+/// Remarks by what kind they are of, in the order of the configuration.
+#[derive(Default)]
+pub(super) struct Notes {
+    /// Keys that something is said about.
+    said: HashSet<String>,
+    /// `key = value` with what is different.
+    differs: Vec<(String, String)>,
+    /// `key = value` with why there is no counterpart.
+    lacks: Vec<(String, String)>,
+    /// Reasons with the keys that they hold for.
+    idle: Vec<(&'static str, Vec<String>)>,
+    unknown: Vec<String>,
+    /// What is to be known about the file as a whole.
+    general: Vec<String>,
+}
+
+impl Notes {
+    pub(super) fn differs(&mut self, key: &str, value: &str, says: &str) {
+        let subject = self.given(key, value);
+        if !self.differs.iter().any(|(other, words)| *other == subject && words == says) {
+            self.differs.push((subject, says.to_owned()));
+        }
+    }
+
+    pub(super) fn lacks(&mut self, key: &str, value: &str, says: &str) {
+        let subject = self.given(key, value);
+        if !self.lacks.iter().any(|(other, words)| *other == subject && words == says) {
+            self.lacks.push((subject, says.to_owned()));
+        }
+    }
+
+    pub(super) fn idle(&mut self, key: &str, why: &'static str) {
+        self.said.insert(key.to_owned());
+        match self.idle.iter_mut().find(|(reason, _)| *reason == why) {
+            Some((_, keys)) => keys.push(key.to_owned()),
+            None => self.idle.push((why, vec![key.to_owned()])),
+        }
+    }
+
+    pub(super) fn unknown(&mut self, key: &str, value: &str) {
+        let subject = self.given(key, value);
+        self.unknown.push(subject);
+    }
+
+    pub(super) fn general(&mut self, says: String) {
+        if !self.general.contains(&says) {
+            self.general.push(says);
+        }
+    }
+
+    /// As comments for the end of the recipe.
+    pub(super) fn comments(&self) -> String {
+        let lines = self.lines();
+        lines.iter().map(|line| format!("# {line}").trim_end().to_owned() + "\n").collect()
+    }
+
+    /// For a terminal, with a summary first.
+    pub(super) fn page<'k>(&self, origin: &str, keys: impl Iterator<Item = &'k str>) -> String {
+        let translated = keys.filter(|&key| !self.said.contains(key)).count();
+        let idle: usize = self.idle.iter().map(|(_, keys)| keys.len()).sum();
+        let mut page = format!(
+            "{origin}: {translated} keys came over as they are, {} differ, {} have no counterpart, {idle} mean \
+             nothing here, {} are not known\n",
+            self.differs.len(),
+            self.lacks.len(),
+            self.unknown.len(),
+        );
+        for line in self.lines() {
+            let _ = writeln!(page, "{line}");
+        }
+        page
+    }
+
+    fn given(&mut self, key: &str, value: &str) -> String {
+        self.said.insert(key.to_owned());
+        format!("{key} = {value}")
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let idle = |(why, keys): &(&'static str, Vec<String>)| (keys.join(", "), (*why).to_owned());
+        let alone =
+            |list: &[String]| list.iter().map(|text| (text.clone(), String::new())).collect();
+        let sections: [(&str, Vec<(String, String)>); 5] = [
+            ("To be looked at", alone(&self.general)),
+            ("Is not quite the same here", self.differs.clone()),
+            ("Has no counterpart here", self.lacks.clone()),
+            ("Means nothing here", self.idle.iter().map(idle).collect()),
+            ("Is not known", alone(&self.unknown)),
+        ];
+        let mut lines = Vec::new();
+        for (heading, entries) in sections {
+            if entries.is_empty() {
+                continue;
+            }
+            lines.extend([String::new(), format!("{heading}:")]);
+            for (subject, says) in entries {
+                let colon = if says.is_empty() { "" } else { ": " };
+                wrap(&format!("{subject}{colon}{says}"), &mut lines);
+            }
+        }
+        lines
+    }
+}
+
+/// Cuts a text into lines of at most 96 characters, all but the first further in.
+fn wrap(text: &str, lines: &mut Vec<String>) {
+    const WIDTH: usize = 96;
+    let mut line = String::from("  ");
+    let mut empty = true;
+    // A line break inside would end the comment that it stands in.
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control()) {
+        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(std::mem::replace(&mut line, String::from("    ")));
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    lines.push(line);
+}

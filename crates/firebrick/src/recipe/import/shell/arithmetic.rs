@@ -1,0 +1,77 @@
+//! Whole numbers in `$((…))`.
+
+/// Brackets and signs inside each other.
+const MOST_DEPTH: usize = 32;
+
+/// The value; none when it has no value here, or when a shell would refuse it.
+pub(super) fn value(sum: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<i64> {
+    let mut reader = Reader { rest: sum.trim(), variable };
+    let value = reader.sum(0)?;
+    reader.rest.is_empty().then_some(value)
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+    variable: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Reader<'_> {
+    fn sum(&mut self, depth: usize) -> Option<i64> {
+        let mut value = self.product(depth)?;
+        loop {
+            value = match self.sign(&['+', '-']) {
+                Some('+') => value.checked_add(self.product(depth)?)?,
+                Some(_) => value.checked_sub(self.product(depth)?)?,
+                None => return Some(value),
+            };
+        }
+    }
+
+    fn product(&mut self, depth: usize) -> Option<i64> {
+        let mut value = self.factor(depth)?;
+        loop {
+            value = match self.sign(&['*', '/', '%']) {
+                Some('*') => value.checked_mul(self.factor(depth)?)?,
+                Some('/') => value.checked_div(self.factor(depth)?)?,
+                Some(_) => value.checked_rem(self.factor(depth)?)?,
+                None => return Some(value),
+            };
+        }
+    }
+
+    fn factor(&mut self, depth: usize) -> Option<i64> {
+        if depth > MOST_DEPTH {
+            return None;
+        }
+        match self.sign(&['-', '+', '(']) {
+            Some('-') => return self.factor(depth + 1)?.checked_neg(),
+            Some('+') => return self.factor(depth + 1),
+            Some(_) => {
+                let value = self.sum(depth + 1)?;
+                self.sign(&[')'])?;
+                return Some(value);
+            }
+            None => {}
+        }
+        let rest = self.rest.strip_prefix("${").or_else(|| self.rest.strip_prefix('$'));
+        let word = rest.unwrap_or(self.rest);
+        let end = word.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+        let (word, rest) = word.split_at(end);
+        self.rest = match self.rest.starts_with("${") {
+            true => rest.strip_prefix('}')?,
+            false => rest,
+        };
+        match word.starts_with(|c: char| c.is_ascii_digit()) {
+            true => word.parse().ok(),
+            false => (self.variable)(word)?.trim().parse().ok(),
+        }
+    }
+
+    /// The next sign, if it is one of these.
+    fn sign(&mut self, signs: &[char]) -> Option<char> {
+        self.rest = self.rest.trim_start();
+        let sign = self.rest.chars().next().filter(|c| signs.contains(c))?;
+        self.rest = self.rest[1..].trim_start();
+        Some(sign)
+    }
+}

@@ -1,0 +1,374 @@
+//! SkyRL's keys.
+
+mod idle;
+
+use super::{
+    Draft, Row, Settings,
+    rows::{by, lacks, nearly, read, same},
+    translate::{
+        adapters, betas, completions, critic, estimator, every, group, name, refilled, template,
+        verifier,
+    },
+};
+
+pub(super) use idle::IDLE;
+
+/// Where they were read.
+pub(super) const SOURCE: &str = "\
+    NovaSky-AI/SkyRL (2026): the guide `docs/content/docs/algorithms/dapo.mdx` at 9e8054b, \
+    the scripts of `examples/train/algorithms/dapo` at 844019e with `main_dapo.py` at \
+    1b19b04, and `skyrl/train/config/config.py` at 0012761, whose defaults these are. Keys \
+    of older versions are listed too.";
+
+const ALGORITHM: &str = "trainer.algorithm";
+
+#[rustfmt::skip] // A table: a row to a line, or to two.
+pub(super) static ROWS: &[Row] = &[
+    // Model
+    by("trainer.policy.model.path", "Qwen/Qwen2.5-1.5B-Instruct", "model.path",
+        |_, draft| draft.take_path("model.path", "trainer.policy.model.path"), ""),
+    by("trainer.policy.model.lora.rank", "0", "model.lora.rank",
+        |settings, draft| {
+            let key = |name| format!("trainer.policy.model.lora.{name}");
+            adapters(&key("rank"), &key("alpha"), &key("target_modules"), settings, draft);
+        }, ""),
+    read("trainer.policy.model.lora.alpha", "16", "model.lora.alpha", ""),
+    read("trainer.policy.model.lora.target_modules", "all-linear", "model.lora.targets",
+        "`all-linear` is all seven projections; other names have to be among them."),
+    lacks("trainer.policy.model.lora.dropout", "0", &["0", "0.0"], "There is no dropout."),
+    lacks("trainer.policy.model.lora.init_method", "kaiming", &["kaiming"], "Adapters begin as in PEFT."),
+    lacks("trainer.policy.model.lora.exclude_modules", "null", &["null"], "`model.lora.targets` lists those that get one."),
+    lacks("trainer.policy.model_config_kwargs.*", "", &["null"],
+        "config.json is used as it is: change it in the model's folder."),
+    by("generator.chat_template_kwargs.*", "", "data.template_options",
+        |settings, draft| template(settings, draft, "generator.chat_template_kwargs."), ""),
+    lacks("generator.chat_template.name_or_path", "null", &["null"],
+        "The template is the model folder's: put it there as chat_template.jinja."),
+
+    // Data
+    by("data.train_data", "~/data/gsm8k/train.parquet", "data.train",
+        |_, draft| draft.take_path("data.train", "data.train_data"), ""),
+    by("data.val_data", "~/data/gsm8k/validation.parquet", "data.heldout",
+        |_, draft| draft.take_path("data.heldout", "data.val_data"), ""),
+    same("trainer.max_prompt_length", "512", "data.max_prompt_tokens"),
+    lacks("generator.max_input_length", "null", &["null"], "A prompt is as long as `data.max_prompt_tokens` allows."),
+
+    // Sampling
+    same("trainer.train_batch_size", "1024", "sampling.prompts_per_step"),
+    by("generator.n_samples_per_prompt", "5", "rollout.group_size",
+        |settings, draft| group("generator.n_samples_per_prompt", "trainer.algorithm.advantage_estimator", settings, draft), ""),
+    same("generator.sampling_params.max_generate_length", "1024", "rollout.max_completion_tokens"),
+    same("generator.sampling_params.temperature", "1.0", "rollout.temperature"),
+    same("generator.sampling_params.top_p", "1.0", "rollout.top_p"),
+    by("generator.sampling_params.top_k", "-1", "rollout.top_k",
+        |settings, draft| {
+            let key = "generator.sampling_params.top_k";
+            draft.set("rollout.top_k", settings.whole(key).unwrap_or(-1).max(0), key);
+        }, "Off is 0 here and -1 there."),
+    lacks("generator.sampling_params.min_p", "0.0", &["0", "0.0"], "Sampling knows top_p and top_k."),
+    lacks("generator.sampling_params.repetition_penalty", "1.0", &["1", "1.0"],
+        "The policy samples from what it learns."),
+    lacks("generator.sampling_params.stop", "null", &["null"],
+        "A completion ends with the model's own stop tokens."),
+    lacks("generator.max_turns", "1", &["1"], "A completion is one turn."),
+    lacks("generator.step_wise_trajectories", "false", &["false"], "A completion is one turn."),
+    lacks("generator.vision_language_generator", "false", &["false"], "Prompts are text."),
+    by("trainer.algorithm.dynamic_sampling.type", "null", "sampling.dynamic", dynamic,
+        "`filter` if nothing is said here, nothing of the kind there. SkyRL looks at rewards before the \
+         punishment for length, as here; groups beyond the step's are thrown away as there: \
+         `sampling.surplus = \"drop\"`."),
+    read("trainer.algorithm.dynamic_sampling.max_sample_batches", "30", "sampling.max_rounds",
+        "SkyRL ends with an error at the cap, so `sampling.on_cap = \"error\"`; the default here trains on \
+         what there is. Endless is 0 here, and 0 or less there."),
+    read("trainer.algorithm.dynamic_sampling.min_replace_ratio", "0.3", "sampling.min_replace_ratio", ""),
+    read("trainer.algorithm.zero_variance_filter", "false", "sampling.dynamic",
+        "`drop`, unless dynamic sampling is on: groups without spread are then gone before."),
+    read("trainer.algorithm.zero_variance_filter_tol", "1e-6", "sampling.tolerance",
+        "Between the largest and the smallest accuracy."),
+
+    // Reward
+    by("environment.env_class", "gsm8k", "reward.kind", environment, ""),
+    by("trainer.algorithm.overlong_buffer_len", "", "reward.overlong.buffer", overlong,
+        "Of its DAPO example only. Where a completion is longer than the limit, which is not possible in one \
+         turn, SkyRL's reward is 0 and the paper's the whole punishment, as here."),
+    read("trainer.algorithm.overlong_buffer_penalty_factor", "", "reward.overlong.penalty", ""),
+    read("trainer.algorithm.overlong_buffer.len", "", "reward.overlong.buffer",
+        "`overlong_buffer_len` in older versions, and in the guide."),
+    read("trainer.algorithm.overlong_buffer.penalty_factor", "", "reward.overlong.penalty",
+        "`overlong_buffer_penalty_factor` in older versions, and in the guide."),
+    lacks("trainer.algorithm.max_response_length", "null", &["null"],
+        "The punishment ends at `rollout.max_completion_tokens`."),
+    nearly("generator.apply_overlong_filtering", "false", "reward.overlong.filter",
+        "Only what was cut off at the limit is left out, there whatever does not end with a stop token; in \
+         one turn that is the same."),
+    by("generator.zero_reward_on_non_stop", "false", "reward.stop.replace", non_stop,
+        "`form = \"as_written\"`, because a 0 in place of a -1 is a bonus; `sign_safe` would not give it."),
+
+    // Advantage
+    by("trainer.algorithm.advantage_estimator", "grpo", "advantage.kind",
+        |settings, draft| {
+            let key = |name| format!("{ALGORITHM}.{name}");
+            estimator(&key("advantage_estimator"), &key("grpo_norm_by_std"), settings, draft);
+            let keys = [
+                ("advantage.gamma", "trainer.algorithm.gamma"),
+                ("advantage.lambda", "trainer.algorithm.lambd"),
+                ("critic.lr", "trainer.critic.optimizer_config.lr"),
+                ("critic.clip", "trainer.algorithm.value_clip"),
+            ];
+            critic(&key("advantage_estimator"), &keys, settings, draft);
+        }, ""),
+    read("trainer.algorithm.grpo_norm_by_std", "true", "advantage.kind", "False is `mean_only`."),
+    lacks("trainer.algorithm.advantage_batch_normalize", "false", &["false"],
+        "Advantages are of their group alone."),
+    read("trainer.algorithm.gamma", "1.0", "advantage.gamma", ""),
+    read("trainer.algorithm.lambd", "1.0", "advantage.lambda", ""),
+    read("trainer.critic.optimizer_config.lr", "5e-6", "critic.lr", ""),
+    read("trainer.algorithm.value_clip", "0.2", "critic.clip", ""),
+    read("trainer.critic_mini_batch_size", "256", "train.mini_batch", "The critic learns in the policy's mini-batches."),
+    lacks("trainer.critic.model.path", "null", &["null"], "A separate critic begins with the policy's weights."),
+    lacks("trainer.algorithm.use_kl_in_reward", "false", &["false"],
+        "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
+
+    // Loss
+    by("trainer.algorithm.policy_loss_type", "regular", "loss.kind", policy_loss, ""),
+    by("trainer.algorithm.eps_clip_low", "0.2", "loss.clip_ratio_low",
+        |settings, draft| clip("eps_clip_low", "loss.clip_ratio_low", settings, draft), ""),
+    by("trainer.algorithm.eps_clip_high", "0.2", "loss.clip_ratio_high",
+        |settings, draft| clip("eps_clip_high", "loss.clip_ratio_high", settings, draft), ""),
+    read("trainer.algorithm.clip_ratio_c", "3.0", "loss.dual_clip",
+        "Only `dual_clip` reads it there; here the key itself switches the bound on."),
+    read("trainer.algorithm.cispo.cispo_eps_clip_low", "1.0", "loss.clip_ratio_low", "For `cispo` alone."),
+    read("trainer.algorithm.cispo.cispo_eps_clip_high", "4.0", "loss.clip_ratio_high", "For `cispo` alone."),
+    by("trainer.algorithm.loss_reduction", "token_mean", "loss.aggregation", reduction,
+        "`token_mean_legacy`, which its DAPO scripts have, is the mean of the means of micro-batches, so it \
+         depends on how the batch was cut. Here `token_mean` is over the whole mini-batch, however it is cut."),
+    read("trainer.algorithm.max_seq_len", "null", "loss.constant_length", ""),
+    by("trainer.algorithm.use_kl_loss", "true", "loss.kl", kl, "On if nothing is said there, off here."),
+    read("trainer.algorithm.kl_loss_coef", "0.001", "loss.kl.coef", ""),
+    read("trainer.algorithm.kl_estimator_type", "k3", "loss.kl.kind", ""),
+    by("trainer.algorithm.use_entropy_loss", "false", "loss.entropy_coef",
+        |settings, draft| {
+            if settings.truth(&format!("{ALGORITHM}.use_entropy_loss")) {
+                draft.take("loss.entropy_coef", &format!("{ALGORITHM}.entropy_loss_coef"));
+            }
+        }, ""),
+    read("trainer.algorithm.entropy_loss_coef", "0.01", "loss.entropy_coef", ""),
+    lacks("trainer.algorithm.temperature", "null", &["null"], "The loss has the temperature of the rollout."),
+    lacks("trainer.algorithm.cispo.cispo_anchor", "old", &["old"],
+        "One program samples and trains: the two policies are one."),
+    lacks("trainer.algorithm.use_tis", "false", &["false"],
+        "One program samples and trains: it has the log-probabilities that it sampled with."),
+    lacks("trainer.algorithm.off_policy_correction.tis_ratio_type", "null", &["null"],
+        "One program samples and trains: it has the log-probabilities that it sampled with."),
+    lacks("trainer.algorithm.off_policy_correction.sequence_mask_metric", "null", &["null"],
+        "One program samples and trains: it has the log-probabilities that it sampled with."),
+
+    // Optimizer
+    same("trainer.policy.optimizer_config.lr", "1e-6", "optim.lr"),
+    by("trainer.policy.optimizer_config.num_warmup_steps", "0", "optim.warmup_steps", warmup,
+        "Optimizer updates there, rollout steps here: it is divided by the updates of a step, and rounded up."),
+    nearly("trainer.policy.optimizer_config.weight_decay", "0.01", "optim.weight_decay",
+        "Here it holds for matrices only, there for every parameter."),
+    same("trainer.policy.optimizer_config.max_grad_norm", "1.0", "optim.max_grad_norm"),
+    by("trainer.policy.optimizer_config.adam_betas", "[0.9, 0.999]", "optim.beta1, optim.beta2",
+        |settings, draft| betas("trainer.policy.optimizer_config.adam_betas", settings, draft), ""),
+    lacks("trainer.policy.optimizer_config.scheduler", "constant_with_warmup",
+        &["constant_with_warmup", "constant"], "After its warm-up the learning rate stays."),
+
+    // Updates
+    by("trainer.policy_mini_batch_size", "256", "train.mini_batch",
+        |settings, draft| {
+            let group = "generator.n_samples_per_prompt";
+            completions("trainer.policy_mini_batch_size", group, settings, draft);
+        }, "Prompts there, completions here: it is multiplied by `generator.n_samples_per_prompt`."),
+    lacks("trainer.update_epochs_per_batch", "1", &["1"], "Each completion is used once in a step."),
+    lacks("trainer.ref.model.path", "trainer.policy.model.path", &["null", "${trainer.policy.model.path}"],
+        "The reference of `loss.kl` is the policy that the run began with."),
+    lacks("trainer.update_ref_every_epoch", "false", &["false"],
+        "The reference of `loss.kl` is the policy that the run began with."),
+    lacks("trainer.fully_async.enabled", "false", &["false"], "A step samples, then updates."),
+
+    // Run
+    by("trainer.max_training_steps", "null", "train.steps",
+        |_, draft| draft.take("train.steps", "trainer.max_training_steps"), ""),
+    by("trainer.epochs", "1", "train.steps", epochs,
+        "Steps here, passes there: a pass is the number of prompts divided by `sampling.prompts_per_step`, \
+         and fewer steps with dynamic sampling. Set `train.steps` yourself."),
+    same("trainer.seed", "42", "seed"),
+    by("trainer.eval_interval", "5", "eval.every",
+        |settings, draft| every("trainer.eval_interval", "eval.every", settings, draft), ""),
+    by("trainer.eval.interval", "", "eval.every",
+        |settings, draft| every("trainer.eval.interval", "eval.every", settings, draft), ""),
+    lacks("trainer.eval_before_train", "true", &["true"], "There is always an evaluation before the first step."),
+    lacks("trainer.eval.before_train", "", &["true"], "There is always an evaluation before the first step."),
+    same("generator.eval_n_samples_per_prompt", "1", "eval.samples"),
+    same("generator.eval_sampling_params.temperature", "0.0", "eval.temperature"),
+    same("generator.eval_sampling_params.top_p", "1.0", "eval.top_p"),
+    lacks("generator.eval_sampling_params.top_k", "-1", &["-1", "0"], "Evaluation has no top_k."),
+    by("generator.eval_sampling_params.max_generate_length", "", "rollout.max_completion_tokens", eval_length, ""),
+    by("trainer.ckpt_interval", "10", "checkpoint.every",
+        |settings, draft| every("trainer.ckpt_interval", "checkpoint.every", settings, draft), ""),
+    by("trainer.max_ckpts_to_keep", "-1", "checkpoint.keep",
+        |settings, draft| {
+            let key = "trainer.max_ckpts_to_keep";
+            draft.set("checkpoint.keep", settings.whole(key).unwrap_or(-1).max(0), key);
+        }, "-1 there and 0 here keep all of them."),
+    lacks("trainer.hf_save_interval", "-1", &["-1"], "Every checkpoint is a Hugging Face folder."),
+    by("trainer.run_name", "", "name",
+        |settings, draft| name("trainer.run_name", settings, draft), ""),
+    lacks("trainer.rope_scaling", "null", &["null"], "Positions are the model's own."),
+    lacks("trainer.rope_scaling.*", "", &[], "Positions are the model's own."),
+    lacks("trainer.rope_theta", "null", &["null"], "Positions are the model's own."),
+];
+
+fn dynamic(settings: &Settings, draft: &mut Draft) {
+    let key = |name: &str| format!("{ALGORITHM}.{name}");
+    let (kind, filter) = (key("dynamic_sampling.type"), key("zero_variance_filter"));
+    let cap = key("dynamic_sampling.max_sample_batches");
+    match settings.text(&kind).as_deref() {
+        Some(form @ ("filter" | "replace")) => {
+            draft.set("sampling.dynamic", form, &kind);
+            refilled(settings.whole(&cap).unwrap_or(30), &cap, &kind, draft);
+            if form == "replace" {
+                let ratio = key("dynamic_sampling.min_replace_ratio");
+                draft.take("sampling.min_replace_ratio", &ratio);
+            }
+        }
+        Some("none") | None if settings.truth(&filter) => {
+            draft.set("sampling.dynamic", "drop", &filter);
+            draft.take("sampling.tolerance", &key("zero_variance_filter_tol"));
+        }
+        Some("none") | None => draft.set("sampling.dynamic", "off", &kind),
+        Some(_) => draft.lacks(&kind, "Choose `sampling.dynamic`: filter, replace, drop or off."),
+    }
+}
+
+fn environment(settings: &Settings, draft: &mut Draft) {
+    let key = "environment.env_class";
+    match settings.text(key).unwrap_or_default().as_str() {
+        "gsm8k" => verifier(draft, "gsm8k", 0.0, key),
+        "aime" => verifier(draft, "dapo", -1.0, key),
+        _ => draft.lacks(
+            key,
+            "Choose `reward.kind`; an environment in Python becomes a program, `reward.kind = \"command\"`.",
+        ),
+    }
+}
+
+fn overlong(settings: &Settings, draft: &mut Draft) {
+    let key = |name: &str| {
+        let flat = format!("{ALGORITHM}.overlong_buffer_{name}");
+        let nested = format!("{ALGORITHM}.overlong_buffer.{name}");
+        settings.first_of(&[&flat, &nested]).to_owned()
+    };
+    let (length, factor) = (key("len"), key("penalty_factor"));
+    if settings.is_given(&length) || settings.is_given(&factor) {
+        // What its example has where one of the two is left out.
+        draft.set("reward.overlong.buffer", settings.whole(&length).unwrap_or(512), &length);
+        draft.set("reward.overlong.penalty", settings.number(&factor).unwrap_or(1.0), &factor);
+    }
+}
+
+fn non_stop(settings: &Settings, draft: &mut Draft) {
+    let key = "generator.zero_reward_on_non_stop";
+    if settings.truth(key) {
+        draft.set("reward.stop.replace", 0.0, key);
+        draft.set("reward.stop.form", "as_written", key);
+    }
+}
+
+fn policy_loss(settings: &Settings, draft: &mut Draft) {
+    let key = format!("{ALGORITHM}.policy_loss_type");
+    match settings.text(&key).unwrap_or_default().as_str() {
+        "regular" => draft.set("loss.kind", "dapo", &key),
+        "dual_clip" => {
+            draft.set("loss.kind", "dapo", &key);
+            draft.take("loss.dual_clip", &format!("{ALGORITHM}.clip_ratio_c"));
+        }
+        "gspo" => draft.set("loss.kind", "gspo", &key),
+        "cispo" => {
+            draft.set("loss.kind", "cispo", &key);
+            for (bound, here) in [("low", "loss.clip_ratio_low"), ("high", "loss.clip_ratio_high")]
+            {
+                draft.take(here, &format!("{ALGORITHM}.cispo.cispo_eps_clip_{bound}"));
+            }
+        }
+        _ => draft.lacks(
+            &key,
+            "The losses here are dapo (regular, dual_clip), gspo and cispo; the recipe has dapo.",
+        ),
+    }
+}
+
+/// The bounds of all losses but one, which has its own.
+fn clip(bound: &str, here: &str, settings: &Settings, draft: &mut Draft) {
+    let kind = settings.text(&format!("{ALGORITHM}.policy_loss_type"));
+    if kind.as_deref() != Some("cispo") {
+        draft.take(here, &format!("{ALGORITHM}.{bound}"));
+    }
+}
+
+fn reduction(settings: &Settings, draft: &mut Draft) {
+    let key = format!("{ALGORITHM}.loss_reduction");
+    let here = match settings.text(&key).unwrap_or_default().as_str() {
+        "token_mean" | "token_mean_legacy" => "token_mean",
+        "sequence_mean" => "sequence_mean",
+        "prompt_mean" => "prompt_mean",
+        "seq_mean_token_sum_norm" => {
+            draft.take("loss.constant_length", &format!("{ALGORITHM}.max_seq_len"));
+            "constant"
+        }
+        _ => return draft.lacks(&key, "No such aggregation is here; the recipe has token_mean."),
+    };
+    draft.set("loss.aggregation", here, &key);
+}
+
+fn kl(settings: &Settings, draft: &mut Draft) {
+    let key = |name| format!("{ALGORITHM}.{name}");
+    if !settings.truth(&key("use_kl_loss")) {
+        return;
+    }
+    let estimator = key("kl_estimator_type");
+    match settings.text(&estimator) {
+        Some(kind) if ["k1", "k2", "k3"].contains(&kind.as_str()) => {
+            draft.set("loss.kl.kind", kind, &estimator);
+            draft.take("loss.kl.coef", &key("kl_loss_coef"));
+        }
+        _ => {
+            draft.lacks(&estimator, "The estimates here are k1, k2 and k3: set `loss.kl` yourself.")
+        }
+    }
+}
+
+fn warmup(settings: &Settings, draft: &mut Draft) {
+    let key = "trainer.policy.optimizer_config.num_warmup_steps";
+    let batch = settings.whole("trainer.train_batch_size").unwrap_or(0);
+    let mini = settings.whole("trainer.policy_mini_batch_size").unwrap_or(0);
+    let epochs = settings.whole("trainer.update_epochs_per_batch").unwrap_or(1);
+    match settings.whole(key) {
+        Some(updates) if updates >= 0 && batch > 0 && mini > 0 && epochs > 0 => {
+            let of_a_step = (batch / mini).max(1).saturating_mul(epochs);
+            draft.set(
+                "optim.warmup_steps",
+                (updates as u64).div_ceil(of_a_step as u64) as i64,
+                key,
+            );
+        }
+        _ => draft.lacks(key, "Set `optim.warmup_steps`, in rollout steps."),
+    }
+}
+
+fn epochs(settings: &Settings, draft: &mut Draft) {
+    let key = "trainer.epochs";
+    if !settings.is_given(key) && settings.whole("trainer.max_training_steps").is_none() {
+        draft.lacks(key, "Is left out, and 1 there. Set `train.steps` yourself.");
+    }
+}
+
+fn eval_length(settings: &Settings, draft: &mut Draft) {
+    let key = "generator.eval_sampling_params.max_generate_length";
+    let training = settings.whole("generator.sampling_params.max_generate_length");
+    if settings.is_given(key) && settings.whole(key) != training {
+        draft.lacks(key, "Evaluation has the length of training.");
+    }
+}

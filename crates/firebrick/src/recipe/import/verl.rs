@@ -1,0 +1,384 @@
+//! verl's keys.
+
+mod idle;
+
+use super::{
+    Draft, Row, Settings,
+    rows::{by, lacks, nearly, read, same},
+    translate::{
+        adapters, betas, completions, critic, estimator, every, group, name, refilled, template,
+        verifier,
+    },
+};
+
+pub(super) use idle::IDLE;
+
+/// Where they were read.
+pub(super) const SOURCE: &str = "\
+    volcengine/verl, `recipe/dapo` at e2e729f (2025) and its script of March 2025, 03150d4; \
+    verl-project/verl, `verl/trainer/config/_generated_ppo_trainer.yaml` at 01d4d76 and \
+    `verl/trainer/ppo/core_algos.py` at 018f23b; verl-project/verl-recipe, `dapo` at e800faa \
+    (2026). Defaults are those of `ppo_trainer.yaml`.";
+
+const ACTOR: &str = "actor_rollout_ref.actor";
+
+#[rustfmt::skip] // A table: a row to a line, or to two.
+pub(super) static ROWS: &[Row] = &[
+    // Model
+    by("actor_rollout_ref.model.path", "~/models/deepseek-llm-7b-chat", "model.path",
+        |_, draft| draft.take_path("model.path", "actor_rollout_ref.model.path"), ""),
+    by("actor_rollout_ref.model.lora_rank", "0", "model.lora.rank", lora, ""),
+    read("actor_rollout_ref.model.lora_alpha", "16", "model.lora.alpha", ""),
+    read("actor_rollout_ref.model.target_modules", "all-linear", "model.lora.targets",
+        "`all-linear` is all seven projections; other names have to be among them."),
+    lacks("actor_rollout_ref.model.override_config.attention_dropout", "", &["0", "0.0"], "There is no dropout."),
+    lacks("actor_rollout_ref.model.override_config.embd_pdrop", "", &["0", "0.0"], "There is no dropout."),
+    lacks("actor_rollout_ref.model.override_config.resid_pdrop", "", &["0", "0.0"], "There is no dropout."),
+    lacks("actor_rollout_ref.model.override_config.*", "", &["null"],
+        "config.json is used as it is: change it in the model's folder."),
+    lacks("actor_rollout_ref.model.custom_chat_template", "null", &["null"],
+        "The template is the model folder's: put it there as chat_template.jinja."),
+    lacks("actor_rollout_ref.model.lora_adapter_path", "null", &["null"],
+        "An adapter to go on from is named by `model.path`."),
+
+    // Data
+    by("data.train_files", "~/data/rlhf/gsm8k/train.parquet", "data.train",
+        |_, draft| draft.take_path("data.train", "data.train_files"), ""),
+    by("data.val_files", "", "data.heldout",
+        |_, draft| draft.take_path("data.heldout", "data.val_files"), ""),
+    by("data.prompt_key", "prompt", "data.columns.prompt", prompt_key, ""),
+    same("data.max_prompt_length", "512", "data.max_prompt_tokens"),
+    same("data.max_response_length", "512", "rollout.max_completion_tokens"),
+    lacks("data.truncation", "error", &["error"], "Prompts that are too long are left out, not cut."),
+    same("data.train_batch_size", "1024", "sampling.prompts_per_step"),
+    lacks("data.gen_batch_size", "data.train_batch_size", &["null"],
+        "A round asks for as many prompts as should fill the step by the share that was kept so far, \
+         at most a whole step's worth; there is no size to set."),
+    lacks("data.shuffle", "true", &["true"], "Every epoch is shuffled."),
+    lacks("data.train_max_samples", "-1", &["-1"], "All prompts of `data.train` are used."),
+    by("data.val_max_samples", "-1", "eval.prompts", val_max_samples, ""),
+    by("data.apply_chat_template_kwargs.*", "", "data.template_options", template_options, ""),
+    lacks("data.seed", "null", &["null"], "`seed` is one for everything."),
+    lacks("data.custom_cls.path", "null", &["null"], "Data are files, or a name on the Hub."),
+    lacks("data.tool_config_path", "null", &["null"], "A completion is one turn."),
+
+    // Sampling
+    by("actor_rollout_ref.rollout.n", "1", "rollout.group_size", group_size, ""),
+    same("actor_rollout_ref.rollout.temperature", "1.0", "rollout.temperature"),
+    same("actor_rollout_ref.rollout.top_p", "1.0", "rollout.top_p"),
+    by("actor_rollout_ref.rollout.top_k", "-1", "rollout.top_k", top_k, "Off is 0 here and -1 there."),
+    lacks("actor_rollout_ref.rollout.do_sample", "true", &["true"], "Training samples, always."),
+    lacks("actor_rollout_ref.rollout.repetition_penalty", "1.0", &["1", "1.0"],
+        "The policy samples from what it learns."),
+    lacks("actor_rollout_ref.rollout.ignore_eos", "false", &["false"], "A completion ends with a stop token."),
+    lacks("actor_rollout_ref.rollout.over_sample_rate", "0", &["0", "0.0"], "Every completion is waited for."),
+    lacks("actor_rollout_ref.rollout.multi_turn.enable", "false", &["false"], "A completion is one turn."),
+    by("actor_rollout_ref.rollout.val_kwargs.do_sample", "false", "eval.temperature", val_sampling,
+        "Without it verl takes the likeliest token: `eval.temperature = 0.0`."),
+    read("actor_rollout_ref.rollout.val_kwargs.temperature", "0", "eval.temperature", ""),
+    same("actor_rollout_ref.rollout.val_kwargs.top_p", "1.0", "eval.top_p"),
+    lacks("actor_rollout_ref.rollout.val_kwargs.top_k", "-1", &["-1", "0"], "Evaluation has no top_k."),
+    nearly("actor_rollout_ref.rollout.val_kwargs.n", "1", "eval.samples",
+        "The published AIME file has each of its 30 prompts 32 times, so that 1 there is 32 here."),
+    by("algorithm.filter_groups.enable", "false", "sampling.dynamic", filter_groups,
+        "A group is kept for the spread of its accuracies, by largest minus smallest, where verl takes a \
+         standard deviation. Groups beyond the step's are thrown away as there: `sampling.surplus = \"drop\"`."),
+    read("algorithm.filter_groups.max_num_gen_batches", "0", "sampling.max_rounds",
+        "verl ends with an error at the cap, so `sampling.on_cap = \"error\"`; the default here trains on \
+         what there is."),
+    lacks("algorithm.filter_groups.metric", "null", &["acc", "null"],
+        "Groups are kept for their accuracy, before any punishment for length."),
+    lacks("algorithm.filter_groups.*", "", &["null", "1"], "Rounds follow one another."),
+
+    // Reward
+    by("reward_model.reward_manager", "naive", "reward.kind", reward,
+        "verl's manager asks a function for the rows' data_source; here the recipe names the verifier. For \
+         the DAPO data that is `dapo` with 1 and -1, for GSM8K `gsm8k` with 1 and 0."),
+    read("reward.reward_manager.name", "", "reward.kind", "As `reward_model.reward_manager`."),
+    by("reward_model.overlong_buffer.enable", "false", "reward.overlong",
+        |settings, draft| overlong("reward_model.overlong_buffer", settings, draft), ""),
+    read("reward_model.overlong_buffer.len", "0", "reward.overlong.buffer", ""),
+    read("reward_model.overlong_buffer.penalty_factor", "0.0", "reward.overlong.penalty", ""),
+    lacks("reward_model.overlong_buffer.log", "false", &["true", "false"], "It is logged."),
+    by("custom_reward_function.overlong_buffer.enable", "", "reward.overlong",
+        |settings, draft| overlong("custom_reward_function.overlong_buffer", settings, draft), ""),
+    read("custom_reward_function.overlong_buffer.len", "", "reward.overlong.buffer", ""),
+    read("custom_reward_function.overlong_buffer.penalty_factor", "", "reward.overlong.penalty", ""),
+    by("reward.reward_kwargs.overlong_buffer_cfg.enable", "", "reward.overlong",
+        |settings, draft| overlong("reward.reward_kwargs.overlong_buffer_cfg", settings, draft), ""),
+    read("reward.reward_kwargs.overlong_buffer_cfg.len", "", "reward.overlong.buffer", ""),
+    read("reward.reward_kwargs.overlong_buffer_cfg.penalty_factor", "", "reward.overlong.penalty", ""),
+    lacks("reward.reward_kwargs.overlong_buffer_cfg.log", "", &["true", "false"], "It is logged."),
+    by("reward_model.reward_kwargs.overlong_buffer_cfg.enable", "", "reward.overlong",
+        |settings, draft| overlong("reward_model.reward_kwargs.overlong_buffer_cfg", settings, draft), ""),
+    read("reward_model.reward_kwargs.overlong_buffer_cfg.len", "", "reward.overlong.buffer", ""),
+    read("reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor", "", "reward.overlong.penalty", ""),
+    lacks("reward_model.reward_kwargs.overlong_buffer_cfg.log", "", &["true", "false"], "It is logged."),
+    lacks("reward.reward_kwargs.max_resp_len", "", &[],
+        "The punishment ends at `rollout.max_completion_tokens`."),
+    lacks("reward_model.reward_kwargs.max_resp_len", "", &[],
+        "The punishment ends at `rollout.max_completion_tokens`."),
+    lacks("custom_reward_function.path", "null", &["null"],
+        "A function in Python becomes a program of its own: `reward.kind = \"command\"`."),
+    lacks("custom_reward_function.name", "compute_score", &["null", "compute_score"], "As its path."),
+    lacks("reward.custom_reward_function.path", "null", &["null"],
+        "A function in Python becomes a program of its own: `reward.kind = \"command\"`."),
+    lacks("reward.reward_kwargs.*", "", &["null"], "Options of a reward function in Python."),
+    lacks("reward_model.reward_kwargs.*", "", &["null"], "Options of a reward function in Python."),
+    lacks("reward_model.enable", "false", &["false", "null"],
+        "A reward model is a verifier: `reward.kind = \"model\"` with its folder as `path`."),
+
+    // Advantage
+    by("algorithm.adv_estimator", "gae", "advantage.kind", advantage, ""),
+    read("algorithm.norm_adv_by_std_in_grpo", "true", "advantage.kind",
+        "False is `mean_only`."),
+    read("algorithm.gamma", "1.0", "advantage.gamma", ""),
+    read("algorithm.lam", "1.0", "advantage.lambda", ""),
+    read("critic.optim.lr", "1e-5", "critic.lr", ""),
+    read("critic.cliprange_value", "0.5", "critic.clip", ""),
+    read("trainer.critic_warmup", "0", "critic.warmup_steps", ""),
+    read("critic.ppo_mini_batch_size", "", "train.mini_batch", "The critic learns in the policy's mini-batches."),
+    lacks("critic.model.path", "", &["null"], "A separate critic begins with the policy's weights."),
+    lacks("algorithm.use_kl_in_reward", "false", &["false"],
+        "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
+    lacks("algorithm.use_pf_ppo", "false", &["false"], "Completions are not weighted by their reward."),
+    lacks("algorithm.rollout_correction.*", "", &["null", "false", "2.0", "ppo_clip"],
+        "One program samples and trains: it has the log-probabilities that it sampled with."),
+
+    // Loss
+    by("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla", "loss.kind", loss_mode, ""),
+    same("actor_rollout_ref.actor.clip_ratio_low", "0.2", "loss.clip_ratio_low"),
+    same("actor_rollout_ref.actor.clip_ratio_high", "0.2", "loss.clip_ratio_high"),
+    lacks("actor_rollout_ref.actor.clip_ratio", "0.2", &["0.2"],
+        "verl reads it only where clip_ratio_low and clip_ratio_high are null, and both are 0.2 by default."),
+    read("actor_rollout_ref.actor.clip_ratio_c", "3.0", "loss.dual_clip",
+        "verl always has this bound, 3 if nothing is said; here there is none if nothing is said."),
+    by("actor_rollout_ref.actor.loss_agg_mode", "token-mean", "loss.aggregation", aggregation,
+        "verl's default workers take the mean inside each micro-batch and weigh these by their rows, so its \
+         loss depends on how the batch was cut. Here the mean is over the whole mini-batch, however it is cut."),
+    by("actor_rollout_ref.actor.use_token_level_loss", "", "loss.aggregation",
+        |settings, draft| {
+            let key = "actor_rollout_ref.actor.use_token_level_loss";
+            if settings.is_given(key) {
+                let mode = if settings.truth(key) { "token_mean" } else { "sequence_mean" };
+                draft.set("loss.aggregation", mode, key);
+            }
+        }, "As `loss_agg_mode`, before it had that name."),
+    read("actor_rollout_ref.actor.loss_scale_factor", "null", "loss.constant_length", ""),
+    same("actor_rollout_ref.actor.entropy_coeff", "0", "loss.entropy_coef"),
+    by("actor_rollout_ref.actor.use_kl_loss", "false", "loss.kl", kl, ""),
+    read("actor_rollout_ref.actor.kl_loss_coef", "0.001", "loss.kl.coef", ""),
+    read("actor_rollout_ref.actor.kl_loss_type", "low_var_kl", "loss.kl.kind",
+        "`kl` is k1, `mse` k2, `low_var_kl` k3."),
+
+    // Optimizer
+    same("actor_rollout_ref.actor.optim.lr", "1e-6", "optim.lr"),
+    by("actor_rollout_ref.actor.optim.lr_warmup_steps", "-1", "optim.warmup_steps", warmup, ""),
+    read("actor_rollout_ref.actor.optim.lr_warmup_steps_ratio", "0.0", "optim.warmup_steps",
+        "A share of all steps there, a number of steps here."),
+    nearly("actor_rollout_ref.actor.optim.weight_decay", "0.01", "optim.weight_decay",
+        "Here it holds for matrices only, there for every parameter."),
+    by("actor_rollout_ref.actor.optim.betas", "[0.9, 0.999]", "optim.beta1, optim.beta2",
+        |settings, draft| betas("actor_rollout_ref.actor.optim.betas", settings, draft), ""),
+    same("actor_rollout_ref.actor.grad_clip", "1.0", "optim.max_grad_norm"),
+    lacks("actor_rollout_ref.actor.optim.lr_scheduler_type", "constant", &["constant"],
+        "After its warm-up the learning rate stays."),
+    lacks("actor_rollout_ref.actor.optim.warmup_style", "constant", &["constant", "null"],
+        "After its warm-up the learning rate stays."),
+    lacks("actor_rollout_ref.actor.optim.override_optimizer_config", "null", &["null"], "The optimizer is AdamW."),
+    lacks("actor_rollout_ref.actor.optim.optimizer", "AdamW", &["AdamW"], "The optimizer is AdamW."),
+
+    // Updates
+    by("actor_rollout_ref.actor.ppo_mini_batch_size", "256", "train.mini_batch", mini_batch,
+        "Prompts there, completions here: it is multiplied by `rollout.n`."),
+    lacks("actor_rollout_ref.actor.ppo_epochs", "1", &["1"],
+        "Each completion is used once in a step."),
+    lacks("actor_rollout_ref.actor.shuffle", "false", &["true"],
+        "Mini-batches are drawn from the shuffled step."),
+
+    // Run
+    by("trainer.total_training_steps", "null", "train.steps",
+        |_, draft| draft.take("train.steps", "trainer.total_training_steps"), ""),
+    by("trainer.total_epochs", "30", "train.steps", epochs,
+        "Steps here, passes there: a pass is the number of prompts divided by `sampling.prompts_per_step`, \
+         and fewer steps with dynamic sampling. Set `train.steps` yourself."),
+    by("trainer.test_freq", "-1", "eval.every",
+        |settings, draft| every("trainer.test_freq", "eval.every", settings, draft), ""),
+    by("trainer.save_freq", "-1", "checkpoint.every",
+        |settings, draft| every("trainer.save_freq", "checkpoint.every", settings, draft), ""),
+    by("trainer.max_actor_ckpt_to_keep", "null", "checkpoint.keep", keep,
+        "null there and 0 here keep all of them."),
+    lacks("trainer.val_only", "false", &["false"], "`firebrick eval` measures a checkpoint."),
+    lacks("trainer.val_before_train", "true", &["true"], "There is always an evaluation before the first step."),
+    by("trainer.experiment_name", "", "name",
+        |settings, draft| name("trainer.experiment_name", settings, draft), ""),
+];
+
+fn lora(settings: &Settings, draft: &mut Draft) {
+    let key = |name| format!("actor_rollout_ref.model.{name}");
+    let (rank, alpha) = (key("lora_rank"), key("lora_alpha"));
+    adapters(&rank, &alpha, &key("target_modules"), settings, draft);
+}
+
+fn prompt_key(settings: &Settings, draft: &mut Draft) {
+    let key = "data.prompt_key";
+    if settings.text(key).is_some_and(|column| column != "prompt") {
+        draft.take("data.columns.prompt", key);
+    }
+}
+
+fn val_max_samples(settings: &Settings, draft: &mut Draft) {
+    let key = "data.val_max_samples";
+    draft.set("eval.prompts", settings.whole(key).unwrap_or(-1).max(0), key);
+}
+
+fn template_options(settings: &Settings, draft: &mut Draft) {
+    template(settings, draft, "data.apply_chat_template_kwargs.");
+}
+
+fn group_size(settings: &Settings, draft: &mut Draft) {
+    group("actor_rollout_ref.rollout.n", "algorithm.adv_estimator", settings, draft);
+}
+
+fn top_k(settings: &Settings, draft: &mut Draft) {
+    let key = "actor_rollout_ref.rollout.top_k";
+    draft.set("rollout.top_k", settings.whole(key).unwrap_or(-1).max(0), key);
+}
+
+fn val_sampling(settings: &Settings, draft: &mut Draft) {
+    let key = "actor_rollout_ref.rollout.val_kwargs.do_sample";
+    match settings.truth(key) {
+        true => {
+            draft.take("eval.temperature", "actor_rollout_ref.rollout.val_kwargs.temperature");
+        }
+        false => draft.set("eval.temperature", 0.0, key),
+    }
+}
+
+fn filter_groups(settings: &Settings, draft: &mut Draft) {
+    let key = "algorithm.filter_groups.enable";
+    let cap = "algorithm.filter_groups.max_num_gen_batches";
+    let form = if settings.truth(key) { "filter" } else { "off" };
+    draft.set("sampling.dynamic", form, key);
+    if settings.truth(key) {
+        refilled(settings.whole(cap).unwrap_or(0), cap, key, draft);
+    }
+}
+
+fn reward(settings: &Settings, draft: &mut Draft) {
+    let key = settings.first_of(&["reward_model.reward_manager", "reward.reward_manager.name"]);
+    let manager = settings.text(key).unwrap_or_default();
+    let data = settings.get("data.train_files").to_string().to_lowercase();
+    if manager == "dapo" || data.contains("dapo") {
+        verifier(draft, "dapo", -1.0, key);
+    } else if data.contains("gsm8k") {
+        verifier(draft, "gsm8k", 0.0, key);
+    } else {
+        draft.lacks(
+            key,
+            "What judges the answers follows there from the rows' data_source: choose `reward.kind`.",
+        );
+    }
+}
+
+fn overlong(table: &str, settings: &Settings, draft: &mut Draft) {
+    if settings.truth(&format!("{table}.enable")) {
+        draft.take("reward.overlong.buffer", &format!("{table}.len"));
+        draft.take("reward.overlong.penalty", &format!("{table}.penalty_factor"));
+    }
+}
+
+fn advantage(settings: &Settings, draft: &mut Draft) {
+    let key = "algorithm.adv_estimator";
+    estimator(key, "algorithm.norm_adv_by_std_in_grpo", settings, draft);
+    let keys = [
+        ("advantage.gamma", "algorithm.gamma"),
+        ("advantage.lambda", "algorithm.lam"),
+        ("critic.lr", "critic.optim.lr"),
+        ("critic.clip", "critic.cliprange_value"),
+        ("critic.warmup_steps", "trainer.critic_warmup"),
+    ];
+    critic(key, &keys, settings, draft);
+}
+
+fn loss_mode(settings: &Settings, draft: &mut Draft) {
+    let key = "actor_rollout_ref.actor.policy_loss.loss_mode";
+    match settings.text(key).unwrap_or_default().as_str() {
+        "vanilla" => {
+            draft.set("loss.kind", "dapo", key);
+            draft.take("loss.dual_clip", &format!("{ACTOR}.clip_ratio_c"));
+        }
+        "gspo" => {
+            draft.set("loss.kind", "gspo", key);
+            draft.set("loss.aggregation", "sequence_mean", key);
+        }
+        "cispo" => draft.set("loss.kind", "cispo", key),
+        _ => draft
+            .lacks(key, "The losses here are dapo (vanilla), gspo and cispo; the recipe has dapo."),
+    }
+}
+
+fn aggregation(settings: &Settings, draft: &mut Draft) {
+    let key = "actor_rollout_ref.actor.loss_agg_mode";
+    if settings.text(&format!("{ACTOR}.policy_loss.loss_mode")).as_deref() == Some("gspo") {
+        return; // There it is the mean of completions, whatever is set.
+    }
+    match settings.text(key).unwrap_or_default().as_str() {
+        "token-mean" => draft.set("loss.aggregation", "token_mean", key),
+        "seq-mean-token-sum" => draft.set("loss.aggregation", "sequence_sum", key),
+        "seq-mean-token-mean" => draft.set("loss.aggregation", "sequence_mean", key),
+        "seq-mean-token-sum-norm" => {
+            draft.set("loss.aggregation", "constant", key);
+            draft.take("loss.constant_length", &format!("{ACTOR}.loss_scale_factor"));
+        }
+        _ => draft.lacks(key, "No such aggregation is here; the recipe has token_mean."),
+    }
+}
+
+fn kl(settings: &Settings, draft: &mut Draft) {
+    if !settings.truth(&format!("{ACTOR}.use_kl_loss")) {
+        return;
+    }
+    let key = format!("{ACTOR}.kl_loss_type");
+    let kind = match settings.text(&key).unwrap_or_default().as_str() {
+        "kl" | "k1" => "k1",
+        "mse" | "k2" => "k2",
+        "low_var_kl" | "k3" => "k3",
+        _ => {
+            return draft
+                .lacks(&key, "The estimates here are k1, k2 and k3: set `loss.kl` yourself.");
+        }
+    };
+    draft.set("loss.kl.kind", kind, &key);
+    draft.take("loss.kl.coef", &format!("{ACTOR}.kl_loss_coef"));
+}
+
+fn warmup(settings: &Settings, draft: &mut Draft) {
+    let key = format!("{ACTOR}.optim.lr_warmup_steps");
+    let ratio = format!("{ACTOR}.optim.lr_warmup_steps_ratio");
+    let share = settings.number(&ratio).unwrap_or(0.0);
+    match (settings.whole(&key), settings.whole("trainer.total_training_steps")) {
+        (Some(steps), _) if steps >= 0 => draft.set("optim.warmup_steps", steps, &key),
+        (_, Some(all)) => draft.set("optim.warmup_steps", (share * all as f64) as i64, &ratio),
+        _ if share == 0.0 => draft.set("optim.warmup_steps", 0, &ratio),
+        _ => draft
+            .lacks(&ratio, "It is a share of a number that is not said: set `optim.warmup_steps`."),
+    }
+}
+
+fn mini_batch(settings: &Settings, draft: &mut Draft) {
+    let key = format!("{ACTOR}.ppo_mini_batch_size");
+    completions(&key, "actor_rollout_ref.rollout.n", settings, draft);
+}
+
+fn epochs(settings: &Settings, draft: &mut Draft) {
+    let key = "trainer.total_epochs";
+    if !settings.is_given(key) && settings.whole("trainer.total_training_steps").is_none() {
+        draft.lacks(key, "Is left out, and 30 there. Set `train.steps` yourself.");
+    }
+}
+
+fn keep(settings: &Settings, draft: &mut Draft) {
+    let key = "trainer.max_actor_ckpt_to_keep";
+    draft.set("checkpoint.keep", settings.whole(key).unwrap_or(0).max(0), key);
+}

@@ -1,0 +1,229 @@
+//! Configurations of verl and SkyRL as recipes. Those in `data/import` are in their form, of our own
+//! making.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use std::path::Path;
+
+use firebrick::recipe::{
+    AdvantageKind, Dynamic, Recipe, RewardKind,
+    import::{Imported, Origin, import},
+};
+use place::{Place, repository};
+
+fn of(path: &str, text: &str) -> Imported {
+    import(Path::new(path), text, &[], None).unwrap_or_else(|error| {
+        panic!("{:?}", miette::Report::new(error));
+    })
+}
+
+/// The recipe that a text makes.
+fn recipe(path: &str, text: &str) -> Recipe {
+    Recipe::parse(Path::new("recipe.toml"), &of(path, text).text, &[]).unwrap().recipe
+}
+
+fn fixture(name: &str) -> Imported {
+    let path = repository(&format!("crates/firebrick/tests/data/import/{name}"));
+    of(&path, &std::fs::read_to_string(&path).unwrap())
+}
+
+#[test]
+fn a_configuration_in_yaml() {
+    insta::assert_snapshot!(fixture("verl.yaml").text);
+}
+
+#[test]
+fn a_script_of_verl() {
+    insta::assert_snapshot!(fixture("verl.sh").text);
+}
+
+#[test]
+fn a_script_of_skyrl() {
+    insta::assert_snapshot!(fixture("skyrl.sh").text);
+}
+
+/// What is left out has the other program's defaults and not ours.
+#[test]
+fn nothing_said_is_their_default() {
+    let verl = recipe("c.yaml", "actor_rollout_ref: {rollout: {n: 4}}");
+    assert_eq!((verl.loss.clip_ratio_high, verl.loss.dual_clip), (0.2, Some(3.0)));
+    assert_eq!((verl.sampling.prompts_per_step, verl.train.mini_batch), (1024, 1024));
+    assert_eq!((verl.sampling.dynamic, verl.loss.kl.is_none()), (Dynamic::Off, true));
+    assert_eq!((verl.eval.temperature, verl.optim.warmup_steps), (0.0, 0));
+    assert_eq!((verl.checkpoint.keep, verl.optim.weight_decay), (0, 0.01));
+
+    let skyrl = recipe("c.yaml", "generator: {n_samples_per_prompt: 4}");
+    assert_eq!((skyrl.loss.clip_ratio_high, skyrl.loss.dual_clip), (0.2, None));
+    assert_eq!((skyrl.sampling.prompts_per_step, skyrl.train.mini_batch), (1024, 1024));
+    assert_eq!(skyrl.loss.kl.map(|kl| kl.coef), Some(0.001));
+    assert_eq!((skyrl.seed, skyrl.eval.every, skyrl.reward.wrong), (42, 5, 0.0));
+}
+
+#[test]
+fn a_critic_comes_over_with_what_it_needs() {
+    let verl = "algorithm: {adv_estimator: gae, lam: 0.9}\ncritic: {optim: {lr: 2e-5}}\n\
+                actor_rollout_ref: {rollout: {n: 1}}\ntrainer: {critic_warmup: 3}";
+    let recipe = recipe("c.yaml", verl);
+    assert_eq!(recipe.advantage.kind, AdvantageKind::Gae);
+    assert_eq!((recipe.advantage.gamma, recipe.advantage.lambda), (1.0, 0.9));
+    assert_eq!((recipe.critic.lr, recipe.critic.clip), (Some(2e-5), Some(0.5)));
+    assert_eq!((recipe.critic.warmup_steps, recipe.rollout.group_size), (3, 1));
+    // Beside another estimator it means nothing.
+    let text = of("c.yaml", &verl.replace("gae", "grpo").replace("n: 1", "n: 2")).text;
+    assert!(!text.contains("[critic]") && text.contains("critic.optim.lr, trainer"), "{text}");
+}
+
+/// Both have more ways than one to treat groups without spread, and ours have their names.
+#[test]
+fn every_form_of_dynamic_sampling_comes_over() {
+    for (settings, form) in [
+        ("dynamic_sampling: {type: filter}", Dynamic::Filter),
+        ("dynamic_sampling: {type: replace, min_replace_ratio: 0.5}", Dynamic::Replace),
+        ("dynamic_sampling: {type: null}", Dynamic::Off),
+        ("zero_variance_filter: true", Dynamic::Drop),
+    ] {
+        let sampling =
+            recipe("c.yaml", &format!("trainer: {{algorithm: {{{settings}}}}}")).sampling;
+        assert_eq!(sampling.dynamic, form, "{settings}");
+        let ratio = if form == Dynamic::Replace { 0.5 } else { 0.3 };
+        assert_eq!(sampling.min_replace_ratio, ratio);
+    }
+}
+
+#[test]
+fn lines_and_arguments_count_as_a_script_does() {
+    let path = Path::new("c.txt");
+    let lines = "generator.n_samples_per_prompt=4\n+trainer.seed=5\n";
+    let more = ["trainer.seed=7".to_owned(), "trainer.policy.optimizer_config.lr=1e-5".to_owned()];
+    let imported = import(path, lines, &more, Some(Origin::Skyrl)).unwrap();
+    let recipe = Recipe::parse(path, &imported.text, &[]).unwrap().recipe;
+    assert_eq!((recipe.rollout.group_size, recipe.seed, recipe.optim.lr), (4, 7, 1e-5));
+}
+
+/// Keys of the scripts and the guide that the book's table is for, but for how often they have which.
+#[test]
+fn every_key_of_the_published_scripts_has_a_row() {
+    let verl = "data: train_files val_files prompt_key truncation max_prompt_length max_response_length \
+        gen_batch_size train_batch_size | actor_rollout_ref.rollout: n gpu_memory_utilization \
+        tensor_model_parallel_size enable_chunked_prefill max_num_batched_tokens temperature top_p top_k \
+        name log_prob_use_dynamic_bsz log_prob_max_token_len_per_gpu | \
+        actor_rollout_ref.rollout.val_kwargs: temperature top_p top_k do_sample n | algorithm: \
+        adv_estimator use_kl_in_reward | algorithm.kl_ctrl: kl_coef | algorithm.filter_groups: enable \
+        max_num_gen_batches metric | actor_rollout_ref.actor: use_kl_loss kl_loss_coef clip_ratio_low \
+        clip_ratio_high clip_ratio_c use_dynamic_bsz ppo_max_token_len_per_gpu ppo_mini_batch_size \
+        entropy_coeff grad_clip loss_agg_mode use_token_level_loss ulysses_sequence_parallel_size | \
+        actor_rollout_ref.actor.fsdp_config: param_offload optimizer_offload fsdp_size | \
+        actor_rollout_ref.actor.optim: lr lr_warmup_steps weight_decay | actor_rollout_ref.ref: \
+        log_prob_use_dynamic_bsz log_prob_max_token_len_per_gpu ulysses_sequence_parallel_size | \
+        actor_rollout_ref.ref.fsdp_config: param_offload | actor_rollout_ref.model: path \
+        use_remove_padding enable_gradient_checkpointing | actor_rollout_ref.model.override_config: \
+        attention_dropout embd_pdrop resid_pdrop | reward_model: reward_manager | \
+        reward_model.overlong_buffer: enable len penalty_factor log | \
+        custom_reward_function.overlong_buffer: enable len penalty_factor | reward.reward_manager: name | \
+        reward.reward_kwargs: max_resp_len | reward.reward_kwargs.overlong_buffer_cfg: enable len \
+        penalty_factor | trainer: logger project_name experiment_name n_gpus_per_node nnodes \
+        val_before_train test_freq save_freq total_epochs default_local_dir resume_mode";
+    let skyrl = "data: train_data val_data | trainer.algorithm: advantage_estimator policy_loss_type \
+        overlong_buffer_len overlong_buffer_penalty_factor eps_clip_low eps_clip_high loss_reduction \
+        use_kl_loss clip_ratio_c | trainer.algorithm.overlong_buffer: len penalty_factor | \
+        trainer.algorithm.dynamic_sampling: type max_sample_batches | generator: \
+        apply_overlong_filtering batched n_samples_per_prompt eval_n_samples_per_prompt | \
+        generator.inference_engine: enforce_eager num_engines tensor_parallel_size backend \
+        run_engines_locally weight_sync_backend gpu_memory_utilization | generator.sampling_params: \
+        temperature top_p max_generate_length | generator.eval_sampling_params: temperature top_p \
+        max_generate_length | trainer.policy.model: path | trainer.policy: sequence_parallel_size | \
+        trainer.placement: colocate_all policy_num_nodes policy_num_gpus_per_node ref_num_gpus_per_node | \
+        trainer: strategy epochs update_epochs_per_batch train_batch_size policy_mini_batch_size \
+        micro_forward_batch_size_per_gpu micro_train_batch_size_per_gpu ckpt_interval max_prompt_length \
+        logger project_name run_name resume_mode max_ckpts_to_keep ckpt_path | trainer.eval: batch_size \
+        before_train interval | trainer.policy.optimizer_config: lr num_warmup_steps weight_decay \
+        max_grad_norm | environment: env_class";
+    for (origin, published) in [(Origin::Verl, verl), (Origin::Skyrl, skyrl)] {
+        let known: Vec<String> = origin.keys().map(|key| key.name).collect();
+        for (index, name) in known.iter().enumerate() {
+            assert!(!known[..index].contains(name), "two rows of {name}");
+        }
+        for table in published.split('|') {
+            let (table, keys) = table.split_once(':').unwrap();
+            for key in keys.split_whitespace() {
+                let key = format!("{}.{key}", table.trim());
+                assert!(known.contains(&key), "{}: no row of {key}", origin.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_can_not_be_imported_is_refused() {
+    let place = Place::new();
+    for (name, text, words) in [
+        ("none.yaml", "a: {b: 1}", "no key of verl or SkyRL is in it"),
+        ("empty.yaml", "# nothing", "no key of verl or SkyRL is in it"),
+        ("broken.yaml", "actor_rollout_ref:\n\trollout: 1", "a tab, expected spaces"),
+        ("text.yaml", "text", "the file is one value"),
+        (
+            "word.yaml",
+            "generator: {sampling_params: {temperature: hot}}",
+            "rollout.temperature is a string",
+        ),
+        ("range.yaml", "generator: {sampling_params: {top_p: 2}}", "rollout.top_p is 2"),
+        (
+            "agree.yaml",
+            "trainer: {policy_mini_batch_size: 64, train_batch_size: 32}\ngenerator: {batched: true}",
+            "train.mini_batch is 320",
+        ),
+    ] {
+        place.write(name, text);
+        let outcome = place.run(&["recipe", "import", name]);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{name}");
+        assert!(outcome.stderr.contains(words), "{name}: {}", outcome.stderr);
+    }
+    assert_eq!(place.run(&["recipe", "import", "absent.yaml"]).code, Some(1));
+    place.write("good.yaml", "generator: {n_samples_per_prompt: 4, unheard_of: 1}");
+    let outcome = place.succeed(&["recipe", "import", "good.yaml", "trainer.seed=3"]);
+    place.write("good.toml", &outcome.stdout);
+    assert!(outcome.stderr.contains("1 are not known"), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("#   generator.unheard_of = 1"), "{}", outcome.stdout);
+    assert_eq!(Recipe::load(&place.path("good.toml"), &[]).unwrap().recipe.seed, 3);
+}
+
+/// What a configuration says can't become another key of the recipe.
+#[test]
+fn a_name_stays_a_name() {
+    let smuggled = r#"[reward]\nkind = 'command'\nprogram = ['true']\n#"#;
+    for text in [
+        format!("generator: {{chat_template_kwargs: {{\"a\\n{smuggled}\": 1}}}}"),
+        format!(
+            "generator: {{chat_template_kwargs: {{\"a = 1\\n{smuggled}\": 1, a: \"{smuggled}\"}}}}"
+        ),
+        format!("generator: {{\"x\\n{smuggled}\": \"y\\n{smuggled}\"}}"),
+        format!("generator: {{max_turns: \"y\\n{smuggled}\"}}"),
+        format!("trainer: {{run_name: \"y\\n{smuggled}\", seed: 1}}\ngenerator: {{batched: true}}"),
+        format!("trainer: {{policy: {{model: {{path: \"y\\n{smuggled}\"}}}}}}"),
+    ] {
+        let reward = recipe(&format!("a\n{smuggled}.yaml"), &text).reward;
+        assert!(matches!(reward.kind, Some(RewardKind::Gsm8k)), "{text}");
+    }
+}
+
+/// Configurations are untrusted: whatever stands in one, it is translated or refused.
+#[test]
+fn no_text_makes_the_import_panic() {
+    for name in ["verl.yaml", "verl.sh", "skyrl.sh"] {
+        let path = repository(&format!("crates/firebrick/tests/data/import/{name}"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let read = |text: &str| {
+            if let Ok(imported) = import(Path::new(name), text, &[], Some(Origin::Verl)) {
+                assert!(Recipe::parse(Path::new("r.toml"), &imported.text, &[]).is_ok());
+            }
+        };
+        for at in (0..text.len()).step_by(37).filter(|&at| text.is_char_boundary(at)) {
+            read(&text[..at]);
+            for noise in ["\0", "\"", "${", "$((", "\n", "ü", "="] {
+                read(&format!("{}{noise}{}", &text[..at], &text[at..]));
+            }
+        }
+    }
+}
