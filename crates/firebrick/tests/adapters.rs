@@ -12,13 +12,7 @@ use serde_json::{Map, Value};
 /// A place with the fixture `name` in the folder `base`.
 fn with_base(name: &str) -> Place {
     let place = Place::new();
-    for entry in fs::read_dir(repository(&format!("tests/fixtures/{name}"))).unwrap() {
-        let path = entry.unwrap().path();
-        let file = path.file_name().unwrap().to_str().unwrap();
-        if !file.starts_with("expected") {
-            place.write(&format!("base/{file}"), fs::read(&path).unwrap());
-        }
-    }
+    place.fixture(name, "base");
     place
 }
 

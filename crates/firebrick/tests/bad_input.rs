@@ -58,13 +58,7 @@ impl Page {
     /// Puts the model's folder back as it was.
     fn whole_model(&self) {
         let _ = fs::remove_dir_all(self.place.path("qwen2"));
-        for entry in fs::read_dir(repository("tests/fixtures/qwen2-f32")).unwrap() {
-            let entry = entry.unwrap();
-            let name = entry.file_name().into_string().unwrap();
-            if !name.starts_with("expected") {
-                self.place.write(&format!("qwen2/{name}"), fs::read(entry.path()).unwrap());
-            }
-        }
+        self.place.fixture("qwen2-f32", "qwen2");
     }
 
     /// Runs the program, which has to fail with `code`.

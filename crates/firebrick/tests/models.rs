@@ -15,13 +15,7 @@ use serde_json::Value;
 /// A place with the fixture `name` in the folder `model`.
 fn with_model(name: &str) -> Place {
     let place = Place::new();
-    for entry in fs::read_dir(repository(&format!("tests/fixtures/{name}"))).unwrap() {
-        let path = entry.unwrap().path();
-        let file = path.file_name().unwrap().to_str().unwrap();
-        if !file.starts_with("expected") {
-            place.write(&format!("model/{file}"), fs::read(&path).unwrap());
-        }
-    }
+    place.fixture(name, "model");
     place
 }
 

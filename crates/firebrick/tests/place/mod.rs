@@ -38,6 +38,18 @@ impl Place {
         fs::write(path, bytes).unwrap();
     }
 
+    /// Copies the model `name` of the tests' fixtures into a folder, without what it is expected to
+    /// compute.
+    pub(crate) fn fixture(&self, name: &str, folder: &str) {
+        for entry in fs::read_dir(repository(&format!("tests/fixtures/{name}"))).unwrap() {
+            let path = entry.unwrap().path();
+            let file = path.file_name().unwrap().to_str().unwrap();
+            if !file.starts_with("expected") {
+                self.write(&format!("{folder}/{file}"), fs::read(&path).unwrap());
+            }
+        }
+    }
+
     /// Runs the program to its end.
     pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
         Outcome::of(self.command(arguments).output().unwrap())

@@ -1,0 +1,41 @@
+//! The table of the checkpoints.
+
+use crate::{
+    bench::{Bench, CHECKPOINT, Case, LETTERS, case, default},
+    made::Run,
+};
+
+#[test]
+fn a_run_is_saved_as_its_options_say() {
+    Bench::new().try_all(CASES);
+}
+
+pub(crate) const CASES: &[Case] = &[
+    case(&["checkpoint.every=2"], LETTERS, &["checkpoint.keep=0", "train.steps=5"], |run| {
+        assert_eq!(run.checkpoints(), [0, 2, 4, 5]);
+        assert_eq!(run.without().checkpoints(), [0, 5]);
+    }),
+    case(&["checkpoint.keep=1"], LETTERS, &["checkpoint.every=1"], |run| {
+        assert_eq!(run.checkpoints(), [2]);
+        assert_eq!(run.without().checkpoints(), [1, 2]);
+        assert_eq!(run.instead(&["checkpoint.keep=0"]).checkpoints(), [0, 1, 2]);
+    }),
+    default(&["checkpoint.dtype=auto"], CHECKPOINT, &["model.path=half"], |run| {
+        saved_as(run, "BF16");
+        saved_as(&run.bench.run(LETTERS, &[], &["checkpoint.dtype=auto"]), "F32");
+    }),
+    case(&["checkpoint.dtype=float32"], CHECKPOINT, &["model.path=half"], |run| {
+        saved_as(run, "F32");
+    }),
+    case(&["checkpoint.dtype=bfloat16"], LETTERS, &[], |run| saved_as(run, "BF16")),
+    case(&["checkpoint.dtype=float16"], LETTERS, &[], |run| saved_as(run, "F16")),
+];
+
+/// A run trains float32 whatever it saves, and keeps that for itself.
+fn saved_as(run: &Run, dtype: &str) {
+    assert!(run.tensors("model.safetensors").values().all(|tensor| tensor.dtype == dtype));
+    if dtype != "F32" {
+        let trained = run.tensors("trainer/weights/model.safetensors");
+        assert!(trained.values().all(|tensor| tensor.dtype == "F32"));
+    }
+}

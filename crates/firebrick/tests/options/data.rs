@@ -1,0 +1,203 @@
+//! The table of the prompts: data sets, tasks, and how a question becomes a prompt.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    bench::{Bench, CHECKPOINT, Case, LETTERS, TINY, case, default},
+    made::Run,
+};
+
+#[test]
+fn prompts_are_what_their_options_say() {
+    let bench = Bench::new();
+    for (file, letters) in [
+        ("red/train", "ab"),
+        ("red/test", "c"),
+        ("blue/train", "ef"),
+        ("blue/test", "def"),
+        ("blue/validation", "defg"),
+    ] {
+        let rows: Vec<String> = letters.chars().map(String::from).collect();
+        let rows: Vec<_> = rows.iter().map(|letter| (letter.as_str(), "a")).collect();
+        bench.rows(&format!("set/{file}.jsonl"), &rows);
+    }
+    // One row twice, and two that contradict each other.
+    let twice =
+        [("a", "a"), ("b", "a"), ("b", "a"), ("c", "a"), ("c", "d"), ("d", "a"), ("e", "a")];
+    bench.rows("twice.jsonl", &twice);
+    let columns = r#"{"question": "a", "back": "h", "answer": "c"}
+        {"question": "b", "back": "g", "answer": "d"}"#;
+    bench.place.write("columns.jsonl", columns);
+    bench.try_all(CASES);
+}
+
+/// Nothing but the questions matters.
+const ASK: &[&str] = &["warmup.steps=0", "train.steps=2", "sampling.dynamic=false"];
+
+/// A folder with the subsets `red` and `blue` of a data set.
+const SET: &[&str] = &["data.train=set", "data.split=train", "sampling.dynamic=false"];
+
+pub(crate) const CASES: &[Case] = &[
+    case(&["data.train=set/red/train.jsonl"], LETTERS, ASK, |run| asks(run, "ab")),
+    case(&["data.subset=blue"], LETTERS, SET, |run| {
+        asks(run, "ef");
+        run.without().fails(1, "name the subset");
+    }),
+    case(&["data.split=test"], LETTERS, &["data.train=set/red"], |run| asks(run, "c")),
+    // Without it two of those that are trained on would be held out.
+    case(&["data.heldout=set/blue/test.jsonl"], LETTERS, ASK, |run| {
+        held_out(run, 3);
+        held_out(&run.without(), 2);
+        assert_eq!(run.prompts(), letters("abcdefgh"));
+    }),
+    case(
+        &["data.heldout_subset=blue"],
+        LETTERS,
+        &["data.heldout=set", "data.heldout_split=test"],
+        |run| {
+            held_out(run, 3);
+            run.without().fails(1, "name the subset");
+        },
+    ),
+    case(
+        &["data.heldout_split=validation"],
+        LETTERS,
+        &["data.train=set", "data.split=train", "data.subset=blue", "sampling.dynamic=false"],
+        |run| {
+            held_out(run, 4);
+            asks(run, "ef");
+        },
+    ),
+    case(
+        &["data.deduplicate=false"],
+        LETTERS,
+        &["data.train=twice.jsonl", "data.heldout=set/blue/test.jsonl"],
+        |run| {
+            run.says("7 of 7 prompts kept");
+            run.without().says("4 of 7 prompts kept");
+        },
+    ),
+    case(&["data.train_size=5"], TINY, ASK, |run| {
+        run.says("5 of 5 prompts kept");
+        assert!(run.prompts().len() <= 5 && run.without().prompts().len() > 5);
+    }),
+    case(&["data.heldout_size=3"], TINY, ASK, |run| {
+        held_out(run, 3);
+        held_out(&run.without(), 10);
+    }),
+    case(&["data.columns.prompt=back"], LETTERS, &["data.train=columns.jsonl"], |run| {
+        asks(run, "hg");
+        asks(&run.without(), "ab");
+    }),
+    case(
+        &["data.columns.reference=back"],
+        LETTERS,
+        &["data.train=columns.jsonl", "reward={kind='exact'}", "sampling.dynamic=false"],
+        |run| {
+            let expected = |run: &Run| -> BTreeSet<String> {
+                run.completions().into_iter().map(|completion| completion.reference).collect()
+            };
+            assert!(expected(run).is_subset(&letters("hg")));
+            assert!(expected(&run.without()).is_subset(&letters("cd")));
+        },
+    ),
+    // The model has a template.
+    default(&["data.template=auto"], CHECKPOINT, &[], |run| {
+        every_prompt(run, |prompt| prompt.contains("<|im_start|>user"));
+        every_prompt(&run.bench.run(LETTERS, &[], &["data.template=auto"]), |prompt| {
+            prompt.len() == 1
+        });
+    }),
+    default(&["data.template=chat"], CHECKPOINT, &[], |run| {
+        every_prompt(run, |prompt| prompt.contains("<|im_start|>user"));
+        run.bench.run(LETTERS, &[], &["data.template=chat"]).fails(2, "has no chat template");
+    }),
+    case(&["data.template=plain"], CHECKPOINT, &[], |run| {
+        every_prompt(run, |prompt| prompt.ends_with('?') && !prompt.contains("<|"));
+    }),
+    case(&["data.template_options={dated=true}"], CHECKPOINT, &["model.path=half"], |run| {
+        every_prompt(run, |prompt| prompt.contains("It is "));
+        every_prompt(&run.without(), |prompt| !prompt.contains("It is "));
+    }),
+    case(&["data.system=Be brief."], CHECKPOINT, &[], |run| {
+        every_prompt(run, |prompt| prompt.contains("<|im_start|>system\nBe brief."));
+    }),
+    case(&["data.prompt=Now: {prompt} Well?"], CHECKPOINT, &["data.template=plain"], |run| {
+        every_prompt(run, |prompt| prompt.starts_with("Now: ") && prompt.ends_with("? Well?"));
+    }),
+    case(&["data.max_prompt_tokens=4"], TINY, &["data.task.digits=2", "warmup.steps=0"], |run| {
+        every_prompt(run, |prompt| prompt.len() <= 4);
+        assert!(run.without().prompts().iter().any(|prompt| prompt.len() > 4));
+    }),
+    case(&["data.task={kind='addition',digits=3}"], TINY, ASK, |run| {
+        every_prompt(run, |prompt| numbers(prompt, &['+', '=']).max() < Some(1000));
+        assert!(run.prompts().iter().any(|prompt| numbers(prompt, &['+', '=']).max() > Some(99)));
+    }),
+    // The answer of a worked sum stands behind the mark of one.
+    case(&["data.task={kind='addition',digits=1,worked=true}"], TINY, ASK, marked),
+    // And a second look begins with a sign that no other sum has.
+    case(
+        &["data.task={kind='addition',digits=1,worked=true,second_look=0.5}"],
+        TINY,
+        &["warmup.steps=0", "train.steps=2", "sampling.dynamic=false", "rollout.group_size=8"],
+        |run| {
+            let looks = |run: &Run| run.completions().iter().any(|done| done.text.contains('?'));
+            let once = run.instead(&["data.task={kind='addition',digits=1,worked=true}"]);
+            assert!(looks(run) && !looks(&once));
+        },
+    ),
+    case(&["data.task={kind='multiplication',digits=2}"], TINY, ASK, |run| {
+        every_prompt(run, |prompt| {
+            prompt.contains('*') && numbers(prompt, &['*', '=']).count() == 2
+        });
+        assert!(run.prompts().iter().any(|prompt| numbers(prompt, &['*', '=']).max() > Some(9)));
+    }),
+    case(&["data.task={kind='multiplication',digits=1,worked=true}"], TINY, ASK, marked),
+    case(&["data.task={kind='countdown',numbers=3,max_number=7,max_target=9}"], TINY, ASK, |run| {
+        for prompt in run.prompts() {
+            let (given, target) = prompt.trim_end_matches('=').split_once(':').unwrap();
+            assert_eq!(given.split(' ').count(), 3, "{prompt}");
+            assert!(numbers(given, &[' ']).max() <= Some(7), "{prompt}");
+            assert!(target.parse::<u64>().unwrap() <= 9, "{prompt}");
+        }
+    }),
+];
+
+fn letters(of: &str) -> BTreeSet<String> {
+    of.chars().map(String::from).collect()
+}
+
+/// The questions are among these letters; which of them are held out does not matter.
+#[track_caller]
+fn asks(run: &Run, of: &str) {
+    assert!(run.prompts().is_subset(&letters(of)), "{:?}", run.prompts());
+}
+
+#[track_caller]
+fn held_out(run: &Run, prompts: usize) {
+    let words = format!("Prompts: {prompts}.");
+    assert!(run.card().contains(&words), "{words} {}", run.card());
+}
+
+#[track_caller]
+fn every_prompt(run: &Run, holds: fn(&str) -> bool) {
+    let prompts = run.prompts();
+    assert!(!prompts.is_empty() && prompts.iter().all(|prompt| holds(prompt)), "{prompts:?}");
+}
+
+fn numbers<'t>(text: &'t str, between: &'t [char]) -> impl Iterator<Item = u64> + 't {
+    text.split(between).filter(|number| !number.is_empty()).map(|number| number.parse().unwrap())
+}
+
+/// A number alone is an answer to a problem that is not worked, and none to one that is.
+fn marked(run: &Run) {
+    let bare = |run: &Run| -> Vec<String> {
+        let done = run.completions().into_iter();
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        done.filter(|done| digits(&done.text)).map(|done| done.verdict).collect()
+    };
+    let short = bare(&run.instead(&["data.task={kind='addition',digits=1,worked=false}"]));
+    assert!(!short.is_empty() && short.iter().all(|verdict| verdict != "unparsable"), "{short:?}");
+    let worked = bare(run);
+    assert!(!worked.is_empty() && worked.iter().all(|verdict| verdict == "unparsable"));
+}

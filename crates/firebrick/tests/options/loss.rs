@@ -1,0 +1,177 @@
+//! The tables of the advantage and of the loss.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    bench::{Bench, Case, LETTERS, case, default},
+    made::{Completion, Run, assert_near, near},
+};
+
+#[test]
+fn advantages_and_losses_are_what_their_options_say() {
+    Bench::new().try_all(CASES);
+}
+
+/// One update on every group, of pairs: of those that differ one has 1 and one −1, so that rewards
+/// deviate from their mean of 0 by √2.
+const PAIRS: &[&str] = &["rollout.group_size=2", "train.mini_batch=8", "sampling.dynamic=false"];
+
+/// One update on every group, with advantages that are easily computed.
+const ONE: &[&str] = &["advantage.kind=mean_only", "sampling.dynamic=false", "train.steps=1"];
+
+/// Four large updates a step.
+const FAR: &[&str] = &["train.mini_batch=4", "optim.lr=0.1", "sampling.dynamic=false"];
+
+pub(crate) const CASES: &[Case] = &[
+    default(&["advantage.kind=group_norm"], LETTERS, PAIRS, |run| {
+        let of_mean = run.instead(&["advantage.kind=mean_only"]);
+        assert_near(norm(run) * 2_f64.sqrt(), norm(&of_mean));
+        run.assert_is(&run.without());
+    }),
+    case(&["advantage.kind=mean_only"], LETTERS, &["sampling.dynamic=false"], |run| {
+        assert_near(run.first("loss/total"), loss(run, token_mean));
+    }),
+    case(&["advantage.kind=leave_one_out"], LETTERS, PAIRS, |run| {
+        let of_mean = run.instead(&["advantage.kind=mean_only"]);
+        assert_near(norm(run), 2.0 * norm(&of_mean));
+    }),
+    case(&["advantage.epsilon=1.0"], LETTERS, PAIRS, |run| {
+        let root = 2_f64.sqrt();
+        assert_near(norm(run) * (root + 1.0), norm(&run.without()) * root);
+    }),
+    default(&["loss.aggregation=token_mean"], LETTERS, ONE, |run| {
+        assert_near(run.first("loss/total"), loss(run, token_mean));
+    }),
+    case(&["loss.aggregation=prompt_mean"], LETTERS, ONE, |run| {
+        let of_groups = |groups: &[Group]| {
+            let means = groups.iter().map(|group| token_mean(std::slice::from_ref(group)));
+            means.sum::<f64>() / groups.len() as f64
+        };
+        assert_near(run.first("loss/total"), loss(run, of_groups));
+        assert!(!near(run.first("loss/total"), loss(run, token_mean)));
+    }),
+    // Advantages are 0 in the mean.
+    case(&["loss.aggregation=sequence_mean"], LETTERS, ONE, |run| {
+        assert!(run.first("loss/total").abs() < 1e-6);
+        assert!(norm(run) > 1e-3 && !near(norm(run), norm(&run.without())));
+    }),
+    case(&["loss.aggregation=sequence_sum"], LETTERS, ONE, |run| {
+        assert_near(run.first("loss/total"), loss(run, sequence_sum));
+    }),
+    // A completion counts as the four tokens that it may have.
+    case(&["loss.aggregation=constant"], LETTERS, ONE, |run| {
+        assert_near(run.first("loss/total"), loss(run, sequence_sum) / 4.0);
+    }),
+    case(&["loss.aggregation=constant", "loss.constant_length=3"], LETTERS, ONE, |run| {
+        assert_near(run.first("loss/total"), loss(run, sequence_sum) / 3.0);
+    }),
+    default(&["loss.kind=dapo"], LETTERS, FAR, |run| {
+        assert_eq!(run.values("loss/dual_clip_fraction").len(), 2);
+        run.assert_is(&run.without());
+    }),
+    // The same gradient where nothing has moved, and another where something has.
+    case(&["loss.kind=gspo"], LETTERS, FAR, |run| {
+        assert!(run.values("loss/dual_clip_fraction").is_empty());
+        assert!(!near(norm(run), norm(&run.without())));
+        let [one, dapo] = ["gspo", "dapo"].map(|kind| first_norm(run, kind));
+        assert_near(one, dapo);
+    }),
+    case(&["loss.kind=cispo"], LETTERS, FAR, |run| {
+        assert!(run.values("loss/dual_clip_fraction").is_empty());
+        let [one, dapo] = ["cispo", "dapo"].map(|kind| first_norm(run, kind));
+        assert_near(one, dapo);
+        assert!(!near(run.first("loss/policy"), run.without().first("loss/policy")));
+        assert!(!run.is(&run.instead(&["loss.kind=gspo"])));
+    }),
+    case(&["loss.clip_ratio_low=0.0"], LETTERS, FAR, |run| {
+        grows(run, "loss/clip_fraction_low");
+    }),
+    case(&["loss.clip_ratio_high=0.0"], LETTERS, FAR, |run| {
+        grows(run, "loss/clip_fraction_high");
+    }),
+    case(&["loss.dual_clip=1.01"], LETTERS, FAR, |run| grows(run, "loss/dual_clip_fraction")),
+    case(&["loss.entropy_coef=0.5"], LETTERS, ONE, |run| {
+        let entropy = run.first("loss/entropy");
+        assert_near(run.first("loss/total"), run.first("loss/policy") - 0.5 * entropy);
+        assert_near(run.without().first("loss/total"), run.without().first("loss/policy"));
+    }),
+    // Without weight they measure one and the same policy: |E d| is at most √(2 E d²/2), and the third
+    // differs from the second by what is cubic in d.
+    case(&["loss.kl={kind='k1',coef=0.0}"], LETTERS, &[], |run| {
+        let [k1, k2] = [distance(run), distance(&weightless(run, "k2"))];
+        assert!(k1.abs() <= (2.0 * k2).sqrt() && !near(k1, k2), "{k1} {k2}");
+    }),
+    case(&["loss.kl={kind='k2',coef=0.0}"], LETTERS, &[], |run| {
+        let [k1, k2] = [distance(&weightless(run, "k1")), distance(run)];
+        assert!(k2 > 0.0 && 2.0 * k2 >= k1 * k1, "{k1} {k2}");
+    }),
+    case(&["loss.kl={kind='k3',coef=0.0}"], LETTERS, &[], |run| {
+        let [k2, k3] = [distance(&weightless(run, "k2")), distance(run)];
+        assert!(k3 > 0.0 && k3 != k2 && (k3 - k2).abs() < 0.3 * k2, "{k2} {k3}");
+    }),
+    case(&["loss.kl={kind='k3',coef=0.7}"], LETTERS, &[], |run| {
+        let [kl, total, policy] =
+            ["loss/kl", "loss/total", "loss/policy"].map(|m| run.values(m)[1]);
+        assert!(kl > 1e-5);
+        assert_near(total, policy + 0.7 * kl);
+        assert!(run.without().values("loss/kl").is_empty());
+    }),
+];
+
+/// The norm of the first step's gradient.
+fn norm(run: &Run) -> f64 {
+    run.first("update/grad_norm")
+}
+
+/// The same of a run like `FAR` that makes one update of a step.
+fn first_norm(run: &Run, kind: &str) -> f64 {
+    let kind = format!("loss.kind={kind}");
+    norm(&run.bench.run(LETTERS, &["sampling.dynamic=false", "train.steps=1"], &[&kind]))
+}
+
+#[track_caller]
+fn grows(run: &Run, metric: &str) {
+    let (now, before) = (run.first(metric), run.without().first(metric));
+    assert!(now > before, "{metric} is {now}, and was {before}");
+}
+
+/// The run with another estimator, and no weight of it.
+fn weightless<'r>(run: &'r Run, kind: &str) -> Run<'r> {
+    run.instead(&[&format!("loss.kl={{kind='{kind}',coef=0.0}}")])
+}
+
+/// The distance from the first policy after a step; before it there is none.
+fn distance(run: &Run) -> f64 {
+    assert_near(run.first("loss/total"), run.first("loss/policy"));
+    assert!(run.first("loss/kl").abs() < 1e-6);
+    run.values("loss/kl")[1]
+}
+
+/// A prompt's completions, each with its tokens and what one of them costs.
+type Group = Vec<(f64, f64)>;
+
+/// The loss of the first update, at which every ratio is 1 and every token costs the advantage of its
+/// completion; `of` makes one number of the groups.
+fn loss(run: &Run, of: fn(&[Group]) -> f64) -> f64 {
+    let mut groups = BTreeMap::<u64, Vec<Completion>>::new();
+    for done in run.first_completions() {
+        groups.entry(done.draw).or_default().push(done);
+    }
+    let cost = |group: &Vec<Completion>| {
+        let mean = group.iter().map(|done| done.shaped).sum::<f64>() / group.len() as f64;
+        group.iter().map(|done| (done.tokens as f64, mean - done.shaped)).collect()
+    };
+    of(&groups.values().map(cost).collect::<Vec<_>>())
+}
+
+fn token_mean(groups: &[Group]) -> f64 {
+    let all = || groups.iter().flatten();
+    all().map(|(tokens, cost)| tokens * cost).sum::<f64>()
+        / all().map(|(tokens, _)| tokens).sum::<f64>()
+}
+
+/// The sum over a completion's tokens, in the mean of completions.
+fn sequence_sum(groups: &[Group]) -> f64 {
+    let all = || groups.iter().flatten();
+    all().map(|(tokens, cost)| tokens * cost).sum::<f64>() / all().count() as f64
+}

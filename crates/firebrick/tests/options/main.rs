@@ -1,0 +1,69 @@
+//! Every option of the recipe's schema, and every choice of every option, does in a run of
+//! `firebrick train` what it says.
+//!
+//! A case tries some options in a run of a fraction of a second, and shows what they did to it: by a
+//! formula over what the run wrote down, or against the same run without them. Whoever adds an option
+//! adds a case: `every_option_is_tried` names what the schema has and no case tries.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+#![allow(clippy::print_stderr, reason = "a failing test shows it")]
+
+mod adaptive;
+mod bench;
+mod checkpoint;
+mod critic;
+mod data;
+mod judges;
+mod loss;
+mod made;
+mod memory;
+mod model;
+mod optim;
+#[path = "../place/mod.rs"]
+mod place;
+mod reward;
+mod run;
+mod sampling;
+mod schema;
+mod verifiers;
+mod warmup;
+
+use std::collections::BTreeSet;
+
+use bench::Case;
+
+/// The cases of all tables.
+fn cases() -> impl Iterator<Item = &'static Case> {
+    [
+        run::CASES,
+        checkpoint::CASES,
+        model::CASES,
+        data::CASES,
+        warmup::CASES,
+        sampling::CASES,
+        memory::CASES,
+        reward::CASES,
+        judges::CASES,
+        loss::CASES,
+        critic::CASES,
+        optim::CASES,
+        adaptive::CASES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+#[test]
+fn every_option_is_tried() {
+    let schema = firebrick::recipe::Recipe::schema();
+    let verifiers = verifiers::JUDGED.iter().map(|judged| judged.tries);
+    let tried: BTreeSet<String> = cases()
+        .map(|case| case.tries)
+        .chain(verifiers)
+        .flat_map(|tries| schema::named(&schema, tries))
+        .collect();
+    let all = schema::all(&schema);
+    let missing: Vec<&String> = all.difference(&tried).collect();
+    assert!(missing.is_empty(), "no case in tests/options tries {missing:#?}");
+    assert!(all.len() > 200, "the schema was not read: {all:?}");
+}

@@ -1,0 +1,158 @@
+//! The table of the model: a checkpoint, adapters beside it, or a new model's shape.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    bench::{Bench, CHECKPOINT, Case, LETTERS, TINY, case, default},
+    made::{Run, assert_near},
+};
+
+#[test]
+fn a_model_is_what_its_options_say() {
+    let bench = Bench::new();
+    bench.tokenizer("words", &["tok", "en"]);
+    bench.rows("words.jsonl", &[("tok", "en")]);
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    bench.place.write("hub/hub/models--kiln--tiny/refs/v2", commit);
+    let snapshot = format!("hub/hub/models--kiln--tiny/snapshots/{commit}");
+    bench.place.fixture("qwen2-f32", &snapshot);
+    bench.try_all(CASES);
+}
+
+const LORA: &[&str] = &["optim.lr=1e-2", "train.steps=2"];
+
+pub(crate) const CASES: &[Case] = &[
+    case(&["model.path=half"], CHECKPOINT, &[], |run| {
+        assert_eq!(run.json("config.json")["model_type"], "qwen2");
+        assert_ne!(run.values("loss/entropy"), run.without().values("loss/entropy"));
+    }),
+    // The cache of the Hub has that revision of the model, and no other.
+    case(&["model.revision=v2"], CHECKPOINT, &["model.path=kiln/tiny"], |run| {
+        run.assert_is(&run.bench.run(CHECKPOINT, &[], &[]));
+        run.without().fails(1, "HF_HUB_OFFLINE");
+    }),
+    default(&["model.dtype=auto"], CHECKPOINT, &["device.kind=cpu"], |run| {
+        run.assert_is(&run.instead(&["model.dtype=float32"]));
+    }),
+    default(&["model.dtype=float32"], CHECKPOINT, &[], |run| {
+        assert!(run.first("rollout/logprob_diff_max") < 1e-4);
+    }),
+    case(&["model.dtype=bfloat16"], CHECKPOINT, &[], |run| {
+        run.says("multiplied in bfloat16");
+        assert_ne!(run.first("loss/entropy"), run.without().first("loss/entropy"));
+    }),
+    case(&["model.lora.rank=3"], CHECKPOINT, &[], |run| {
+        run.says("(adapters of rank 3)");
+        let tensors = run.tensors("adapter_model.safetensors");
+        assert!(tensors.values().all(|tensor| tensor.shape.contains(&3)));
+        assert_eq!(adapted(run).len(), 7);
+    }),
+    // What an adapter puts out grows with it, and so does its gradient. The one of a new adapter is
+    // that of B alone, since B is 0.
+    case(&["model.lora.alpha=2.0"], CHECKPOINT, &["model.lora.rank=2"], |run| {
+        assert_eq!(run.json("adapter_config.json")["lora_alpha"], 2.0);
+        assert_eq!(run.without().json("adapter_config.json")["lora_alpha"], 4.0);
+        let norm = |run: &Run| run.first("update/grad_norm");
+        assert_near(2.0 * norm(run), norm(&run.without()));
+    }),
+    // α / √4 = 4 instead of α / 4 = 2.
+    case(&["model.lora.rslora=true"], CHECKPOINT, &["model.lora.rank=4"], |run| {
+        assert_eq!(run.json("adapter_config.json")["use_rslora"], true);
+        let norm = |run: &Run| run.first("update/grad_norm");
+        assert_near(norm(run), 2.0 * norm(&run.without()));
+    }),
+    case(&["model.lora={rank=2,targets=['q_proj']}"], CHECKPOINT, LORA, only_that),
+    case(&["model.lora={rank=2,targets=['k_proj']}"], CHECKPOINT, LORA, only_that),
+    case(&["model.lora={rank=2,targets=['v_proj']}"], CHECKPOINT, LORA, only_that),
+    case(&["model.lora={rank=2,targets=['o_proj']}"], CHECKPOINT, LORA, only_that),
+    case(&["model.lora={rank=2,targets=['gate_proj']}"], CHECKPOINT, LORA, only_that),
+    case(&["model.lora={rank=2,targets=['up_proj']}"], CHECKPOINT, LORA, only_that),
+    case(&["model.lora={rank=2,targets=['down_proj']}"], CHECKPOINT, LORA, only_that),
+    default(&["model.new.family=qwen2"], LETTERS, &[], |run| is_a(run, "qwen2", "q_proj.bias")),
+    case(&["model.new.family=qwen3"], LETTERS, &[], |run| is_a(run, "qwen3", "q_norm.weight")),
+    case(&["model.new.family=llama"], LETTERS, &[], |run| is_a(run, "llama", "q_proj.weight")),
+    case(&["model.new.family=mistral"], LETTERS, &[], |run| is_a(run, "mistral", "q_proj.weight")),
+    case(&["model.new.family=gemma"], LETTERS, &[], |run| is_a(run, "gemma", "q_proj.weight")),
+    case(&["model.new.hidden_size=24"], LETTERS, &[], |run| {
+        shaped(run, "hidden_size", 24, "model.norm.weight", &[24]);
+    }),
+    case(&["model.new.layers=2"], LETTERS, &[], |run| {
+        shaped(run, "num_hidden_layers", 2, "model.layers.1.mlp.up_proj.weight", &[16, 16]);
+    }),
+    // Four heads are half as wide, and the one of keys is as wide as they are.
+    case(&["model.new.heads=4"], LETTERS, &[], |run| {
+        shaped(run, "num_attention_heads", 4, "model.layers.0.self_attn.k_proj.weight", &[4, 16]);
+    }),
+    case(&["model.new.kv_heads=2"], LETTERS, &[], |run| {
+        shaped(run, "num_key_value_heads", 2, "model.layers.0.self_attn.k_proj.weight", &[16, 16]);
+    }),
+    case(&["model.new.intermediate_size=40"], LETTERS, &[], |run| {
+        shaped(run, "intermediate_size", 40, "model.layers.0.mlp.up_proj.weight", &[40, 16]);
+    }),
+    // Of the context a completion takes 6 tokens, which leaves 5 for a prompt such as `12+3=`.
+    case(
+        &["model.new.max_position_embeddings=11"],
+        TINY,
+        &["warmup.steps=0", "train.steps=1", "data.task.digits=2"],
+        |run| {
+            assert_eq!(run.json("config.json")["max_position_embeddings"], 11);
+            let longest = |run: &Run| run.prompts().iter().map(String::len).max().unwrap();
+            assert_eq!((longest(run), longest(&run.without())), (5, 6));
+        },
+    ),
+    case(&["model.new.rope_theta=2.0"], LETTERS, &[], |run| {
+        assert_eq!(run.json("config.json")["rope_theta"], 2.0);
+        assert_ne!(run.first("loss/entropy"), run.without().first("loss/entropy"));
+    }),
+    case(&["model.new.tied=false"], LETTERS, &[], |run| {
+        let head = |run: &Run| run.tensors("model.safetensors").contains_key("lm_head.weight");
+        assert!(head(run) && !head(&run.without()));
+    }),
+    case(&["model.new.tokenizer=words"], LETTERS, &["data.train=words.jsonl"], |run| {
+        let known = ["tok", "en"];
+        let all = run.completions();
+        assert!(all.iter().any(|completion| completion.text.contains("token")));
+        for completion in all {
+            let rest = known.iter().fold(completion.text, |text, word| text.replace(word, ""));
+            assert_eq!(rest, "");
+        }
+    }),
+    case(&["model.new.vocab_size=40"], LETTERS, &[], |run| {
+        shaped(run, "vocab_size", 40, "model.embed_tokens.weight", &[40, 16]);
+    }),
+];
+
+/// The projections that have an adapter.
+fn adapted(run: &Run) -> BTreeSet<String> {
+    let names = run.tensors("adapter_model.safetensors").into_keys();
+    names.map(|name| name.split('.').rev().nth(2).unwrap().to_owned()).collect()
+}
+
+/// One projection is adapted: the one that the recipe names.
+fn only_that(run: &Run) {
+    let wanted = run.json("adapter_config.json")["target_modules"].clone();
+    let names: Vec<&str> =
+        wanted.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(names.len(), 1);
+    assert_eq!(adapted(run), BTreeSet::from([names[0].to_owned()]));
+    let recipe = std::fs::read_to_string(run.bench.place.path(&run.path("recipe.toml"))).unwrap();
+    assert!(recipe.contains(&format!("targets=['{}']", names[0])), "{recipe}");
+    // It learns: B, which is 0 in a new adapter, is not.
+    let tensors = run.tensors("adapter_model.safetensors");
+    let learnt = tensors.iter().filter(|(name, _)| name.contains("lora_B"));
+    assert!(learnt.flat_map(|(_, tensor)| &tensor.values).any(|&value| value != 0.0));
+}
+
+/// The saved model is of that family, and has a tensor of that name in its first layer.
+fn is_a(run: &Run, family: &str, tensor: &str) {
+    assert_eq!(run.json("config.json")["model_type"], family);
+    let name = format!("model.layers.0.self_attn.{tensor}");
+    assert!(run.tensors("model.safetensors").contains_key(&name), "{name}");
+}
+
+/// The saved model has a size in its configuration, and a tensor of the shape that follows.
+fn shaped(run: &Run, key: &str, size: usize, tensor: &str, shape: &[usize]) {
+    assert_eq!(run.json("config.json")[key], size);
+    assert_ne!(run.without().json("config.json")[key], size);
+    assert_eq!(run.tensors("model.safetensors")[tensor].shape, shape);
+}

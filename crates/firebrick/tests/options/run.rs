@@ -1,0 +1,112 @@
+//! The run as a whole: name, seed, device, how long it trains and how it is measured.
+
+use crate::{
+    bench::{Bench, Case, LETTERS, TINY, case, default},
+    made::{Run, assert_near},
+};
+
+#[test]
+fn a_run_does_what_its_options_say() {
+    Bench::new().try_all(CASES);
+}
+
+pub(crate) const CASES: &[Case] = &[
+    case(&["name=kiln"], LETTERS, &[], |run| {
+        assert_eq!(run.path("summary.json"), "runs/kiln/summary.json");
+        run.assert_is(&run.without());
+    }),
+    case(&["seed=18"], LETTERS, &[], |run| {
+        let texts = |run: &Run| -> Vec<String> {
+            run.first_completions().into_iter().map(|completion| completion.text).collect()
+        };
+        assert_ne!(texts(run), texts(&run.without()));
+        run.instead(&["seed=17"]).assert_is(&run.without());
+    }),
+    default(&["device.kind=cpu", "device.index=0"], LETTERS, &[], |run| {
+        run.assert_is(&run.without());
+    }),
+    case(&["device.index=1"], LETTERS, &[], |run| run.fails(2, "there is no device cpu:1")),
+    case(&["device.kind=vulkan"], LETTERS, &[], not_in_this_build),
+    case(&["device.kind=wgpu"], LETTERS, &[], not_in_this_build),
+    case(&["device.kind=metal"], LETTERS, &[], not_in_this_build),
+    case(&["device.kind=cuda"], LETTERS, &[], not_in_this_build),
+    case(&["device.kind=rocm"], LETTERS, &[], not_in_this_build),
+    case(&["train.steps=3"], LETTERS, &[], |run| {
+        assert_eq!(run.values("update/count"), [1.0, 1.0, 1.0]);
+        assert_eq!(run.summary()["steps"], 3);
+    }),
+    case(&["train.mini_batch=4"], LETTERS, &["sampling.dynamic=false"], |run| {
+        assert_eq!(run.values("update/count"), [4.0, 4.0]);
+    }),
+    // It changes memory and speed. A sequence is up to five tokens long.
+    case(&["train.micro_batch_tokens=10"], LETTERS, &[], |run| {
+        let whole = run.without();
+        assert!(
+            !run.is(&whole),
+            "the work was cut nowhere, which no sum would leave without trace"
+        );
+        for metric in ["loss/total", "update/grad_norm", "loss/entropy"] {
+            for (cut, whole) in run.values(metric).into_iter().zip(whole.values(metric)) {
+                assert_near(cut, whole);
+            }
+        }
+    }),
+    case(&["train.stop_at=0.0"], LETTERS, &["eval.every=1"], |run| {
+        assert_eq!(run.summary()["stopped_because"], "stop_at");
+        assert_eq!(
+            (&run.summary()["steps"], &run.without().summary()["steps"]),
+            (&1.into(), &2.into())
+        );
+    }),
+    case(&["eval.every=2"], LETTERS, &["train.steps=5"], |run| {
+        let measured: Vec<u64> = run
+            .metrics()
+            .iter()
+            .filter(|step| step.get("eval/heldout_accuracy").is_some())
+            .map(|step| step["step"].as_u64().unwrap())
+            .collect();
+        assert_eq!(measured, [2, 4, 5]);
+    }),
+    // Two held-out prompts: with one completion of each there are halves.
+    case(&["eval.samples=8"], LETTERS, &["eval.every=1"], |run| {
+        assert!(run.card().contains("Completions of each: 8"), "{}", run.card());
+        assert!(in_parts(run, 16) && !in_parts(run, 2) && in_parts(&run.without(), 2));
+    }),
+    // The most likely token makes all completions of a prompt one.
+    case(&["eval.temperature=0.0"], LETTERS, &["eval.samples=8", "eval.every=1"], |run| {
+        assert!(in_parts(run, 2) && !in_parts(&run.without(), 2));
+    }),
+    case(&["eval.top_p=0.01"], LETTERS, &["eval.samples=8", "eval.every=1"], |run| {
+        assert!(in_parts(run, 2) && !in_parts(&run.without(), 2));
+    }),
+    case(&["observe.phrases=['a', 'BB']"], LETTERS, &["sampling.dynamic=false"], |run| {
+        let done = run.first_completions();
+        let share = |holds: fn(&str) -> bool| {
+            done.iter().filter(|done| holds(&done.text)).count() as f64 / done.len() as f64
+        };
+        assert_near(run.first("observe/phrase/a"), share(|text| text.contains('a')));
+        assert_near(run.first("observe/phrase/BB"), share(|text| text.contains("bb")));
+        let total: usize = done.iter().map(|done| done.text.matches('a').count()).sum();
+        assert_near(run.first("observe/count/a"), total as f64 / done.len() as f64);
+    }),
+    case(&["eval.prompts=3"], TINY, &["warmup.steps=0", "train.steps=1"], |run| {
+        assert!(run.card().contains("Prompts: 3."), "{}", run.card());
+        assert!(in_parts(run, 3));
+    }),
+];
+
+/// Whether all held-out accuracies are multiples of this part of 1.
+fn in_parts(run: &Run, parts: u32) -> bool {
+    let whole = |accuracy: f64| (accuracy * f64::from(parts)).fract().abs() < 1e-9;
+    run.values("eval/heldout_accuracy").into_iter().all(whole)
+}
+
+/// What a device does is tried where there is one, by `tests/device.rs`.
+fn not_in_this_build(run: &Run) {
+    let kinds = firebrick_device::compiled();
+    if kinds.len() > 1 {
+        eprintln!("SKIPPED: this build has {kinds:?}");
+    } else {
+        run.fails(2, "is not in this build, which has cpu only");
+    }
+}

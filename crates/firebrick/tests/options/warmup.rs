@@ -1,0 +1,66 @@
+//! The table of the warm-up.
+
+use crate::{
+    bench::{Bench, Case, LETTERS, case},
+    made::Run,
+};
+
+#[test]
+fn a_warm_up_does_what_its_options_say() {
+    let bench = Bench::new();
+    bench.rows("half-right.jsonl", &[("b", "a"), ("c", "h")]);
+    bench.try_all(CASES);
+}
+
+/// Short, and of one step after it.
+const SHORT: &[&str] = &["warmup={steps=6,batch=8,lr=0.01,every=1}", "train.steps=1"];
+
+pub(crate) const CASES: &[Case] = &[
+    case(&["warmup.steps=5"], LETTERS, &["warmup.lr=0.05", "sampling.dynamic=false"], |run| {
+        assert!(run.card().contains("5 supervised steps"), "{}", run.card());
+        // It teaches the right answer.
+        assert!(run.first("reward/accuracy") > run.without().first("reward/accuracy"));
+    }),
+    // All examples have one answer, which half of the letters ask for, or one.
+    case(&["warmup.batch=1"], LETTERS, SHORT, |run| {
+        assert_ne!(losses(run), losses(&run.without()));
+        run.instead(&["warmup.batch=8"]).assert_is(&run.without());
+    }),
+    case(&["warmup.lr=0.0"], LETTERS, SHORT, |run| {
+        let weights = |run: &Run| run.tensors_at(0, "model.safetensors");
+        let untrained = run.bench.run(LETTERS, &["train.steps=1"], &[]);
+        for (name, tensor) in weights(&untrained) {
+            assert!(weights(run)[&name].values == tensor.values, "{name} has moved");
+        }
+        assert!(losses(&run.without()).last() < losses(run).last());
+    }),
+    case(&["warmup.stop_at=0.0"], LETTERS, &["warmup={steps=6,every=4}"], |run| {
+        assert!(run.card().contains("4 supervised steps"), "{}", run.card());
+        assert!(run.without().card().contains("6 supervised steps"));
+    }),
+    case(&["warmup.every=4"], LETTERS, &["warmup.steps=9"], |run| {
+        assert_eq!(losses(run).len(), 3);
+    }),
+    // One of the two held-out prompts is answered as the warm-up teaches.
+    case(
+        &["warmup.samples=1"],
+        LETTERS,
+        &[
+            "warmup={steps=30,batch=8,lr=0.05,every=30}",
+            "data.heldout=half-right.jsonl",
+            "reward={kind='exact'}",
+            "eval.temperature=0.0",
+            "train.steps=1",
+            "sampling.max_rounds=1",
+        ],
+        |run| {
+            run.says("accuracy 1.000\n");
+            run.without().says("accuracy 0.500\n");
+        },
+    ),
+];
+
+/// What the warm-up said of its steps.
+fn losses(run: &Run) -> Vec<String> {
+    run.said().lines().filter(|line| line.starts_with("warm-up ")).map(str::to_owned).collect()
+}
