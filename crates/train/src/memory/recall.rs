@@ -152,8 +152,10 @@ impl<'a> Recall<'a> {
         }
     }
 
-    /// Draws until `count` prompts are worth sampling, or the limit is reached; when none was, those
-    /// with the best predictions are taken.
+    /// Draws until `count` prompts are worth sampling, or the limit is reached; the places that are
+    /// left then go to the best predictions among those that were passed over. A round of fewer groups
+    /// would cost a step its size, and when the policy moves, predictions are too low or too high for all
+    /// prompts alike: their order is what can be relied on.
     fn by_posterior(
         &mut self,
         rule: PosteriorRule,
@@ -183,10 +185,10 @@ impl<'a> Recall<'a> {
                 sampled.push((draw, prompt));
             }
         }
-        if sampled.is_empty() {
+        if sampled.len() < count {
             // Stable, so that equal ones stay in the order of their draws.
             skipped.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-            skipped.truncate(count);
+            skipped.truncate(count - sampled.len());
             self.recalled.put_back += skipped.len();
             for (predicted, drawn) in skipped {
                 self.predicted.insert(drawn.0, predicted);
