@@ -273,9 +273,7 @@ impl Means {
             truncated: over(|run| run.truncated),
         }
     }
-}
 
-impl Means {
     /// Runs of one seed begin alike, so their difference says more than that of the means: how well a
     /// seed begins cancels out.
     fn compare(&mut self, first: &[Outcome], own: &[Outcome]) {

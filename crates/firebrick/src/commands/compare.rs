@@ -29,7 +29,7 @@ use crate::{
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Compare {
-    /// The recipes, TOML files
+    /// The recipes, TOML or YAML files
     #[arg(required = true, value_name = "RECIPE")]
     recipes: Vec<PathBuf>,
     /// Runs of each recipe: with its own seed, the next one, and so on
@@ -56,10 +56,10 @@ pub struct Compare {
 
 const EXAMPLES: &str = "\
 The runs go one after another, so that each has the machine to itself: every
-recipe with the first seed, then every recipe with the next one; what differs
-only after the warm-up shares the seed's warm-up. Finished runs are taken as they are and interrupted ones are resumed, so the same command
-goes on where it was stopped, and with more --seeds or recipes adds to what is
-there.
+recipe with the first seed, then every recipe with the next one. Recipes that
+differ only after the warm-up share it, seed by seed. Finished runs are taken
+as they are and interrupted ones are resumed, so the same command goes on where
+it was stopped, and with more --seeds or recipes adds to what is there.
 
 The folder gets compare.md (the table, and in what the recipes differ),
 compare.json (every number) and compare.svg, anew after each run.

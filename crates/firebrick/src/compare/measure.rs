@@ -25,7 +25,8 @@ pub struct Measured {
     pub completions: u64,
     /// Seconds of the steps: sampling, judging, updating.
     pub seconds: f64,
-    /// Seconds from start to end, with warm-up, evaluations and checkpoints.
+    /// Seconds from start to end, with warm-up, evaluations and checkpoints; the warm-up of a run that
+    /// shares another's counts as if it were its own.
     pub total_seconds: f64,
     /// Entropy of the policy over the last steps, in nats.
     pub entropy: Option<f64>,

@@ -173,7 +173,7 @@ fn runs(recipes: &[Compared]) -> String {
                 of(|run| thousands(run.completions)),
                 of(|run| seconds(run.seconds)),
                 of(|run| seconds(run.total_seconds)),
-                of(|run| run.stopped_because.replace('|', "/")),
+                of(|run| run.stopped_because.clone()),
             ]);
         }
     }
@@ -182,6 +182,9 @@ fn runs(recipes: &[Compared]) -> String {
 
 /// The first row is the heading. Columns but the first are numbers, and stand on the right.
 fn markdown(rows: &[Vec<String>]) -> String {
+    // A bar in a setting or a message would begin a cell.
+    let escape = |cell: &String| cell.replace('|', "\\|").replace('\n', " ");
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(escape).collect()).collect();
     let columns = rows.first().map_or(0, Vec::len);
     let length = |row: &Vec<String>, column: usize| row[column].chars().count();
     let widths: Vec<usize> = (0..columns)

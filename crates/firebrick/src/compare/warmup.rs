@@ -15,10 +15,14 @@ use crate::recipe::{Advantage, Critic, Loss, Observe, Overlong, Recipe, Sampling
 ///
 /// An ablation changes what follows the warm-up, so that its recipes would all make the same steps again:
 /// a resumed run goes on to the bit, so beginning after another's warm-up changes nothing but the time.
+/// Only where the recipe alone says what it will be: files may be others the next time.
 pub fn warmup_folders(recipes: &[&Recipe], out: &Path) -> Vec<Option<PathBuf>> {
     let keys: Vec<Option<String>> = recipes
         .iter()
-        .map(|recipe| (recipe.warmup.steps > 0).then(|| format!("{:?}", before_the_steps(recipe))))
+        .map(|recipe| {
+            let shares = recipe.warmup.steps > 0 && from_itself(recipe);
+            shares.then(|| format!("{} {:?}", env!("CARGO_PKG_VERSION"), before_the_steps(recipe)))
+        })
         .collect();
     let mut shared: BTreeMap<&str, usize> = BTreeMap::new();
     keys.iter().flatten().for_each(|key| *shared.entry(key).or_default() += 1);
@@ -28,6 +32,12 @@ pub fn warmup_folders(recipes: &[&Recipe], out: &Path) -> Vec<Option<PathBuf>> {
         Some(out.join("warmups").join(format!("seed{}-{digest:016x}", recipe.seed)))
     };
     keys.iter().zip(recipes).map(folder).collect()
+}
+
+/// Whether model and problems follow from the recipe and no file.
+fn from_itself(recipe: &Recipe) -> bool {
+    let new = recipe.model.new.as_ref().filter(|new| new.tokenizer.is_none());
+    new.is_some() && recipe.data.task.is_some()
 }
 
 /// The recipe without what only matters from the first step on. A key that is forgotten here costs a
