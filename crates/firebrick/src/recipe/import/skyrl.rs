@@ -81,9 +81,11 @@ pub(super) static ROWS: &[Row] = &[
         .when(is_refilled),
     read("trainer.algorithm.dynamic_sampling.min_replace_ratio", "0.3", "sampling.min_replace_ratio", ""),
     read("trainer.algorithm.zero_variance_filter", "false", "sampling.dynamic",
-        "`drop`, unless dynamic sampling is on: groups without spread are then gone before."),
+        "`drop`, unless dynamic sampling is on: groups without spread are then gone before.")
+        .when(|settings| settings.truth("trainer.algorithm.zero_variance_filter")),
     read("trainer.algorithm.zero_variance_filter_tol", "1e-6", "sampling.tolerance",
-        "Between the largest and the smallest accuracy."),
+        "Between the largest and the smallest accuracy.")
+        .when(|settings| settings.truth("trainer.algorithm.zero_variance_filter")),
 
     // Reward
     by("environment.env_class", "gsm8k", "reward.kind", environment, ""),
@@ -124,16 +126,10 @@ pub(super) static ROWS: &[Row] = &[
     read("trainer.critic.optimizer_config.lr", "5e-6", "critic.lr", CRITIC_RATE).when(gae),
     read("trainer.algorithm.value_clip", "0.2", "critic.clip", ""),
     lacks("trainer.critic_mini_batch_size", "256", &[], "The critic learns in the policy's mini-batches.").when(gae),
-    lacks("trainer.critic.optimizer_config.max_grad_norm", "1.0", &[],
-        "The critic has the policy's, `optim.max_grad_norm`.").when(gae),
-    lacks("trainer.critic.optimizer_config.num_warmup_steps", "0", &[],
-        "The critic has the policy's, `optim.warmup_steps`.").when(gae),
-    lacks("trainer.critic.optimizer_config.weight_decay", "0.01", &[],
-        "The critic has the policy's, `optim.weight_decay`.").when(gae),
-    lacks("trainer.critic.optimizer_config.adam_betas", "[0.9, 0.999]", &[],
-        "The critic has the policy's, `optim.beta1` and `optim.beta2`.").when(gae),
     lacks("trainer.critic.optimizer_config.scheduler", "constant_with_warmup",
         &["constant_with_warmup", "constant"], "After its warm-up the learning rate stays.").when(gae),
+    lacks("trainer.critic.optimizer_config.*", "", &["null"],
+        "The critic has the policy's, `optim`, but for its learning rate.").when(gae),
     lacks("trainer.critic.model.path", "null", &["null"], "A separate critic begins with the policy's weights.").when(gae),
     lacks("trainer.critic.model.lora.rank", "0", &[], "The critic has adapters where the policy has some.").when(gae),
     lacks("trainer.critic.*", "", &["null"], "The critic has no such setting.").when(gae),
@@ -263,7 +259,7 @@ fn dynamic(settings: &Settings, draft: &mut Draft) {
 
 fn is_refilled(settings: &Settings) -> bool {
     let form = settings.text("trainer.algorithm.dynamic_sampling.type");
-    form.is_some_and(|form| form != "none")
+    form.is_some_and(|form| form == "filter" || form == "replace")
 }
 
 fn gae(settings: &Settings) -> bool {
