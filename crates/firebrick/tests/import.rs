@@ -327,7 +327,7 @@ fn a_name_stays_a_name() {
 /// A short text can stand for a long one, and a file have as many keys as it likes.
 #[test]
 fn a_configuration_is_bounded_as_a_whole() {
-    let list = |item: &str| format!("[{}]", vec![item; 10].join(", "));
+    let list = |item: &str| format!("[{}]", [item; 10].join(", "));
     let mut laughs = format!("l0: {}\n", list("x"));
     for n in 1..10 {
         laughs += &format!("l{n}: {}\n", list(&format!("\"${{l{}}}\"", n - 1)));
