@@ -69,10 +69,126 @@ fn a_critic_comes_over_with_what_it_needs() {
     assert_eq!(recipe.advantage.kind, AdvantageKind::Gae);
     assert_eq!((recipe.advantage.gamma, recipe.advantage.lambda), (1.0, 0.9));
     assert_eq!((recipe.critic.lr, recipe.critic.clip), (Some(2e-5), Some(0.5)));
-    assert_eq!((recipe.critic.warmup_steps, recipe.rollout.group_size), (3, 1));
+    // The third step is the first in which verl updates the policy.
+    assert_eq!((recipe.critic.warmup_steps, recipe.rollout.group_size), (2, 1));
+    assert_eq!(recipe.critic.coef, 1.0);
     // Beside another estimator it means nothing.
     let text = of("c.yaml", &verl.replace("gae", "grpo").replace("n: 1", "n: 2")).text;
     assert!(!text.contains("[critic]") && text.contains("critic.optim.lr, trainer"), "{text}");
+}
+
+/// What is said of a key, on one line.
+fn said(text: &str) -> String {
+    of("c.yaml", text).remarks.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn keys_of_a_critic_mean_nothing_only_without_one() {
+    let verl = "actor_rollout_ref: {rollout: {n: 2}}\nalgorithm: {adv_estimator: gae}\n\
+                critic: {ppo_epochs: 2, grad_clip: 0.5, ppo_mini_batch_size: 4, loss_agg_mode: x, \
+                optim: {lr: 1e-5, weight_decay: 0.1, lr_warmup_steps: 5, betas: [0.9, 0.9]}}\ntrainer: {total_training_steps: 5}";
+    let skyrl = "generator: {n_samples_per_prompt: 2}\n\
+                 trainer: {max_training_steps: 5, algorithm: {advantage_estimator: gae}, critic_mini_batch_size: 4, critic: \
+                 {optimizer_config: {lr: 1e-5, max_grad_norm: 0.5, num_warmup_steps: 5}}}";
+    for (text, keys, lacking) in [(verl, "critic.", 7), (skyrl, "trainer.critic", 3)] {
+        let with = said(text);
+        assert!(with.contains(&format!(", {lacking} have no counterpart")), "{with}");
+        assert!(with.contains("lr = 1e-5: It rises with `optim.warmup_steps`"), "{with}");
+        let without = said(&text.replace("gae", "grpo"));
+        assert!(without.contains(", 0 have no counterpart"), "{without}");
+        assert_eq!(without.matches(keys).count(), lacking + 1, "{without}");
+    }
+}
+
+#[test]
+fn one_clip_ratio_stands_for_two() {
+    for (bounds, expected) in [
+        ("clip_ratio: 0.15", (0.15, 0.15)),
+        ("clip_ratio: 0.15, clip_ratio_low: null, clip_ratio_high: null", (0.15, 0.15)),
+        ("clip_ratio: 0.15, clip_ratio_high: 0.3", (0.15, 0.3)),
+        ("clip_ratio_low: null", (0.2, 0.2)),
+        ("clip_ratio_low: 0.1", (0.1, 0.2)),
+    ] {
+        let text = format!("actor_rollout_ref: {{rollout: {{n: 4}}, actor: {{{bounds}}}}}");
+        let loss = recipe("c.yaml", &text).loss;
+        assert_eq!((loss.clip_ratio_low, loss.clip_ratio_high), expected, "{bounds}");
+    }
+}
+
+/// As many prompts may be asked for as there, in rounds that are smaller.
+#[test]
+fn the_cap_of_sampling_is_in_rounds() {
+    for (data, cap, rounds) in [
+        ("{train_batch_size: 512, gen_batch_size: 1536}", 10, 30),
+        ("{train_batch_size: 256, gen_batch_size: 300}", 3, 4),
+        ("{train_batch_size: 512, gen_batch_size: null}", 10, 10),
+        ("{train_batch_size: 512, gen_batch_size: 0}", 10, 10),
+        ("{gen_batch_size: 1536}", -1, 0),
+        ("{train_batch_size: 512}", 7, 7),
+    ] {
+        let text = format!(
+            "actor_rollout_ref: {{rollout: {{n: 4}}}}\ndata: {data}\nalgorithm: \
+             {{filter_groups: {{enable: true, max_num_gen_batches: {cap}}}}}"
+        );
+        assert_eq!(recipe("c.yaml", &text).sampling.max_rounds, rounds, "{data}");
+    }
+}
+
+#[test]
+fn what_is_said_fits_the_value() {
+    let verl = |rest: &str| said(&format!("actor_rollout_ref: {{rollout: {{n: 4}}}}\n{rest}"));
+    let validated = |file: &str, n: usize| {
+        said(&format!(
+            "data: {{val_files: {file}}}\n\
+             actor_rollout_ref: {{rollout: {{n: 4, val_kwargs: {{n: {n}}}}}}}"
+        ))
+    };
+    assert!(validated("aime-2024.parquet", 1).contains("1 there is 32 here"));
+    assert!(!validated("aime-2024.parquet", 4).contains("1 there is 32 here"));
+    assert!(!validated("math.parquet", 1).contains("1 there is 32 here"));
+
+    let filtered = |on: bool| verl(&format!("algorithm: {{filter_groups: {{enable: {on}}}}}"));
+    assert!(
+        filtered(true).contains("for the spread") && !filtered(false).contains("for the spread")
+    );
+    let skyrl = |kind: &str, masks: bool| {
+        said(&format!(
+            "trainer: {{algorithm: {{dynamic_sampling: {{type: {kind}}}}}}}\n\
+             generator: {{apply_overlong_filtering: {masks}}}"
+        ))
+    };
+    assert!(skyrl("filter", false).contains("SkyRL looks at rewards"));
+    assert!(!skyrl("null", false).contains("SkyRL looks at rewards"));
+    let counted = "count for the spread of their group there";
+    assert!(skyrl("filter", true).contains(counted) && !skyrl("filter", false).contains(counted));
+
+    let mode = |mode: &str| {
+        said(&format!(
+            "actor_rollout_ref: {{rollout: {{n: 4}}, actor: {{loss_agg_mode: {mode}, loss_scale_factor: 9}}}}"
+        ))
+    };
+    let normed = mode("seq-mean-token-sum-norm");
+    assert!(
+        normed.contains("by the constant alone") && !normed.contains("micro-batch"),
+        "{normed}"
+    );
+    assert!(mode("token-mean").contains("micro-batch"));
+    let share = "actor_rollout_ref: {rollout: {n: 4}, actor: {ppo_epochs: 2, optim: {lr_warmup_steps_ratio: 0.1}}}";
+    assert!(said(share).contains("at its default, 20"), "{}", said(share));
+    assert!(said(share).contains("kl_stop = 1e9"));
+}
+
+#[test]
+fn one_target_is_a_list_of_one() {
+    for (targets, names) in
+        [("q_proj", "[\"q_proj\"]"), ("[q_proj, v_proj]", "[\"q_proj\", \"v_proj\"]")]
+    {
+        let text = format!(
+            "actor_rollout_ref: {{rollout: {{n: 4}}, model: {{lora_rank: 8, target_modules: {targets}}}}}"
+        );
+        let imported = of("c.yaml", &text);
+        assert!(imported.text.contains(&format!("lora.targets = {names}")), "{}", imported.text);
+    }
 }
 
 /// Both have more ways than one to treat groups without spread, and ours have their names.
@@ -206,6 +322,74 @@ fn a_name_stays_a_name() {
         let reward = recipe(&format!("a\n{smuggled}.yaml"), &text).reward;
         assert!(matches!(reward.kind, Some(RewardKind::Gsm8k)), "{text}");
     }
+}
+
+/// A short text can stand for a long one, and a file have as many keys as it likes.
+#[test]
+fn a_configuration_is_bounded_as_a_whole() {
+    let list = |item: &str| format!("[{}]", [item; 10].join(", "));
+    let mut laughs = format!("l0: {}\n", list("x"));
+    for n in 1..10 {
+        laughs += &format!("l{n}: {}\n", list(&format!("\"${{l{}}}\"", n - 1)));
+    }
+    let texts: String = (0..20_000).map(|n| format!("k{n}: ${{a}}\n")).collect();
+    let texts = format!("a: {}\n{texts}", "x".repeat(9_000));
+    let variables: String = (0..20_000).map(|n| format!("v{n}=$a\n")).collect();
+    let variables = format!("a={}\n{variables}run trainer.seed=1\n", "x".repeat(32_000));
+    let tables: String = (0..10_000).map(|n| format!("  k{n}: 1\n")).collect();
+    let tables = format!("{}:\n{tables}", "k".repeat(1_000));
+    for (path, text) in
+        [("c.yaml", laughs), ("c.yaml", texts), ("c.sh", variables), ("c.yaml", tables)]
+    {
+        let outcome = import(Path::new(path), &text, &[], Some(Origin::Verl));
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("more than 4 MiB"), "{error}");
+    }
+    let long = format!("generator: {{unheard_of: {}}}", "x".repeat(100_000));
+    let imported = of("c.yaml", &long);
+    assert!(imported.text.len() < 10_000 && imported.text.contains('…'));
+}
+
+/// Tens of thousands of keys are looked up, and not searched for one by the other.
+#[test]
+fn many_keys_do_not_take_long() {
+    let begin = std::time::Instant::now();
+    for table in ["data", "data.apply_chat_template_kwargs", "actor_rollout_ref.rollout.val_kwargs"]
+    {
+        let keys: String = (0..20_000).map(|n| format!("{table}.k{n}=$X\n")).collect();
+        of("c.sh", &format!("run actor_rollout_ref.rollout.n=4\n{keys}"));
+    }
+    let dots = format!("run actor_rollout_ref.rollout.n=4 a{}=1\n", ".a".repeat(200_000));
+    of("c.sh", &dots);
+    assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
+}
+
+/// What a script says reaches the recipe or a remark.
+#[test]
+fn no_override_of_a_script_is_lost_in_silence() {
+    let start = "run actor_rollout_ref.rollout.n=4";
+    for (script, words) in [
+        ("A='data.seed=1 x.y=2'\nrun $A", "x.y = 2"),
+        ("A='x.y=1'\nA+=' x.z=2'\nrun $A", "x.z = 2"),
+        ("A=(x.y=1)\nA+=(x.z=2)\nrun \"${A[@]}\"", "x.z = 2"),
+        ("A='x.y=1 x.z=2'\neval \"run $A\"", "`x.z=…` stands in a text"),
+        ("A='x.y=1'\nA='x.z=1'\nrun $A", "`x.y=…` stands in a text"),
+        ("bash -c 'run x.y=1'", "`x.y=…` stands in a text"),
+        ("run $MORE", "`${MORE}` is an argument that the script does not say"),
+        ("run \"${MORE[@]}\"", "`${MORE[@]}` is an argument"),
+        ("run $P.lr=1", "`${P}.lr=1` is an argument"),
+        ("run $(cat more)", "`$(cat more)` is an argument"),
+        ("run --config-name dapo", "`--config-name` names a configuration"),
+        ("run --config-path=conf", "`--config-path` names a configuration"),
+        ("run actor_rollout_ref.rollout.top_k=$K", "rollout.top_k = ${K}: "),
+        ("run algorithm.filter_groups.enable=$F", "filter_groups.enable = ${F}: "),
+    ] {
+        let imported = of("c.sh", &format!("{start}\n{script}\n"));
+        let said = imported.remarks.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(words), "{script}: {said}");
+    }
+    let quiet = of("c.sh", &format!("A=(x.y=1)\n[ -n \"$X\" ]\ncd $D\n{start} \"${{A[@]}}\" $@\n"));
+    assert!(!quiet.remarks.contains("To be looked at"), "{}", quiet.remarks);
 }
 
 /// Configurations are untrusted: whatever stands in one, it is translated or refused.

@@ -5,6 +5,7 @@
 //! a draft of a recipe is made (`draft`) and what has to be said about it (`notes`). The recipe is checked
 //! as any other before it is given out. Nothing of a script is executed.
 
+mod budget;
 mod draft;
 mod notes;
 mod rows;
@@ -22,9 +23,10 @@ use super::{
     Recipe, RecipeError,
     error::{Problem, Text},
 };
+use budget::Budget;
 use draft::Draft;
 use notes::Notes;
-use rows::{Group, Known, Row, Rule};
+use rows::{Group, Idle, Index, Known, Row, Rule};
 use settings::Settings;
 
 pub use rows::Key;
@@ -127,7 +129,7 @@ pub fn import(
             ),
         })
     })?;
-    settings.resolve(origin.rows());
+    settings.resolve(origin.rows()).map_err(|problem| file.point(problem))?;
     let mut draft = Draft::new(&settings, &mut notes);
     for row in origin.rows() {
         translate(row, &settings, &mut draft);
@@ -149,26 +151,38 @@ fn translate(row: &Row, settings: &Settings, draft: &mut Draft) {
         Rule::By(function) => function(settings, draft),
         Rule::Read | Rule::Lacks(_) => return, // `sort_out` speaks of these.
     }
-    if settings.is_given(row.name) && !row.says.is_empty() {
+    let fits = !settings.get(row.name).is_open() && (row.fits)(settings);
+    if settings.is_given(row.name) && fits && !row.says.is_empty() {
         draft.notes.differs(row.name, &settings.get(row.name).to_string(), row.says);
     }
 }
 
 /// Says of every key that no recipe got anything from why that is.
 fn sort_out(settings: &Settings, origin: Origin, notes: &mut Notes) {
+    let index = Index::new(origin.rows(), origin.idle());
     for key in settings.keys() {
         let value = settings.get(key);
-        match rows::find(origin.rows(), origin.idle(), key) {
+        match index.find(key) {
             Known::Nothing => notes.unknown(key, &value.to_string()),
             Known::Idle(why) => notes.idle(key, why.says()),
+            Known::Row(Row { rule: Rule::Lacks(_), fits, .. }) if !fits(settings) => {
+                notes.idle(key, Idle::Off.says());
+            }
             Known::Row(Row { rule: Rule::Lacks(harmless), says, .. }) => {
                 match harmless.contains(&value.to_string().as_str()) {
                     true => notes.idle(key, "at this value they change nothing"),
                     false => notes.lacks(key, &value.to_string(), says),
                 }
             }
-            Known::Row(Row { rule: Rule::Read, says, .. }) if !says.is_empty() => {
-                notes.differs(key, &value.to_string(), says);
+            // What is read as a number or a yes can't be, and counted as if nothing were said.
+            Known::Row(_) if value.is_open() && !notes.is_said(key) => {
+                let why = "only the other program knows the rest of this value: set it yourself";
+                notes.lacks(key, &value.to_string(), why);
+            }
+            Known::Row(Row { rule: Rule::Read, says, fits, .. }) => {
+                if fits(settings) && !says.is_empty() {
+                    notes.differs(key, &value.to_string(), says);
+                }
             }
             Known::Row(_) => {}
         }

@@ -1,6 +1,6 @@
 //! A recipe in the making: keys with their values, and where each came from.
 
-use std::fmt::Write as _;
+use std::{collections::HashMap, fmt::Write as _};
 
 use serde_json::Value as Json;
 
@@ -10,7 +10,9 @@ use crate::recipe::Recipe;
 /// What rows write to.
 pub(super) struct Draft<'a> {
     settings: &'a Settings,
-    entries: Vec<Entry>,
+    /// In the order in which they were last set; none where a later one is in the place of it.
+    entries: Vec<Option<Entry>>,
+    places: HashMap<String, usize>,
     pub(super) notes: &'a mut Notes,
 }
 
@@ -24,7 +26,7 @@ struct Entry {
 
 impl<'a> Draft<'a> {
     pub(super) fn new(settings: &'a Settings, notes: &'a mut Notes) -> Self {
-        Draft { settings, entries: Vec::new(), notes }
+        Draft { settings, entries: Vec::new(), places: HashMap::new(), notes }
     }
 
     /// Writes the value of `from` under `here`, as it is. Nothing, for `null`.
@@ -71,12 +73,17 @@ impl<'a> Draft<'a> {
     /// Writes a value under `here`; `from` is the key that it comes from. A later one wins, but for a
     /// default, which does not replace what was given.
     pub(super) fn set(&mut self, here: &str, value: impl Into<toml_edit::Value>, from: &str) {
-        let was_given = |entry: &Entry| entry.here == here && self.settings.is_given(&entry.from);
-        if !self.settings.is_given(from) && self.entries.iter().any(was_given) {
-            return;
+        if let Some(&place) = self.places.get(here) {
+            let was_given = |entry: &Entry| self.settings.is_given(&entry.from);
+            if !self.settings.is_given(from) && self.entries[place].as_ref().is_some_and(was_given)
+            {
+                return;
+            }
+            self.entries[place] = None;
         }
-        self.entries.retain(|entry| entry.here != here);
-        self.entries.push(Entry { here: here.into(), value: value.into(), from: from.into() });
+        self.places.insert(here.to_owned(), self.entries.len());
+        let entry = Entry { here: here.into(), value: value.into(), from: from.into() };
+        self.entries.push(Some(entry));
     }
 
     /// Says that `from` could not be translated, and why.
@@ -94,7 +101,7 @@ impl<'a> Draft<'a> {
         for (table, _) in tables.into_iter().flatten() {
             let mut lines = String::new();
             let mut alone = false;
-            for entry in &self.entries {
+            for entry in self.entries.iter().flatten() {
                 let (key, is_key) = match entry.here.split_once('.') {
                     Some((of, key)) if of == table => (key, true),
                     None if entry.here == *table => (entry.here.as_str(), false),

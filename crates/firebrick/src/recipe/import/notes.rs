@@ -1,12 +1,17 @@
 //! What has to be said about a translation.
 
-use std::{collections::HashSet, fmt::Write as _};
+use std::{borrow::Cow, collections::HashSet, fmt::Write as _};
+
+/// Characters that are shown of a value.
+const MOST_SHOWN: usize = 200;
 
 /// Remarks by what kind they are of, in the order of the configuration.
 #[derive(Default)]
 pub(super) struct Notes {
     /// Keys that something is said about.
     said: HashSet<String>,
+    /// Remarks that are made, so that none is made twice.
+    made: HashSet<(String, String)>,
     /// `key = value` with what is different.
     differs: Vec<(String, String)>,
     /// `key = value` with why there is no counterpart.
@@ -21,14 +26,14 @@ pub(super) struct Notes {
 impl Notes {
     pub(super) fn differs(&mut self, key: &str, value: &str, says: &str) {
         let subject = self.given(key, value);
-        if !self.differs.iter().any(|(other, words)| *other == subject && words == says) {
+        if self.made.insert((subject.clone(), says.to_owned())) {
             self.differs.push((subject, says.to_owned()));
         }
     }
 
     pub(super) fn lacks(&mut self, key: &str, value: &str, says: &str) {
         let subject = self.given(key, value);
-        if !self.lacks.iter().any(|(other, words)| *other == subject && words == says) {
+        if self.made.insert((subject.clone(), says.to_owned())) {
             self.lacks.push((subject, says.to_owned()));
         }
     }
@@ -47,9 +52,14 @@ impl Notes {
     }
 
     pub(super) fn general(&mut self, says: String) {
-        if !self.general.contains(&says) {
+        if self.made.insert((says.clone(), String::new())) {
             self.general.push(says);
         }
+    }
+
+    /// Whether something is said about a key.
+    pub(super) fn is_said(&self, key: &str) -> bool {
+        self.said.contains(key)
     }
 
     /// As comments for the end of the recipe.
@@ -77,7 +87,7 @@ impl Notes {
 
     fn given(&mut self, key: &str, value: &str) -> String {
         self.said.insert(key.to_owned());
-        format!("{key} = {value}")
+        format!("{key} = {}", shown(value))
     }
 
     fn lines(&self) -> Vec<String> {
@@ -103,6 +113,14 @@ impl Notes {
             }
         }
         lines
+    }
+}
+
+/// The beginning of a value, where it is long.
+pub(super) fn shown(value: &str) -> Cow<'_, str> {
+    match value.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{} …", &value[..end]).into(),
+        None => value.into(),
     }
 }
 

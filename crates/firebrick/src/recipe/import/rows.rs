@@ -1,5 +1,7 @@
 //! What a row of the table of keys is.
 
+use std::collections::HashMap;
+
 use super::{Draft, Settings};
 
 /// A key of another program, and what it is here.
@@ -13,6 +15,20 @@ pub(super) struct Row {
     pub(super) rule: Rule,
     /// What is different, or why there is none; at most three sentences.
     pub(super) says: &'static str,
+    /// Whether what is said holds beside the other keys.
+    pub(super) fits: fn(&Settings) -> bool,
+}
+
+impl Row {
+    /// The row, where what it says holds beside some settings only; beside others the key is idle if
+    /// it has no counterpart.
+    pub(super) const fn when(self, fits: fn(&Settings) -> bool) -> Row {
+        Row { fits, ..self }
+    }
+}
+
+fn always(_: &Settings) -> bool {
+    true
 }
 
 /// How a value gets into a recipe.
@@ -84,27 +100,34 @@ pub struct Key {
 }
 
 /// What is known of a key.
+#[derive(Clone, Copy)]
 pub(super) enum Known {
     Row(&'static Row),
     Idle(Idle),
     Nothing,
 }
 
-/// What is known of `key`: by its own name, or by that of the nearest table above it.
-pub(super) fn find(rows: &'static [Row], groups: &'static [Group], key: &str) -> Known {
-    let below = |name: &str| {
-        let table = name.strip_suffix('*').unwrap_or_default();
-        !table.is_empty() && (key.starts_with(table) || key == table.trim_end_matches('.'))
-    };
-    let fit = |name: &str| match name == key {
-        true => Some(usize::MAX),
-        false => below(name).then_some(name.len()),
-    };
-    let rows = rows.iter().filter_map(|row| Some((fit(row.name)?, Known::Row(row))));
-    let idle = groups.iter().flat_map(|group| {
-        group.names().filter_map(move |name| Some((fit(&name)?, Known::Idle(group.why))))
-    });
-    rows.chain(idle).max_by_key(|(fit, _)| *fit).map_or(Known::Nothing, |(_, known)| known)
+/// What is known of each key.
+pub(super) struct Index(HashMap<String, Known>);
+
+impl Index {
+    pub(super) fn new(rows: &'static [Row], groups: &'static [Group]) -> Self {
+        let rows = rows.iter().map(|row| (row.name.to_owned(), Known::Row(row)));
+        let idle = groups
+            .iter()
+            .flat_map(|group| group.names().map(move |name| (name, Known::Idle(group.why))));
+        Index(rows.chain(idle).collect())
+    }
+
+    /// What is known of `key`: by its own name, or by that of the nearest table above it.
+    pub(super) fn find(&self, key: &str) -> Known {
+        // No name has more parts; a key of a million dots has as many tables above it.
+        let tables: Vec<usize> = key.match_indices('.').take(16).map(|(dot, _)| dot).collect();
+        let tables = tables.into_iter().rev().map(|dot| &key[..dot]);
+        let mut above = [key].into_iter().chain(tables).map(|table| format!("{table}.*"));
+        let known = self.0.get(key).or_else(|| above.find_map(|name| self.0.get(&name)));
+        known.copied().unwrap_or(Known::Nothing)
+    }
 }
 
 /// All of them, as the book shows them.
@@ -132,7 +155,7 @@ impl Group {
 
 /// The same thing under another name.
 pub(super) const fn same(name: &'static str, default: &'static str, here: &'static str) -> Row {
-    Row { name, default, here, rule: Rule::Same, says: "" }
+    Row { name, default, here, rule: Rule::Same, says: "", fits: always }
 }
 
 /// The same value, which has not quite the same effect.
@@ -142,7 +165,7 @@ pub(super) const fn nearly(
     here: &'static str,
     says: &'static str,
 ) -> Row {
-    Row { name, default, here, rule: Rule::Same, says }
+    Row { name, default, here, rule: Rule::Same, says, fits: always }
 }
 
 pub(super) const fn by(
@@ -152,7 +175,7 @@ pub(super) const fn by(
     function: fn(&Settings, &mut Draft),
     says: &'static str,
 ) -> Row {
-    Row { name, default, here, rule: Rule::By(function), says }
+    Row { name, default, here, rule: Rule::By(function), says, fits: always }
 }
 
 pub(super) const fn read(
@@ -161,7 +184,7 @@ pub(super) const fn read(
     here: &'static str,
     says: &'static str,
 ) -> Row {
-    Row { name, default, here, rule: Rule::Read, says }
+    Row { name, default, here, rule: Rule::Read, says, fits: always }
 }
 
 pub(super) const fn lacks(
@@ -170,5 +193,5 @@ pub(super) const fn lacks(
     harmless: &'static [&'static str],
     says: &'static str,
 ) -> Row {
-    Row { name, default, here: "", rule: Rule::Lacks(harmless), says }
+    Row { name, default, here: "", rule: Rule::Lacks(harmless), says, fits: always }
 }

@@ -2,14 +2,11 @@
 
 use std::{collections::HashMap, fmt, path::Path};
 
-use super::{notes::Notes, rows::Row, shell};
+use super::{Budget, notes::Notes, rows::Row, shell};
 use crate::recipe::{
     error::{Problem, RecipeError},
     yaml::{self, Kind, Node, Scalar},
 };
-
-/// Characters of a value after all references in it are followed.
-const MOST_CHARACTERS: usize = 10_000;
 
 /// The keys of a configuration, dotted, in their order.
 pub(super) struct Settings {
@@ -17,6 +14,7 @@ pub(super) struct Settings {
     places: HashMap<String, usize>,
     /// What the keys that are left out have.
     defaults: HashMap<&'static str, Value>,
+    budget: Budget,
 }
 
 /// A value, by the little that configurations have.
@@ -34,8 +32,12 @@ impl Settings {
     /// Reads YAML; or a script, when the name ends in `.sh` or the text begins with `#!`; or lines of
     /// `key=value`, when the first line that says something is one.
     pub(super) fn read(path: &Path, text: &str, notes: &mut Notes) -> Result<Self, Problem> {
-        let mut settings =
-            Settings { given: Vec::new(), places: HashMap::new(), defaults: HashMap::new() };
+        let mut settings = Settings {
+            given: Vec::new(),
+            places: HashMap::new(),
+            defaults: HashMap::new(),
+            budget: Budget::default(),
+        };
         let first = text
             .lines()
             .map(str::trim)
@@ -45,7 +47,7 @@ impl Settings {
             || text.starts_with("#!")
             || is_override(first);
         if is_script {
-            for (key, value) in shell::overrides(text, notes) {
+            for (key, value) in shell::overrides(text, notes, &mut settings.budget)? {
                 settings.put(&key, &value);
             }
             return Ok(settings);
@@ -53,7 +55,7 @@ impl Settings {
         match yaml::parse(text)? {
             Some(Node { kind: Kind::Mapping(entries), .. }) => {
                 for entry in entries {
-                    settings.flatten(entry.key, &entry.value);
+                    settings.flatten(entry.key, &entry.value)?;
                 }
             }
             None => {}
@@ -88,13 +90,14 @@ impl Settings {
     }
 
     /// Follows references such as `${data.max_prompt_length}`, and learns what is left out.
-    pub(super) fn resolve(&mut self, rows: &'static [Row]) {
+    pub(super) fn resolve(&mut self, rows: &'static [Row]) -> Result<(), Problem> {
         let own = rows.iter().filter(|row| !row.default.is_empty());
         self.defaults = own.map(|row| (row.name, Value::parse(row.default))).collect();
         for index in 0..self.given.len() {
             let value = self.given[index].1.clone();
-            self.given[index].1 = self.followed(value);
+            self.given[index].1 = self.followed(value)?;
         }
+        Ok(())
     }
 
     /// The keys that the configuration has.
@@ -174,27 +177,29 @@ impl Settings {
         }
     }
 
-    fn flatten(&mut self, key: String, node: &Node) {
+    fn flatten(&mut self, key: String, node: &Node) -> Result<(), Problem> {
         match &node.kind {
             Kind::Mapping(entries) if !entries.is_empty() => {
                 // Which Python class a table fills says nothing about its values.
                 for entry in entries.iter().filter(|entry| entry.key != "_target_") {
-                    self.flatten(format!("{key}.{}", entry.key), &entry.value);
+                    self.budget.spend(key.len())?;
+                    self.flatten(format!("{key}.{}", entry.key), &entry.value)?;
                 }
             }
             _ => self.insert(key, Value::of(node)),
         }
+        Ok(())
     }
 
     /// A reference that leads nowhere stays as it is.
-    fn followed(&self, value: Value) -> Value {
-        match value {
+    fn followed(&mut self, value: Value) -> Result<Value, Problem> {
+        Ok(match value {
             Value::Text(text) => {
                 let mut value = Value::Text(text);
                 // A chain of references that is longer is a circle.
                 for _ in 0..8 {
                     let Value::Text(text) = &value else { break };
-                    match self.follow_once(text) {
+                    match self.follow_once(text)? {
                         Some(next) => value = next,
                         None => break,
                     }
@@ -202,28 +207,30 @@ impl Settings {
                 value
             }
             Value::List(items) => {
-                Value::List(items.into_iter().map(|item| self.followed(item)).collect())
+                let items = items.into_iter().map(|item| self.followed(item));
+                Value::List(items.collect::<Result<_, _>>()?)
             }
             other => other,
-        }
+        })
     }
 
-    fn follow_once(&self, text: &str) -> Option<Value> {
+    fn follow_once(&mut self, text: &str) -> Result<Option<Value>, Problem> {
         let mut from = 0;
         while let Some(start) = text[from..].find("${").map(|at| from + at) {
-            let end = start + text[start..].find('}')?;
+            let Some(end) = text[start..].find('}').map(|at| start + at) else { break };
             let key = &text[start + 2..end];
-            if self.is_given(key) {
-                let value = self.get(key);
+            if let Some(&place) = self.places.get(key) {
+                let value = &self.given[place].1;
+                self.budget.spend(value.size() + text.len())?;
                 if start == 0 && end + 1 == text.len() {
-                    return Some(value);
+                    return Ok(Some(value.clone()));
                 }
                 let whole = format!("{}{value}{}", &text[..start], &text[end + 1..]);
-                return (whole.len() <= MOST_CHARACTERS).then_some(Value::Text(whole));
+                return Ok(Some(Value::Text(whole)));
             }
             from = end;
         }
-        None
+        Ok(None)
     }
 }
 
@@ -250,6 +257,16 @@ impl Value {
             // Lists of tables: what is in them no row asks for.
             Kind::Mapping(_) => Value::Text("{…}".into()),
         }
+    }
+
+    /// Bytes that a copy takes, about.
+    fn size(&self) -> usize {
+        let inside = match self {
+            Value::Text(text) | Value::Number(text) => text.len(),
+            Value::List(items) => items.iter().map(Value::size).sum(),
+            Value::Null | Value::Bool(_) => 0,
+        };
+        size_of::<Value>() + inside
     }
 
     /// Whether a part of it is known only where the other program runs, such as `${HOME}`.

@@ -6,8 +6,8 @@ use super::{
     Draft, Row, Settings,
     rows::{by, lacks, nearly, read, same},
     translate::{
-        adapters, betas, completions, critic, estimator, every, group, name, refilled, template,
-        verifier,
+        CRITIC_RATE, PASSES, adapters, betas, completions, critic, estimator, every, group,
+        has_critic, name, or_none, refilled, template, verifier,
     },
 };
 
@@ -61,10 +61,7 @@ pub(super) static ROWS: &[Row] = &[
     same("generator.sampling_params.temperature", "1.0", "rollout.temperature"),
     same("generator.sampling_params.top_p", "1.0", "rollout.top_p"),
     by("generator.sampling_params.top_k", "-1", "rollout.top_k",
-        |settings, draft| {
-            let key = "generator.sampling_params.top_k";
-            draft.set("rollout.top_k", settings.whole(key).unwrap_or(-1).max(0), key);
-        }, "Off is 0 here and -1 there."),
+        |settings, draft| or_none("generator.sampling_params.top_k", "rollout.top_k", settings, draft), "Off is 0 here and -1 there."),
     lacks("generator.sampling_params.min_p", "0.0", &["0", "0.0"], "Sampling knows top_p and top_k."),
     lacks("generator.sampling_params.repetition_penalty", "1.0", &["1", "1.0"],
         "The policy samples from what it learns."),
@@ -74,17 +71,21 @@ pub(super) static ROWS: &[Row] = &[
     lacks("generator.step_wise_trajectories", "false", &["false"], "A completion is one turn."),
     lacks("generator.vision_language_generator", "false", &["false"], "Prompts are text."),
     by("trainer.algorithm.dynamic_sampling.type", "null", "sampling.dynamic", dynamic,
-        "`filter` if nothing is said here, nothing of the kind there. SkyRL looks at rewards before the \
+        "SkyRL looks at rewards before the \
          punishment for length, as here; groups beyond the step's are thrown away as there: \
-         `sampling.surplus = \"drop\"`."),
+         `sampling.surplus = \"drop\"`.").when(is_refilled),
     read("trainer.algorithm.dynamic_sampling.max_sample_batches", "30", "sampling.max_rounds",
-        "SkyRL ends with an error at the cap, so `sampling.on_cap = \"error\"`; the default here trains on \
-         what there is. Endless is 0 here, and 0 or less there."),
+        "Every batch has train_batch_size prompts there; a round here has at most as many, after the first \
+         those that should fill the step. SkyRL ends with an error at the cap, so `sampling.on_cap = \
+         \"error\"`; the default here trains on what there is. Endless is 0 here, and 0 or less there.")
+        .when(is_refilled),
     read("trainer.algorithm.dynamic_sampling.min_replace_ratio", "0.3", "sampling.min_replace_ratio", ""),
     read("trainer.algorithm.zero_variance_filter", "false", "sampling.dynamic",
-        "`drop`, unless dynamic sampling is on: groups without spread are then gone before."),
+        "`drop`, unless dynamic sampling is on: groups without spread are then gone before.")
+        .when(|settings| settings.truth("trainer.algorithm.zero_variance_filter")),
     read("trainer.algorithm.zero_variance_filter_tol", "1e-6", "sampling.tolerance",
-        "Between the largest and the smallest accuracy."),
+        "Between the largest and the smallest accuracy.")
+        .when(|settings| settings.truth("trainer.algorithm.zero_variance_filter")),
 
     // Reward
     by("environment.env_class", "gsm8k", "reward.kind", environment, ""),
@@ -122,10 +123,16 @@ pub(super) static ROWS: &[Row] = &[
         "Advantages are of their group alone."),
     read("trainer.algorithm.gamma", "1.0", "advantage.gamma", ""),
     read("trainer.algorithm.lambd", "1.0", "advantage.lambda", ""),
-    read("trainer.critic.optimizer_config.lr", "5e-6", "critic.lr", ""),
+    read("trainer.critic.optimizer_config.lr", "5e-6", "critic.lr", CRITIC_RATE).when(gae),
     read("trainer.algorithm.value_clip", "0.2", "critic.clip", ""),
-    read("trainer.critic_mini_batch_size", "256", "train.mini_batch", "The critic learns in the policy's mini-batches."),
-    lacks("trainer.critic.model.path", "null", &["null"], "A separate critic begins with the policy's weights."),
+    lacks("trainer.critic_mini_batch_size", "256", &[], "The critic learns in the policy's mini-batches.").when(gae),
+    lacks("trainer.critic.optimizer_config.scheduler", "constant_with_warmup",
+        &["constant_with_warmup", "constant"], "After its warm-up the learning rate stays.").when(gae),
+    lacks("trainer.critic.optimizer_config.*", "", &["null"],
+        "The critic has the policy's, `optim`, but for its learning rate.").when(gae),
+    lacks("trainer.critic.model.path", "null", &["null"], "A separate critic begins with the policy's weights.").when(gae),
+    lacks("trainer.critic.model.lora.rank", "0", &[], "The critic has adapters where the policy has some.").when(gae),
+    lacks("trainer.critic.*", "", &["null"], "The critic has no such setting.").when(gae),
     lacks("trainer.algorithm.use_kl_in_reward", "false", &["false"],
         "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
 
@@ -141,7 +148,11 @@ pub(super) static ROWS: &[Row] = &[
     read("trainer.algorithm.cispo.cispo_eps_clip_high", "4.0", "loss.clip_ratio_high", "For `cispo` alone."),
     by("trainer.algorithm.loss_reduction", "token_mean", "loss.aggregation", reduction,
         "`token_mean_legacy`, which its DAPO scripts have, is the mean of the means of micro-batches, so it \
-         depends on how the batch was cut. Here `token_mean` is over the whole mini-batch, however it is cut."),
+         depends on how the batch was cut. Here `token_mean` is over the whole mini-batch, however it is cut.")
+        .when(|settings| {
+            let kind = settings.text("trainer.algorithm.loss_reduction");
+            kind.as_deref() == Some("token_mean_legacy")
+        }),
     read("trainer.algorithm.max_seq_len", "null", "loss.constant_length", ""),
     by("trainer.algorithm.use_kl_loss", "true", "loss.kl", kl, "On if nothing is said there, off here."),
     read("trainer.algorithm.kl_loss_coef", "0.001", "loss.kl.coef", ""),
@@ -181,7 +192,7 @@ pub(super) static ROWS: &[Row] = &[
             let group = "generator.n_samples_per_prompt";
             completions("trainer.policy_mini_batch_size", group, settings, draft);
         }, "Prompts there, completions here: it is multiplied by `generator.n_samples_per_prompt`."),
-    lacks("trainer.update_epochs_per_batch", "1", &["1"], "Each completion is used once in a step."),
+    lacks("trainer.update_epochs_per_batch", "1", &["1"], PASSES),
     lacks("trainer.ref.model.path", "trainer.policy.model.path", &["null", "${trainer.policy.model.path}"],
         "The reference of `loss.kl` is the policy that the run began with."),
     lacks("trainer.update_ref_every_epoch", "false", &["false"],
@@ -209,10 +220,7 @@ pub(super) static ROWS: &[Row] = &[
     by("trainer.ckpt_interval", "10", "checkpoint.every",
         |settings, draft| every("trainer.ckpt_interval", "checkpoint.every", settings, draft), ""),
     by("trainer.max_ckpts_to_keep", "-1", "checkpoint.keep",
-        |settings, draft| {
-            let key = "trainer.max_ckpts_to_keep";
-            draft.set("checkpoint.keep", settings.whole(key).unwrap_or(-1).max(0), key);
-        }, "-1 there and 0 here keep all of them."),
+        |settings, draft| or_none("trainer.max_ckpts_to_keep", "checkpoint.keep", settings, draft), "-1 there and 0 here keep all of them."),
     lacks("trainer.hf_save_interval", "-1", &["-1"], "Every checkpoint is a Hugging Face folder."),
     by("trainer.run_name", "", "name",
         |settings, draft| name("trainer.run_name", settings, draft), ""),
@@ -229,6 +237,12 @@ fn dynamic(settings: &Settings, draft: &mut Draft) {
         Some(form @ ("filter" | "replace")) => {
             draft.set("sampling.dynamic", form, &kind);
             refilled(settings.whole(&cap).unwrap_or(30), &cap, &kind, draft);
+            let masks = "generator.apply_overlong_filtering";
+            if form == "filter" && settings.truth(masks) {
+                let says = "Completions that are left out of the loss count for the spread of their group \
+                            there, and do not here.";
+                draft.notes.differs(masks, "true", says);
+            }
             if form == "replace" {
                 let ratio = key("dynamic_sampling.min_replace_ratio");
                 draft.take("sampling.min_replace_ratio", &ratio);
@@ -241,6 +255,15 @@ fn dynamic(settings: &Settings, draft: &mut Draft) {
         Some("none") | None => draft.set("sampling.dynamic", "off", &kind),
         Some(_) => draft.lacks(&kind, "Choose `sampling.dynamic`: filter, replace, drop or off."),
     }
+}
+
+fn is_refilled(settings: &Settings) -> bool {
+    let form = settings.text("trainer.algorithm.dynamic_sampling.type");
+    form.is_some_and(|form| form == "filter" || form == "replace")
+}
+
+fn gae(settings: &Settings) -> bool {
+    has_critic("trainer.algorithm.advantage_estimator", settings)
 }
 
 fn environment(settings: &Settings, draft: &mut Draft) {

@@ -16,8 +16,12 @@ pub(super) fn adapters(
     if let Value::List(names) = settings.get(targets) {
         let names: toml_edit::Array = names.iter().map(Value::to_string).collect();
         draft.set("model.lora.targets", names, targets);
-    } else if settings.text(targets).is_some_and(|all| all != "all-linear") {
-        draft.lacks(targets, "Write `model.lora.targets` as a list of projections.");
+    } else if let Some(name) = settings.text(targets).filter(|name| name != "all-linear") {
+        // Anything else is a pattern, or not known yet.
+        match name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            true => draft.set("model.lora.targets", toml_edit::Array::from_iter([name]), targets),
+            false => draft.lacks(targets, "Write `model.lora.targets` as a list of projections."),
+        }
     }
 }
 
@@ -35,9 +39,8 @@ pub(super) fn template(settings: &Settings, draft: &mut Draft, table: &str) {
 
 /// A group of one is for a critic alone.
 pub(super) fn group(key: &str, estimator: &str, settings: &Settings, draft: &mut Draft) {
-    let has_critic = settings.text(estimator).as_deref() == Some("gae");
     match settings.whole(key) {
-        Some(1) if !has_critic => {
+        Some(1) if !has_critic(estimator, settings) => {
             draft.lacks(key, "A group of one has no advantage: set `rollout.group_size`.");
         }
         _ => draft.take("rollout.group_size", key),
@@ -106,6 +109,11 @@ pub(super) fn every(key: &str, here: &str, settings: &Settings, draft: &mut Draf
     }
 }
 
+/// A number where 0 here is what null or -1 is there: no bound.
+pub(super) fn or_none(key: &str, here: &str, settings: &Settings, draft: &mut Draft) {
+    draft.set(here, settings.whole(key).unwrap_or(0).max(0), key);
+}
+
 /// The run's name, where it can be that of a folder.
 pub(super) fn name(key: &str, settings: &Settings, draft: &mut Draft) {
     let Some(name) = settings.text(key) else { return };
@@ -122,15 +130,30 @@ pub(super) fn critic(
     settings: &Settings,
     draft: &mut Draft,
 ) {
-    let has_critic = settings.text(estimator).as_deref() == Some("gae");
-    for (here, key) in keys {
-        if has_critic {
+    if has_critic(estimator, settings) {
+        for (here, key) in keys {
             draft.take(here, key);
-        } else if settings.is_given(key) {
+        }
+        draft.set("critic.kind", "separate", estimator);
+        // Both take half of the squared error as it is.
+        draft.set("critic.coef", 1.0, estimator);
+    } else {
+        for (_, key) in keys.iter().filter(|(_, key)| settings.is_given(key)) {
             draft.notes.idle(key, Idle::Off.says());
         }
     }
-    if has_critic {
-        draft.set("critic.kind", "separate", estimator);
-    }
 }
+
+/// Only this estimator has a critic, in both programs.
+pub(super) fn has_critic(estimator: &str, settings: &Settings) -> bool {
+    settings.text(estimator).as_deref() == Some("gae")
+}
+
+/// What is said of the critic's learning rate.
+pub(super) const CRITIC_RATE: &str =
+    "It rises with `optim.warmup_steps` here; there the policy's warm-up is not the critic's.";
+
+/// What is said of several passes over a step.
+pub(super) const PASSES: &str = "Each completion is used once in a step. `train.adaptive = { n_min = k, \
+    n_max = k, kl_stop = 1e9 }` makes k updates with a mini-batch before the next one, where there all \
+    mini-batches are gone through k times.";

@@ -5,9 +5,10 @@ mod idle;
 use super::{
     Draft, Row, Settings,
     rows::{by, lacks, nearly, read, same},
+    settings::Value,
     translate::{
-        adapters, betas, completions, critic, estimator, every, group, name, refilled, template,
-        verifier,
+        CRITIC_RATE, PASSES, adapters, betas, completions, critic, estimator, every, group,
+        has_critic, name, or_none, refilled, template, verifier,
     },
 };
 
@@ -53,7 +54,7 @@ pub(super) static ROWS: &[Row] = &[
     same("data.train_batch_size", "1024", "sampling.prompts_per_step"),
     lacks("data.gen_batch_size", "data.train_batch_size", &["null"],
         "A round asks for as many prompts as should fill the step by the share that was kept so far, \
-         at most a whole step's worth; there is no size to set."),
+         at most a whole step's worth; there is no size to set. `sampling.max_rounds` allows for it."),
     lacks("data.shuffle", "true", &["true"], "Every epoch is shuffled."),
     lacks("data.train_max_samples", "-1", &["-1"], "All prompts of `data.train` are used."),
     by("data.val_max_samples", "-1", "eval.prompts", val_max_samples, ""),
@@ -66,7 +67,8 @@ pub(super) static ROWS: &[Row] = &[
     by("actor_rollout_ref.rollout.n", "1", "rollout.group_size", group_size, ""),
     same("actor_rollout_ref.rollout.temperature", "1.0", "rollout.temperature"),
     same("actor_rollout_ref.rollout.top_p", "1.0", "rollout.top_p"),
-    by("actor_rollout_ref.rollout.top_k", "-1", "rollout.top_k", top_k, "Off is 0 here and -1 there."),
+    by("actor_rollout_ref.rollout.top_k", "-1", "rollout.top_k",
+        |settings, draft| or_none("actor_rollout_ref.rollout.top_k", "rollout.top_k", settings, draft), "Off is 0 here and -1 there."),
     lacks("actor_rollout_ref.rollout.do_sample", "true", &["true"], "Training samples, always."),
     lacks("actor_rollout_ref.rollout.repetition_penalty", "1.0", &["1", "1.0"],
         "The policy samples from what it learns."),
@@ -79,13 +81,17 @@ pub(super) static ROWS: &[Row] = &[
     same("actor_rollout_ref.rollout.val_kwargs.top_p", "1.0", "eval.top_p"),
     lacks("actor_rollout_ref.rollout.val_kwargs.top_k", "-1", &["-1", "0"], "Evaluation has no top_k."),
     nearly("actor_rollout_ref.rollout.val_kwargs.n", "1", "eval.samples",
-        "The published AIME file has each of its 30 prompts 32 times, so that 1 there is 32 here."),
+        "The published AIME file has each of its 30 prompts 32 times, and `data.deduplicate` makes one of \
+         them: 1 there is 32 here, unless that is false.").when(is_aime),
     by("algorithm.filter_groups.enable", "false", "sampling.dynamic", filter_groups,
         "A group is kept for the spread of its accuracies, by largest minus smallest, where verl takes a \
-         standard deviation. Groups beyond the step's are thrown away as there: `sampling.surplus = \"drop\"`."),
+         standard deviation. Groups beyond the step's are thrown away as there: `sampling.surplus = \"drop\"`.")
+        .when(|settings| settings.truth("algorithm.filter_groups.enable")),
     read("algorithm.filter_groups.max_num_gen_batches", "0", "sampling.max_rounds",
-        "verl ends with an error at the cap, so `sampling.on_cap = \"error\"`; the default here trains on \
-         what there is."),
+        "Batches of gen_batch_size there, here rounds of at most train_batch_size: it is multiplied by the \
+         one and divided by the other, and rounded up. verl ends with an error at the cap, so \
+         `sampling.on_cap = \"error\"`; the default here trains on what there is.")
+        .when(|settings| settings.truth("algorithm.filter_groups.enable")),
     lacks("algorithm.filter_groups.metric", "null", &["acc", "null"],
         "Groups are kept for their accuracy, before any punishment for length."),
     lacks("algorithm.filter_groups.*", "", &["null", "1"], "Rounds follow one another."),
@@ -134,11 +140,21 @@ pub(super) static ROWS: &[Row] = &[
         "False is `mean_only`."),
     read("algorithm.gamma", "1.0", "advantage.gamma", ""),
     read("algorithm.lam", "1.0", "advantage.lambda", ""),
-    read("critic.optim.lr", "1e-5", "critic.lr", ""),
+    read("critic.optim.lr", "1e-5", "critic.lr", CRITIC_RATE).when(gae),
     read("critic.cliprange_value", "0.5", "critic.clip", ""),
-    read("trainer.critic_warmup", "0", "critic.warmup_steps", ""),
-    read("critic.ppo_mini_batch_size", "", "train.mini_batch", "The critic learns in the policy's mini-batches."),
-    lacks("critic.model.path", "", &["null"], "A separate critic begins with the policy's weights."),
+    read("trainer.critic_warmup", "0", "critic.warmup_steps",
+        "verl counts from 1 and updates the policy in the step of that number: one step less is the \
+         critic's alone.").when(gae),
+    lacks("critic.ppo_mini_batch_size", "", &[], "The critic learns in the policy's mini-batches.").when(gae),
+    lacks("critic.ppo_epochs", "", &[], "The critic makes the policy's updates, `train.adaptive`.").when(gae),
+    lacks("critic.shuffle", "", &[], "The critic learns in the policy's mini-batches.").when(gae),
+    lacks("critic.grad_clip", "1.0", &[], "The critic has the policy's, `optim.max_grad_norm`.").when(gae),
+    lacks("critic.loss_agg_mode", "", &[], "The value loss has the policy's, `loss.aggregation`.").when(gae),
+    lacks("critic.optim.lr_scheduler_type", "constant", &["constant"], "After its warm-up the learning rate stays.").when(gae),
+    lacks("critic.optim.*", "", &["null"], "The critic has the policy's, `optim`, but for its learning rate.").when(gae),
+    lacks("critic.model.path", "", &["null"], "A separate critic begins with the policy's weights.").when(gae),
+    lacks("critic.model.lora_rank", "0", &[], "The critic has adapters where the policy has some.").when(gae),
+    lacks("critic.*", "", &["null"], "The critic has no such setting.").when(gae),
     lacks("algorithm.use_kl_in_reward", "false", &["false"],
         "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
     lacks("algorithm.use_pf_ppo", "false", &["false"], "Completions are not weighted by their reward."),
@@ -147,15 +163,19 @@ pub(super) static ROWS: &[Row] = &[
 
     // Loss
     by("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla", "loss.kind", loss_mode, ""),
-    same("actor_rollout_ref.actor.clip_ratio_low", "0.2", "loss.clip_ratio_low"),
-    same("actor_rollout_ref.actor.clip_ratio_high", "0.2", "loss.clip_ratio_high"),
-    lacks("actor_rollout_ref.actor.clip_ratio", "0.2", &["0.2"],
-        "verl reads it only where clip_ratio_low and clip_ratio_high are null, and both are 0.2 by default."),
+    by("actor_rollout_ref.actor.clip_ratio_low", "0.2", "loss.clip_ratio_low",
+        |settings, draft| clip("clip_ratio_low", "loss.clip_ratio_low", settings, draft), ""),
+    by("actor_rollout_ref.actor.clip_ratio_high", "0.2", "loss.clip_ratio_high",
+        |settings, draft| clip("clip_ratio_high", "loss.clip_ratio_high", settings, draft), ""),
+    read("actor_rollout_ref.actor.clip_ratio", "0.2", "loss.clip_ratio_low, loss.clip_ratio_high",
+        "In place of the one of clip_ratio_low and clip_ratio_high that is null or left out. Versions of \
+         verl in which both are 0.2 by default read it only beside a null."),
     read("actor_rollout_ref.actor.clip_ratio_c", "3.0", "loss.dual_clip",
         "verl always has this bound, 3 if nothing is said; here there is none if nothing is said."),
     by("actor_rollout_ref.actor.loss_agg_mode", "token-mean", "loss.aggregation", aggregation,
         "verl's default workers take the mean inside each micro-batch and weigh these by their rows, so its \
-         loss depends on how the batch was cut. Here the mean is over the whole mini-batch, however it is cut."),
+         loss depends on how the batch was cut. Here the mean is over the whole mini-batch, however it is cut.")
+        .when(|settings| !is_normed(settings)),
     by("actor_rollout_ref.actor.use_token_level_loss", "", "loss.aggregation",
         |settings, draft| {
             let key = "actor_rollout_ref.actor.use_token_level_loss";
@@ -191,8 +211,7 @@ pub(super) static ROWS: &[Row] = &[
     // Updates
     by("actor_rollout_ref.actor.ppo_mini_batch_size", "256", "train.mini_batch", mini_batch,
         "Prompts there, completions here: it is multiplied by `rollout.n`."),
-    lacks("actor_rollout_ref.actor.ppo_epochs", "1", &["1"],
-        "Each completion is used once in a step."),
+    lacks("actor_rollout_ref.actor.ppo_epochs", "1", &["1"], PASSES),
     lacks("actor_rollout_ref.actor.shuffle", "false", &["true"],
         "Mini-batches are drawn from the shuffled step."),
 
@@ -206,7 +225,8 @@ pub(super) static ROWS: &[Row] = &[
         |settings, draft| every("trainer.test_freq", "eval.every", settings, draft), ""),
     by("trainer.save_freq", "-1", "checkpoint.every",
         |settings, draft| every("trainer.save_freq", "checkpoint.every", settings, draft), ""),
-    by("trainer.max_actor_ckpt_to_keep", "null", "checkpoint.keep", keep,
+    by("trainer.max_actor_ckpt_to_keep", "null", "checkpoint.keep",
+        |settings, draft| or_none("trainer.max_actor_ckpt_to_keep", "checkpoint.keep", settings, draft),
         "null there and 0 here keep all of them."),
     lacks("trainer.val_only", "false", &["false"], "`firebrick eval` measures a checkpoint."),
     lacks("trainer.val_before_train", "true", &["true"], "There is always an evaluation before the first step."),
@@ -240,9 +260,13 @@ fn group_size(settings: &Settings, draft: &mut Draft) {
     group("actor_rollout_ref.rollout.n", "algorithm.adv_estimator", settings, draft);
 }
 
-fn top_k(settings: &Settings, draft: &mut Draft) {
-    let key = "actor_rollout_ref.rollout.top_k";
-    draft.set("rollout.top_k", settings.whole(key).unwrap_or(-1).max(0), key);
+fn gae(settings: &Settings) -> bool {
+    has_critic("algorithm.adv_estimator", settings)
+}
+
+fn is_aime(settings: &Settings) -> bool {
+    let file = settings.get("data.val_files").to_string().to_lowercase();
+    file.contains("aime") && settings.whole("actor_rollout_ref.rollout.val_kwargs.n") == Some(1)
 }
 
 fn val_sampling(settings: &Settings, draft: &mut Draft) {
@@ -261,7 +285,12 @@ fn filter_groups(settings: &Settings, draft: &mut Draft) {
     let form = if settings.truth(key) { "filter" } else { "off" };
     draft.set("sampling.dynamic", form, key);
     if settings.truth(key) {
-        refilled(settings.whole(cap).unwrap_or(0), cap, key, draft);
+        let batches = settings.whole(cap).unwrap_or(0).max(0);
+        let size = |key| settings.whole(key).filter(|&size| size > 0);
+        let step = size("data.train_batch_size").unwrap_or(1);
+        let prompts = batches.saturating_mul(size("data.gen_batch_size").unwrap_or(step));
+        let rounds = (prompts as u64).div_ceil(step as u64) as i64;
+        refilled(rounds, cap, key, draft);
     }
 }
 
@@ -299,6 +328,20 @@ fn advantage(settings: &Settings, draft: &mut Draft) {
         ("critic.warmup_steps", "trainer.critic_warmup"),
     ];
     critic(key, &keys, settings, draft);
+    let warmup = "trainer.critic_warmup";
+    if gae(settings)
+        && let Some(first) = settings.whole(warmup)
+    {
+        draft.set("critic.warmup_steps", (first - 1).max(0), warmup);
+    }
+}
+
+fn clip(bound: &str, here: &str, settings: &Settings, draft: &mut Draft) {
+    let both = format!("{ACTOR}.clip_ratio");
+    let bound = format!("{ACTOR}.{bound}");
+    let is_said = settings.is_given(&bound) && settings.get(&bound) != Value::Null;
+    let is_default = !settings.is_given(&bound) && !settings.is_given(&both);
+    draft.take(here, if is_said || is_default { &bound } else { &both });
 }
 
 fn loss_mode(settings: &Settings, draft: &mut Draft) {
@@ -330,9 +373,17 @@ fn aggregation(settings: &Settings, draft: &mut Draft) {
         "seq-mean-token-sum-norm" => {
             draft.set("loss.aggregation", "constant", key);
             draft.take("loss.constant_length", &format!("{ACTOR}.loss_scale_factor"));
+            let says = "verl divides the sum of a batch by the constant alone, here it is divided by the \
+                        number of completions too; `optim.max_grad_norm` sees that, AdamW does not.";
+            draft.notes.differs(key, "seq-mean-token-sum-norm", says);
         }
         _ => draft.lacks(key, "No such aggregation is here; the recipe has token_mean."),
     }
+}
+
+fn is_normed(settings: &Settings) -> bool {
+    let key = "actor_rollout_ref.actor.loss_agg_mode";
+    settings.text(key).as_deref() == Some("seq-mean-token-sum-norm")
 }
 
 fn kl(settings: &Settings, draft: &mut Draft) {
@@ -361,8 +412,11 @@ fn warmup(settings: &Settings, draft: &mut Draft) {
         (Some(steps), _) if steps >= 0 => draft.set("optim.warmup_steps", steps, &key),
         (_, Some(all)) => draft.set("optim.warmup_steps", (share * all as f64) as i64, &ratio),
         _ if share == 0.0 => draft.set("optim.warmup_steps", 0, &ratio),
-        _ => draft
-            .lacks(&ratio, "It is a share of a number that is not said: set `optim.warmup_steps`."),
+        _ => draft.lacks(
+            &ratio,
+            "It is a share of a number that is not said: set `optim.warmup_steps`, which the recipe leaves \
+             at its default, 20.",
+        ),
     }
 }
 
@@ -376,9 +430,4 @@ fn epochs(settings: &Settings, draft: &mut Draft) {
     if !settings.is_given(key) && settings.whole("trainer.total_training_steps").is_none() {
         draft.lacks(key, "Is left out, and 30 there. Set `train.steps` yourself.");
     }
-}
-
-fn keep(settings: &Settings, draft: &mut Draft) {
-    let key = "trainer.max_actor_ckpt_to_keep";
-    draft.set("checkpoint.keep", settings.whole(key).unwrap_or(0).max(0), key);
 }

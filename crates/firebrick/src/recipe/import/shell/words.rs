@@ -8,8 +8,8 @@ pub(super) struct Word(pub(super) Vec<Piece>);
 pub(super) enum Piece {
     /// As it stands.
     Text(String),
-    /// `$name`, or `${name:-or}`.
-    Variable { name: String, or: Option<Word> },
+    /// `$name`, or `${name:-or}`; whether inside `"…"`.
+    Variable { name: String, or: Option<Word>, quoted: bool },
     /// `$((…))`, without the brackets.
     Arithmetic(String),
     /// What only a shell could say, as `$(…)` or `${…}`.
@@ -26,16 +26,17 @@ impl Word {
     }
 
     /// The text before the first `=` and the word behind it.
-    pub(super) fn split_at_equals(&self) -> Option<(String, Word)> {
+    fn split_at_equals(&self) -> Option<(String, Word)> {
         let Some((Piece::Text(first), rest)) = self.0.split_first() else { return None };
         let (key, value) = first.split_once('=')?;
         let value = [Piece::Text(value.to_owned())].into_iter().chain(rest.iter().cloned());
         Some((key.to_owned(), Word(value.collect())))
     }
 
-    /// The same of `name=value`.
+    /// The same of `name=value`, and of `name+=value` with the sign.
     pub(super) fn assignment(&self) -> Option<(String, Word)> {
-        self.split_at_equals().filter(|(name, _)| is_name(name))
+        let is_ours = |name: &str| is_name(name.strip_suffix('+').unwrap_or(name));
+        self.split_at_equals().filter(|(name, _)| is_ours(name))
     }
 }
 
@@ -126,7 +127,10 @@ impl<'text> Reader<'text> {
             match c {
                 '"' => return self.skip(1),
                 '$' | '`' => {
-                    let piece = self.dollar();
+                    let mut piece = self.dollar();
+                    if let Piece::Variable { quoted, .. } = &mut piece {
+                        *quoted = true;
+                    }
                     add(word, piece);
                 }
                 '\\' if self.rest.starts_with("\\\n") => self.skip(2),
@@ -185,7 +189,9 @@ impl<'text> Reader<'text> {
                 Piece::Text(String::new())
             }
             0 => Piece::Text("$".into()),
-            length => Piece::Variable { name: self.take(length).to_owned(), or: None },
+            length => {
+                Piece::Variable { name: self.take(length).to_owned(), or: None, quoted: false }
+            }
         }
     }
 }
@@ -211,7 +217,7 @@ fn braces(inside: &str) -> Piece {
     let (name, rest) = inside.split_at(end);
     let otherwise = [":-", "-", ":=", "="].iter().find_map(|sign| rest.strip_prefix(sign));
     match (is_name(name), rest, otherwise) {
-        (true, "", _) => Piece::Variable { name: name.to_owned(), or: None },
+        (true, "", _) => Piece::Variable { name: name.to_owned(), or: None, quoted: false },
         (true, _, Some(or)) if or.matches("${").count() <= 8 => {
             let mut word = Word::default();
             let mut reader = Reader { rest: or };
@@ -222,7 +228,7 @@ fn braces(inside: &str) -> Piece {
                 let next = reader.peek().map_or(0, char::len_utf8);
                 push(&mut word, reader.take(next));
             }
-            Piece::Variable { name: name.to_owned(), or: Some(word) }
+            Piece::Variable { name: name.to_owned(), or: Some(word), quoted: false }
         }
         _ => Piece::Foreign(format!("${{{inside}}}")),
     }

@@ -46,7 +46,10 @@ pub(in super::super) static IDLE: &[Group] = &[
     Group { why: Idle::Off, table: "trainer.policy", keys:
         "language_model_only inference_only_init torch_profiler_config.*" },
     Group { why: Idle::Memory, table: "trainer.ref", keys: "*" },
-    Group { why: Idle::Off, table: "trainer", keys: "critic.* fully_async.* mtp.*" },
+    Group { why: Idle::Off, table: "trainer", keys: "fully_async.* mtp.*" },
+    Group { why: Idle::Memory, table: "trainer.critic", keys:
+        "fsdp_config.* optimizer_config.offload_after_step use_torch_compile record_memory" },
+    Group { why: Idle::Cluster, table: "trainer.critic", keys: "sequence_parallel_size megatron_config.*" },
     Group { why: Idle::Always, table: "trainer", keys: "recompute_old_logprobs_per_minibatch" },
     Group { why: Idle::Cluster, table: "trainer", keys:
         "strategy sequence_parallel_backend placement.colocate_all placement.policy_num_nodes \
