@@ -152,6 +152,19 @@ fn a_resumed_run_remembers() {
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("prompts.safetensors"), "{}", outcome.stderr);
     assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
+
+    // A memory that was lost, or is another checkpoint's, is not an empty one.
+    let resume = ["train.steps=11", VARIANCE, "--resume"];
+    std::fs::remove_file(place.path(memory)).unwrap();
+    let outcome = run(&place, "variance-stopped", &resume);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.said().contains("is missing: state.json beside it expects a memory of 20"));
+    succeed(&place, "short", &["train.steps=1", VARIANCE]);
+    let short = "runs/short/checkpoints/step-000001/trainer/prompts.safetensors";
+    std::fs::copy(place.path(short), place.path(memory)).unwrap();
+    let outcome = run(&place, "variance-stopped", &resume);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.said().contains("but state.json beside it expects one of 20"));
 }
 
 #[test]

@@ -158,6 +158,12 @@ impl Outcome {
         let (stdout, stderr) = (text(output.stdout), text(output.stderr));
         Outcome { code: output.status.code(), stdout, stderr }
     }
+
+    /// What it said on its way out, in one line whatever its width was.
+    pub(crate) fn said(&self) -> String {
+        let words: Vec<&str> = self.stderr.split_whitespace().filter(|&word| word != "│").collect();
+        words.join(" ")
+    }
 }
 
 /// A file or folder of the repository.
