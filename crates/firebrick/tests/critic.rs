@@ -197,8 +197,7 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
     ] {
         let outcome = plain(sets);
         assert_eq!(outcome.code, Some(2), "{sets:?}: {}", outcome.stderr);
-        let said = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.replace("│ ", "").contains(problem), "{sets:?}: {}", outcome.stderr);
+        assert!(outcome.said().contains(problem), "{sets:?}: {}", outcome.stderr);
     }
 
     // Neither does a critic that is there from the middle of a run on, or another one.
@@ -211,11 +210,18 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("critic.kind"), "{}", outcome.stderr);
 
-    // A file of another critic, or half of one.
+    // Half of a file, or one of a critic that has come apart.
     let file = "runs/other/checkpoints/step-000002/trainer/critic.safetensors";
     let whole = fs::read(place.path(file)).unwrap();
     fs::write(place.path(file), &whole[..whole.len() - 4]).unwrap();
     let outcome = ppo(&place, "other", &["--resume"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("is not a whole safetensors file"), "{}", outcome.stderr);
+    let mut broken = whole;
+    let last = broken.len() - 4;
+    broken[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(place.path(file), &broken).unwrap();
+    let outcome = ppo(&place, "other", &["train.steps=3", "--resume"]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.said().contains("expected finite numbers"), "{}", outcome.stderr);
 }
