@@ -14,8 +14,8 @@ use firebrick_core::Seed;
 use firebrick_models::{Decoder, DecoderConfig, Family, PolicyModel, Sizes, parameters, random};
 use firebrick_train::{
     AdamW, Aggregation, Cispo, ClipRange, Critic, CriticConfig, Cut, Dapo, Divisors, Gae, Gspo, Kl,
-    KlEstimator, LossInput, MicroBatch, Objective, OptimConfig, PolicyLoss, Sample, TokenValues,
-    UpdateReport, Updater, ValueHead, ValueLoss, ValueModel, micro_batches,
+    KlEstimator, LossInput, MicroBatch, Moves, Objective, OptimConfig, PolicyLoss, Sample,
+    TokenValues, UpdateReport, Updater, ValueHead, ValueLoss, ValueModel, micro_batches,
 };
 use proptest::{
     collection::vec,
@@ -104,7 +104,7 @@ fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
         let critic = critic(kind, &policy);
         let samples = appraised(fixed_samples(&policy), &policy, &critic);
         let updater = updater(Box::new(dapo()), Aggregation::TokenMean, true, SMALL);
-        let got = updater.gradients_with(&policy, Some(&critic), &samples).unwrap();
+        let got = updater.gradients_with(&policy, Some(&critic), Moves::Policy, &samples).unwrap();
         let (of_policy, of_critic) = with_critic_by_autodiff(&updater, &policy, &critic, &samples);
         let rounding = rounding(Aggregation::TokenMean);
         assert_same_arrays(
@@ -118,8 +118,15 @@ fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
         assert_eq!(trunk > 0, kind == Kind::Separate, "{kind:?}");
         let clipped = got.metrics.get("critic/clip_fraction").unwrap();
         assert!(0.0 < clipped && clipped < 1.0, "{clipped}");
-        assert_same_arrays(&by_path(&critic.model, &got.of_critic.unwrap()), &expected, rounding)
-            .unwrap();
+        let got_critic = by_path(&critic.model, &got.of_critic.unwrap());
+        assert_same_arrays(&got_critic, &expected, rounding).unwrap();
+
+        // While the critic alone learns, its gradient and all numbers are the same, and no other is made.
+        let alone =
+            updater.gradients_with(&policy, Some(&critic), Moves::Critic, &samples).unwrap();
+        assert!(by_path(&critic.model, &alone.of_critic.unwrap()) == got_critic);
+        assert_eq!(alone.metrics, got.metrics);
+        assert!(alone.gradients.is_empty());
 
         // Without the critic the policy's gradient is another, but where it is kept out of it.
         let alone = updater.gradients(&policy, &samples).unwrap();
@@ -161,7 +168,7 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
             let critic = critics[usize::from(update.tied)].as_ref();
             let gradients = |samples: &[Sample], cut| {
                 updater(policy_loss(), aggregation, update.extras, cut)
-                    .gradients_with(policy, critic, samples)
+                    .gradients_with(policy, critic, Moves::Policy, samples)
                     .unwrap()
             };
             let samples = match critic {

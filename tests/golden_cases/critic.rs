@@ -18,13 +18,18 @@ pub(crate) fn gae(case: &Case) {
     let mask: Vec<bool> = mask.values.iter().map(|&counts| counts != 0.0).collect();
     let (rewards, values) =
         (case.inputs.array("token_rewards").f32(), case.inputs.array("values").f32());
-    let (mut advantages, mut returns) = (Vec::new(), Vec::new());
-    for ((rewards, values), mask) in
-        rewards.chunks(width).zip(values.chunks(width)).zip(mask.chunks(width))
-    {
-        let tokens = gae.estimate(rewards, values, mask);
-        advantages.extend(tokens.advantages);
-        returns.extend(tokens.returns);
+    let mut advantages = vec![0.0; mask.len()];
+    let mut returns = advantages.clone();
+    for row in 0..mask.len() / width {
+        // A completion has no holes here: what is masked is taken out, and left 0.
+        let counted: Vec<usize> =
+            (row * width..(row + 1) * width).filter(|&token| mask[token]).collect();
+        let of =
+            |numbers: &[f32]| -> Vec<f32> { counted.iter().map(|&token| numbers[token]).collect() };
+        let tokens = gae.estimate(&of(&rewards), &of(&values));
+        for (place, &token) in counted.iter().enumerate() {
+            (advantages[token], returns[token]) = (tokens.advantages[place], tokens.returns[place]);
+        }
     }
     case.check("advantages_raw", &advantages);
     case.check("returns", &returns);

@@ -298,7 +298,9 @@ impl Run {
     /// Tells what a run with nothing to learn from looks like; the counters are in the metrics.
     fn explain_empty(&mut self, metrics: &Metrics) {
         let get = |name| metrics.get(name).unwrap_or(0.0);
-        if get("update/count") == 0.0 && get("update/skipped") == 0.0 {
+        // And not by the updates: while a critic is warmed up the policy has none.
+        let skipped = get("update/skipped") + get("critic/skipped");
+        if get("update/tokens") == 0.0 && skipped == 0.0 {
             let text = format!(
                 "         no group to train on after {} of at most {} rounds: \
                  {} groups all wrong, {} all right; {} of {} completions unparsable, {} cut off. \

@@ -4,26 +4,13 @@
 
 mod place;
 
-use place::{Place, assert_same, repository};
+use place::{Place, assert_same};
 
 /// Trains the tiny recipe under the name `run`, from a policy that gets some sums right, with one
 /// mini-batch a step and a learning rate from the first step on.
 fn train(place: &Place, run: &str, more: &[&str]) {
-    let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={run}"));
-    let mut arguments = vec!["train", &recipe];
-    let common = ["warmup.steps=40", "optim.warmup_steps=0", "train.mini_batch=16", &name];
-    for setting in common.iter().chain(more) {
-        match *setting {
-            "--resume" => arguments.push("--resume"),
-            setting => arguments.extend(["--set", setting]),
-        }
-    }
-    place.succeed(&arguments);
-}
-
-/// What a metric was at every step.
-fn values(place: &Place, run: &str, metric: &str) -> Vec<f64> {
-    place.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
+    let common = ["warmup.steps=40", "optim.warmup_steps=0", "train.mini_batch=16"];
+    place.train_tiny(run, &[&common[..], more].concat()).success();
 }
 
 #[test]
@@ -41,14 +28,17 @@ fn one_update_a_mini_batch_is_the_run_without_the_table() {
         train(&place, run, &[&short[..], &[adaptive]].concat());
         assert!(weights(run) == weights("plain"), "{run} has other weights");
         for metric in ["update/count", "loss/total", "loss/clip_fraction_low", "update/tokens"] {
-            assert_eq!(values(&place, run, metric), values(&place, "plain", metric), "{metric}");
+            assert_eq!(place.values(run, metric), place.values("plain", metric), "{metric}");
         }
-        assert_eq!(values(&place, run, "adaptive/updates_done"), [1.0; 3]);
+        for metric in ["updates_done", "updates_done_min", "updates_done_max"] {
+            assert_eq!(place.values(run, &format!("adaptive/{metric}")), [1.0; 3]);
+        }
+        assert_eq!(place.values(run, "adaptive/stopped_by_gradient"), [0.0; 3]);
     }
-    assert_eq!(values(&place, "one", "adaptive/updates_planned"), [1.0; 3]);
-    assert_eq!(values(&place, "one", "adaptive/stopped_by_kl"), [0.0; 3]);
-    assert_eq!(values(&place, "stopped", "adaptive/stopped_by_kl"), [1.0; 3]);
-    assert!(values(&place, "stopped", "adaptive/updates_planned").iter().all(|&n| n >= 5.0));
+    assert_eq!(place.values("one", "adaptive/updates_planned"), [1.0; 3]);
+    assert_eq!(place.values("one", "adaptive/stopped_by_kl"), [0.0; 3]);
+    assert_eq!(place.values("stopped", "adaptive/stopped_by_kl"), [1.0; 3]);
+    assert!(place.values("stopped", "adaptive/updates_planned").iter().all(|&n| n >= 5.0));
     assert!(place.metrics("plain").iter().all(|step| !step.contains_key("adaptive/score")));
 }
 
@@ -74,7 +64,7 @@ fn the_score_says_how_many_updates() {
     with("guarded", "max_entropy_term=0.1");
     with("advantage", "weight_change=0.0,weight_entropy=0.0");
     with("weighed", "weight_advantage=1.0,weight_change=0.6,max_entropy_term=0.0");
-    let first = |run: &str, metric: &str| values(&place, run, &format!("adaptive/{metric}"))[0];
+    let first = |run: &str, metric: &str| place.values(run, &format!("adaptive/{metric}"))[0];
     // The first mini-batch is the same in all of them.
     assert!((first("guarded", "score_entropy") - 0.2 * 0.1).abs() < 1e-12);
     assert_eq!(first("guarded", "capped"), 1.0);
@@ -84,6 +74,21 @@ fn the_score_says_how_many_updates() {
     assert_eq!(first("advantage", "score"), first("written", "score_advantage"));
     assert_eq!(first("weighed", "score_advantage"), 2.0 * first("written", "score_advantage"));
     assert_eq!(first("weighed", "score_change"), 2.0 * first("written", "score_change"));
+}
+
+/// `kl_stop` ends the updates of a mini-batch, and not those of a step.
+#[test]
+fn every_mini_batch_gets_its_first_update() {
+    let place = Place::new();
+    train(&place, "many", &["train.steps=2", "train.mini_batch=4", "train.adaptive={}"]);
+    for step in place.metrics("many") {
+        let of = |name: &str| step[&format!("adaptive/{name}")].as_f64().unwrap();
+        assert!(of("updates_done_min") == 1.0, "{step:?}");
+        assert!(of("updates_done_min") <= of("updates_done"), "{step:?}");
+        assert!(of("updates_done_max") >= of("updates_done"), "{step:?}");
+        assert_eq!(step["update/count"], 4.0 * of("updates_done"));
+        assert!(of("change") > 0.02, "{step:?}");
+    }
 }
 
 #[test]

@@ -229,6 +229,10 @@ fn rewards() {
         ("bonus for not stopping", &["reward.stop.scale=1.5"]),
         ("length that none exceeds", &["reward.length.target=3"]),
         ("right below wrong", &["reward.right=-2"]),
+        (
+            "variance that none exceeds",
+            &["sampling.memory.kind=variance", "reward.right=0.1", "reward.wrong=0"],
+        ),
     ] {
         let mut arguments = vec!["train", "files.toml"];
         arguments.extend(sets.iter().flat_map(|set| ["--set", set]));

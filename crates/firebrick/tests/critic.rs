@@ -8,27 +8,14 @@ use std::fs;
 
 use place::{Outcome, Place, assert_same, repository};
 
-/// Runs the tiny recipe with advantages from a critic; `more` are settings, and `--resume`.
+/// Trains the tiny recipe with advantages from a critic.
 fn ppo(place: &Place, name: &str, more: &[&str]) -> Outcome {
-    let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={name}"));
-    let mut arguments = vec!["train", &recipe, "--set", &name, "--set", "advantage.kind=gae"];
-    for argument in more {
-        if *argument != "--resume" {
-            arguments.push("--set");
-        }
-        arguments.push(argument);
-    }
-    place.run(&arguments)
+    place.train_tiny(name, &[&["advantage.kind=gae"], more].concat())
 }
 
 #[track_caller]
-fn succeed(place: &Place, name: &str, more: &[&str]) {
-    let outcome = ppo(place, name, more);
-    assert_eq!(outcome.code, Some(0), "{more:?}: {}", outcome.stderr);
-}
-
-fn values(place: &Place, run: &str, metric: &str) -> Vec<f64> {
-    place.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
+fn succeed(place: &Place, name: &str, more: &[&str]) -> Outcome {
+    ppo(place, name, more).success()
 }
 
 #[test]
@@ -68,16 +55,16 @@ fn every_variant_of_the_critic_runs_and_is_another_run() {
             assert!(value.is_number(), "{variant:?}: {metric} is {value}");
         }
         // A head begins with 0 everywhere, so it explains nothing.
-        assert_eq!(values(&place, &name, "critic/value_mean")[0], 0.0);
-        assert_eq!(values(&place, &name, "critic/explained_variance")[0], 0.0);
-        let loss = [values(&place, &name, "loss/total"), values(&place, &name, "critic/loss")];
+        assert_eq!(place.values(&name, "critic/value_mean")[0], 0.0);
+        assert_eq!(place.values(&name, "critic/explained_variance")[0], 0.0);
+        let loss = [place.values(&name, "loss/total"), place.values(&name, "critic/loss")];
         let loss = loss.concat();
         let same = losses.iter().find(|(other, _)| *other == loss);
         assert!(same.is_none(), "{variant:?} is {:?}", same.map(|(_, other)| other));
         losses.push((loss, variant));
     }
-    assert!(values(&place, "variant-4", "critic/clip_fraction").iter().any(|&cut| cut > 0.0));
-    assert_eq!(values(&place, "variant-5", "critic/lr"), [1e-2; 3]);
+    assert!(place.values("variant-4", "critic/clip_fraction").iter().any(|&cut| cut > 0.0));
+    assert_eq!(place.values("variant-5", "critic/lr"), [1e-2; 3]);
 }
 
 /// While the policy stands still, what there is to learn for the critic is the same in every step: the
@@ -96,19 +83,44 @@ fn a_critic_is_warmed_up_while_the_policy_stands_still() {
             "train.mini_batch=16",
             "checkpoint.keep=0",
         ];
-        succeed(&place, "warm", &[&more[..], &["train.steps=40"]].concat());
+        let outcome = succeed(&place, "warm", &[&more[..], &["train.steps=40"]].concat());
+        assert!(!outcome.stderr.contains("No update"), "{}", outcome.stderr);
         let model = |step: u64| {
             let path = format!("runs/warm/checkpoints/step-{step:06}/model.safetensors");
             fs::read(place.path(&path)).unwrap()
         };
         assert!(model(0) == model(40), "{kind}: the policy was moved");
-        assert!(values(&place, "warm", "update/lr").iter().all(|&lr| lr == 0.0));
-        let explained = values(&place, "warm", "critic/explained_variance");
+        assert_eq!(place.values("warm", "update/lr"), [0.0; 40]);
+        assert_eq!(place.values("warm", "update/count"), [0.0; 40]);
+        assert!(place.values("warm", "update/tokens").iter().all(|&tokens| tokens > 0.0));
+        let trained = || place.json("runs/warm/summary.json")["completions"]["trained"].clone();
+        assert_eq!(trained(), 0);
+        let explained = place.values("warm", "critic/explained_variance");
         let last = explained[30..].iter().sum::<f64>() / 10.0;
         assert!(last > least, "{kind}: {explained:?}");
         succeed(&place, "warm", &[&more[..], &["train.steps=42", "--resume"]].concat());
         assert!(model(0) != model(42), "{kind}: the policy was not moved");
+        // Its learning rate rises over two steps of its own, and the critic's did over the first two.
+        assert_eq!(place.values("warm", "update/lr")[40..], [0.0, 5e-4]);
+        assert_eq!(place.values("warm", "critic/lr")[..3], [0.0, 1.5e-3, 3e-3]);
+        assert!(place.values("warm", "update/count")[40..].iter().all(|&count| count > 0.0));
+        assert_eq!(trained(), 2 * 16 * 4);
     }
+}
+
+/// What says how many updates a mini-batch gets is for the policy, which stands still.
+#[test]
+fn a_critic_is_warmed_up_in_one_pass() {
+    let place = Place::new();
+    let more = ["critic.warmup_steps=2", "optim.warmup_steps=0", "train.steps=3"];
+    succeed(&place, "plain", &more);
+    succeed(&place, "adaptive", &[&more[..], &["train.adaptive={kl_stop=100.0}"]].concat());
+    let losses = |run| place.values(run, "critic/loss");
+    assert_eq!(losses("adaptive")[..2], losses("plain")[..2]);
+    assert_ne!(losses("adaptive")[2], losses("plain")[2]);
+    let repeated = |step: &serde_json::Map<_, _>| step.contains_key("adaptive/score");
+    let repeated: Vec<bool> = place.metrics("adaptive").iter().map(repeated).collect();
+    assert_eq!(repeated, [false, false, true]);
 }
 
 #[test]
@@ -190,15 +202,18 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
         (&["critic.clip=0.2"][..], "[critic] is set, expected only with advantage.kind = \"gae\""),
         (&["advantage.lambda=0.9"], "advantage.lambda is set, expected only with"),
         (&["rollout.group_size=1"], "rollout.group_size is 1, expected at least 2"),
-        (&[gae, "rollout.group_size=1", "train.mini_batch=4"], "sampling.dynamic is true"),
+        (&[gae, "rollout.group_size=1", "train.mini_batch=4"], "sampling.dynamic is \"filter\""),
+        (
+            &[gae, "rollout.group_size=1", "train.mini_batch=4", "sampling.dynamic=drop"],
+            "sampling.dynamic is \"drop\", expected \"off\"",
+        ),
         (&[gae, "critic.kind=separate", "critic.detach=true"], "critic.detach is true"),
         (&[gae, "advantage.gamma=1.1"], "advantage.gamma is 1.1"),
         (&[gae, "critic.coef=0.0"], "critic.coef is 0.0"),
     ] {
         let outcome = plain(sets);
         assert_eq!(outcome.code, Some(2), "{sets:?}: {}", outcome.stderr);
-        let said = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.replace("│ ", "").contains(problem), "{sets:?}: {}", outcome.stderr);
+        assert!(outcome.said().contains(problem), "{sets:?}: {}", outcome.stderr);
     }
 
     // Neither does a critic that is there from the middle of a run on, or another one.
@@ -211,11 +226,18 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("critic.kind"), "{}", outcome.stderr);
 
-    // A file of another critic, or half of one.
+    // Half of a file, or one of a critic that has come apart.
     let file = "runs/other/checkpoints/step-000002/trainer/critic.safetensors";
     let whole = fs::read(place.path(file)).unwrap();
     fs::write(place.path(file), &whole[..whole.len() - 4]).unwrap();
     let outcome = ppo(&place, "other", &["--resume"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("is not a whole safetensors file"), "{}", outcome.stderr);
+    let mut broken = whole;
+    let last = broken.len() - 4;
+    broken[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(place.path(file), &broken).unwrap();
+    let outcome = ppo(&place, "other", &["train.steps=3", "--resume"]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.said().contains("expected finite numbers"), "{}", outcome.stderr);
 }

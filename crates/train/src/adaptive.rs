@@ -1,5 +1,5 @@
 //! How many updates a mini-batch gets: as many as its importance says, until the policy has moved too
-//! far.
+//! far, and at least one.
 
 use firebrick_core::Metrics;
 
@@ -7,6 +7,10 @@ use crate::{Sample, TrainError};
 
 /// The rule: score = w_a · mean |A| + w_c · mean |Δ log p| + w_e / (mean H + 1e-8), and
 /// n = ⌊clip(n_base · score, n_min, n_max)⌋ updates, ended early by the policy's change.
+///
+/// The change counts from sampling on, and the first update is made whatever it is. So the bound ends the
+/// updates of one mini-batch, and not a step's: each later mini-batch makes one at least, however far the
+/// policy has gone.
 ///
 /// The last term grows without bound as the entropy H falls, so the rule as published gives most
 /// updates to the policy that is nearest to collapse; `max_entropy_term` is the guard against that.
@@ -26,7 +30,8 @@ pub struct AdaptiveUpdates {
     pub n_min: usize,
     /// The most updates; at least `n_min`.
     pub n_max: usize,
-    /// Mean absolute change of log-probabilities, in nats, beyond which no further update is made.
+    /// Mean absolute change of log-probabilities since sampling, in nats, beyond which no second or
+    /// further update is made.
     pub kl_stop: f64,
 }
 
@@ -123,6 +128,8 @@ pub struct Repeats {
     pub change: f64,
     /// Whether that was too much; the update that crossed the bound counts.
     pub stopped_by_kl: bool,
+    /// Whether a gradient that was not finite ended it.
+    pub stopped_by_gradient: bool,
 }
 
 /// Plans a mini-batch from its first pass, and makes its updates.
@@ -141,9 +148,10 @@ pub fn repeat<B: Repeatable>(batch: &mut B, rule: &AdaptiveUpdates) -> Result<Re
     let (mut pass, mut signals) = batch.pass()?;
     let importance = rule.importance(&signals);
     let planned = rule.updates(importance.score());
-    let mut done = 0;
+    let (mut done, mut stopped_by_gradient) = (0, false);
     let change = loop {
         if !batch.apply(pass)? {
+            stopped_by_gradient = true;
             break signals.change;
         }
         done += 1;
@@ -156,7 +164,7 @@ pub fn repeat<B: Repeatable>(batch: &mut B, rule: &AdaptiveUpdates) -> Result<Re
         }
     };
     let stopped_by_kl = done > 0 && rule.stops(change);
-    Ok(Repeats { importance, planned, done, change, stopped_by_kl })
+    Ok(Repeats { importance, planned, done, change, stopped_by_kl, stopped_by_gradient })
 }
 
 /// Mean |A| over the tokens that count, the same tokens as the other two signals are means over; so a
@@ -187,7 +195,7 @@ fn mean(parts: impl Iterator<Item = (f64, f64)>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Means over the step's mini-batches; nothing without any.
+/// Means over the step's mini-batches, and the fewest and the most updates of one; nothing without any.
 pub(crate) fn measure(repeats: &[Repeats], metrics: &mut Metrics) {
     if repeats.is_empty() {
         return;
@@ -204,7 +212,11 @@ pub(crate) fn measure(repeats: &[Repeats], metrics: &mut Metrics) {
     set("updates_planned", |of| of.planned as f64);
     set("updates_done", |of| of.done as f64);
     set("stopped_by_kl", |of| f64::from(u8::from(of.stopped_by_kl)));
+    set("stopped_by_gradient", |of| f64::from(u8::from(of.stopped_by_gradient)));
     set("change", |of| of.change);
+    let done = || repeats.iter().map(|of| of.done);
+    metrics.set("adaptive/updates_done_min", done().min().unwrap_or(0) as f64);
+    metrics.set("adaptive/updates_done_max", done().max().unwrap_or(0) as f64);
 }
 
 #[cfg(test)]
@@ -267,6 +279,7 @@ mod tests {
             let mut script = Script { change, broken, applied: 0, passes: 0, forwards: 0 };
             let repeats = repeat(&mut script, &RULE).unwrap();
             let label = format!("{change} {broken:?}");
+            assert_eq!(repeats.stopped_by_gradient, broken.is_some(), "{label}");
             let Repeats { planned: plan, done: made, stopped_by_kl, .. } = repeats;
             assert_eq!((plan, made, stopped_by_kl), (planned, done, by_kl), "{label}");
             assert_eq!((script.passes, script.forwards), (passes, forwards), "{label}");

@@ -42,7 +42,8 @@ pub fn save_state(
     optimizer: &AdamW,
 ) -> Result<(), TrainError> {
     let path = folder.join(STATE);
-    let text = serde_json::to_string(state).expect("the state has only names as keys");
+    let written = Written { state, remembered: state.memory.len() };
+    let text = serde_json::to_string(&written).expect("the state has only names as keys");
     fs::write(&path, text)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))?;
     save_memory(folder, &state.memory)?;
@@ -52,7 +53,7 @@ pub fn save_state(
 /// Reads what [`save_state`] wrote; the optimizer's state goes to `optimizer`.
 ///
 /// # Errors
-/// When a file is missing, damaged, or belongs to another model.
+/// When a file is missing, damaged, or belongs to another model or another state.
 pub fn load_state<M: Module>(
     folder: &Path,
     module: &M,
@@ -61,15 +62,35 @@ pub fn load_state<M: Module>(
     let path = folder.join(STATE);
     let text = fs::read_to_string(&path)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be read: {error}")))?;
-    let mut state: TrainerState = serde_json::from_str(&text).map_err(|error| {
+    let fault = |error: serde_json::Error| {
         TrainError::checkpoint(&path, format!("is not a trainer's state: {error}"))
-    })?;
-    state.memory = load_memory(folder)?;
+    };
+    let mut state: TrainerState = serde_json::from_str(&text).map_err(fault)?;
+    let Expected { remembered } = serde_json::from_str(&text).map_err(fault)?;
+    state.memory = load_memory(folder, remembered)?;
     let device = module.devices().into_iter().next().map(burn::tensor::Device::inner);
     if let Some(device) = device {
         optimizer.load(module, &folder.join(OPTIMIZER), &device)?;
     }
     Ok(state)
+}
+
+/// What `state.json` holds: the state, and what is in the other file for it. Without the number a lost
+/// memory would be an empty one, and the run another one.
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(flatten)]
+    state: &'a TrainerState,
+    /// Prompts with a record.
+    remembered: usize,
+}
+
+/// The part of [`Written`] that is no part of the state.
+#[derive(Deserialize)]
+struct Expected {
+    /// Unknown of a checkpoint from before it was written down.
+    #[serde(default)]
+    remembered: Option<usize>,
 }
 
 const STATE: &str = "state.json";

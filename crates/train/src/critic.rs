@@ -8,8 +8,8 @@ use firebrick_core::Metrics;
 use firebrick_models::PolicyModel;
 
 use crate::{
-    AdamW, Gae, MicroBatch, Sample, StepOutcome, TrainError, Trainer, UpdateReport, ValueInput,
-    ValueLoss, constant_with_warmup, global_norm, report::Updated, update::select_predictors,
+    AdamW, Gae, MicroBatch, Sample, StepOutcome, TrainConfig, TrainError, Trainer, ValueInput,
+    ValueLoss, constant_with_warmup, report::Updated, update::select_predictors,
 };
 
 pub use model::{ValueHead, ValueModel};
@@ -34,9 +34,12 @@ pub struct CriticConfig {
     /// Weight of that loss. For a head on the policy it says how much of the trunk's gradient is the
     /// critic's; the steps of AdamW on weights of the critic's own hardly depend on it.
     pub coef: f64,
-    /// Learning rate after the warm-up of the learning rate, which is the policy's.
+    /// Learning rate after the warm-up of the learning rate, which is as long as the policy's and
+    /// begins with the first step.
     pub lr: f64,
-    /// Steps at the beginning in which the policy stands still and the critic alone learns.
+    /// Steps at the beginning in which the policy stands still and the critic alone learns, once from
+    /// each mini-batch. The policy's moments stay as they are, and its learning rate's warm-up begins
+    /// after them.
     pub warmup_steps: u64,
     /// Whether the gradient of a head on the policy ends at the head.
     pub detach: bool,
@@ -102,57 +105,37 @@ impl<M: PolicyModel> Trainer<M> {
         Ok(measure(samples))
     }
 
-    /// The gradients of a mini-batch: the policy's, and the critic's if there is one.
-    pub(crate) fn gradients(&self, samples: &[Sample]) -> Result<UpdateReport, TrainError> {
-        self.updater.gradients_with(&self.policy, self.critic.as_ref(), samples)
-    }
-
-    /// The policy after an optimizer step; as it is while the critic is warmed up.
-    pub(crate) fn step_policy(
-        &mut self,
-        gradients: GradientsParams,
-        lr: f64,
-    ) -> Result<(M, StepOutcome), TrainError> {
-        let policy = self.policy.clone();
-        if self.warms_critic() {
-            // Not a step with a learning rate of 0: the gradients of advantages that mean nothing
-            // yet would go into the moments and be with the policy for long.
-            let grad_norm = global_norm(&policy, &gradients)?;
-            let skipped = !grad_norm.is_finite();
-            return Ok((policy, StepOutcome { grad_norm, grad_scale: 0.0, skipped }));
-        }
-        self.optimizer.step(policy, gradients, lr)
-    }
-
-    /// Moves the critic, if there is one, after the policy was.
+    /// Moves the critic, if there is one, after the policy was; false when there is none, or its gradient
+    /// was not finite.
     pub(crate) fn step_critic(
         &mut self,
         gradients: Option<GradientsParams>,
         updated: &mut Updated,
-    ) -> Result<(), TrainError> {
+    ) -> Result<bool, TrainError> {
         let Some((critic, gradients)) = self.critic.as_mut().zip(gradients) else {
-            return Ok(());
+            return Ok(false);
         };
         let lr = critic.config.lr;
         let lr = constant_with_warmup(lr, self.config.lr_warmup_steps, self.state.step);
         let (model, outcome) = critic.optimizer.step(critic.model.clone(), gradients, lr)?;
         critic.model = model;
         updated.critic.add(outcome, lr);
-        Ok(())
+        Ok(!outcome.skipped)
     }
 
-    /// The learning rate of the policy in the step that is being done.
+    /// The learning rate of the policy in the step that is being done. Its warm-up begins where the
+    /// critic's ends: counted from the first step it would be over when the policy takes its first.
     pub(crate) fn policy_lr(&self) -> f64 {
-        match self.warms_critic() {
-            true => 0.0,
-            false => {
-                constant_with_warmup(self.config.lr, self.config.lr_warmup_steps, self.state.step)
-            }
+        if self.warms_critic() {
+            return 0.0;
         }
+        let still = self.critic.as_ref().map_or(0, |critic| critic.config.warmup_steps);
+        let TrainConfig { lr, lr_warmup_steps, .. } = self.config;
+        constant_with_warmup(lr, lr_warmup_steps, self.state.step - still)
     }
 
     /// Whether the step that is being done is the critic's alone.
-    fn warms_critic(&self) -> bool {
+    pub(crate) fn warms_critic(&self) -> bool {
         self.critic.as_ref().is_some_and(|critic| self.state.step < critic.config.warmup_steps)
     }
 }

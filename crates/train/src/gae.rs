@@ -28,14 +28,13 @@ impl Gae {
     /// Advantages, not normalised, and returns of one completion from the rewards and the values of
     /// its tokens, lists of one length.
     ///
-    /// δ_t = r_t + γ V_{t+1} − V_t, A_t = δ_t + γλ A_{t+1}, R_t = A_t + V_t. Positions where `mask` is
-    /// false are skipped: t + 1 is the next one that is not masked, and behind the last value and
-    /// advantage are 0. What stands behind the mask is never looked at; SkyRL uses the values there.
-    pub fn estimate(&self, rewards: &[f32], values: &[f32], mask: &[bool]) -> TokenValues {
+    /// δ_t = r_t + γ V_{t+1} − V_t, A_t = δ_t + γλ A_{t+1}, R_t = A_t + V_t. Behind the last token value
+    /// and advantage are 0, also where the limit cut the completion off.
+    pub fn estimate(&self, rewards: &[f32], values: &[f32]) -> TokenValues {
         let mut advantages = vec![0.0; values.len()];
         let mut returns = vec![0.0; values.len()];
         let (mut next_value, mut next_advantage) = (0.0, 0.0);
-        for token in (0..values.len()).rev().filter(|&token| mask[token]) {
+        for token in (0..values.len()).rev() {
             let value = f64::from(values[token]);
             let error = f64::from(rewards[token]) + self.gamma * next_value - value;
             next_advantage = error + self.gamma * self.lambda * next_advantage;
@@ -58,8 +57,7 @@ impl Gae {
             if let Some(last) = rewards.last_mut() {
                 *last = sample.advantage;
             }
-            let mask = vec![true; values.len()];
-            sample.token_values = Some(self.estimate(&rewards, &values, &mask));
+            sample.token_values = Some(self.estimate(&rewards, &values));
         }
         if self.normalise {
             let appraised = samples.iter_mut().filter_map(|sample| sample.token_values.as_mut());

@@ -46,6 +46,6 @@ pub use observe::Phrases;
 pub use optim::{AdamW, OptimConfig, StepOutcome, constant_with_warmup, global_norm};
 pub use sampling::{Dynamic, Filled, KeepAll, Refill, Spread, copies};
 pub use trainer::{Observer, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
-pub use update::{Cut, LARGEST_CHANGE, UpdateReport, Updater};
+pub use update::{Cut, LARGEST_CHANGE, Moves, UpdateReport, Updater};
 pub use value_loss::{ValueInput, ValueLoss, ValueOutput};
 pub use warmup::{CrossEntropy, warmup_step};

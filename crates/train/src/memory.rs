@@ -3,7 +3,8 @@
 //! Dynamic sampling throws groups without spread away after their completions were paid for. The
 //! memory looks before: a prompt that is not likely to give spread is drawn and passed over, which
 //! costs nothing. Two rules say which these are, [`VarianceRule`] and [`PosteriorRule`]; neither
-//! passes over a prompt that was never sampled, and both come back to those that were.
+//! passes over a prompt that was never sampled, and by default both come back to those that were.
+//! Records that never expire, or no share of exploration, may lose a prompt for ever.
 
 mod file;
 mod posterior;
@@ -44,7 +45,7 @@ impl MemoryRule {
     fn discount(&self, steps: f64) -> f64 {
         match self {
             MemoryRule::Variance(_) => 1.0,
-            MemoryRule::Posterior(rule) => (-steps / rule.half_life).exp2(),
+            MemoryRule::Posterior(rule) => rule.discount(steps),
         }
     }
 }

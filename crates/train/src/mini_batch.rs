@@ -3,7 +3,7 @@
 use firebrick_models::PolicyModel;
 
 use crate::{
-    Repeatable, Sample, Signals, TrainError, Trainer, UpdateReport,
+    Moves, Repeatable, Sample, Signals, TrainError, Trainer, UpdateReport,
     adaptive::{mean_advantage, mean_change, repeat},
     report::Updated,
 };
@@ -19,8 +19,11 @@ pub(crate) struct MiniBatch<'a, M: PolicyModel> {
 
 impl<M: PolicyModel> MiniBatch<'_, M> {
     /// Its updates: one, or as many as [`crate::AdaptiveUpdates`] gives it. A completion counts once
-    /// among the trained, however many there are.
+    /// among the trained, however many there are; while the critic alone learns, it is not among them.
     pub(crate) fn learn(mut self) -> Result<(), TrainError> {
+        if self.trainer.warms_critic() {
+            return self.warm_critic();
+        }
         let before = self.updated.updates;
         match self.trainer.config.adaptive {
             Some(rule) => {
@@ -38,13 +41,38 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
         }
         Ok(())
     }
+
+    /// One update of the critic. Not several, whatever the mini-batch is worth to the policy: what ends
+    /// them is how far the policy moves, and it stands still.
+    fn warm_critic(self) -> Result<(), TrainError> {
+        let trainer = self.trainer;
+        let report = trainer.updater.gradients_with(
+            &trainer.policy,
+            trainer.critic.as_ref(),
+            Moves::Critic,
+            self.samples,
+        )?;
+        let before = std::mem::replace(&mut trainer.midway, true);
+        let moved = trainer.step_critic(report.of_critic, self.updated);
+        // As with the policy: what fails or is skipped has moved nothing.
+        if !matches!(moved, Ok(true)) {
+            trainer.midway = before;
+        }
+        if moved? {
+            self.updated.note(report.metrics, report.tokens);
+        }
+        Ok(())
+    }
 }
 
 impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     type Pass = UpdateReport;
 
     fn pass(&mut self) -> Result<(UpdateReport, Signals), TrainError> {
-        let report = self.trainer.gradients(self.samples)?;
+        let trainer = &*self.trainer;
+        let critic = trainer.critic.as_ref();
+        let report =
+            trainer.updater.gradients_with(&trainer.policy, critic, Moves::Policy, self.samples)?;
         let metric = |name| report.metrics.get(name).unwrap_or(f64::NAN);
         let signals = Signals {
             advantage: mean_advantage(self.samples),
@@ -57,7 +85,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     fn apply(&mut self, report: UpdateReport) -> Result<bool, TrainError> {
         let trainer = &mut *self.trainer;
         let before = std::mem::replace(&mut trainer.midway, true);
-        let stepped = trainer.step_policy(report.gradients, self.lr);
+        let stepped = trainer.optimizer.step(trainer.policy.clone(), report.gradients, self.lr);
         // An error comes from reading the gradients' norm, before anything has moved.
         if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
             trainer.midway = before;

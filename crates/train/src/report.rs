@@ -144,7 +144,15 @@ pub(crate) struct Updated {
 }
 
 impl Updated {
-    pub(crate) fn add(&mut self, mut metrics: Metrics, tokens: usize, grad_norm: f64) {
+    /// Notes an update of the policy.
+    pub(crate) fn add(&mut self, metrics: Metrics, tokens: usize, grad_norm: f64) {
+        self.note(metrics, tokens);
+        self.updates += 1;
+        self.grad_norm += grad_norm;
+    }
+
+    /// Notes what was seen of a mini-batch before an update, the policy's or the critic's alone.
+    pub(crate) fn note(&mut self, mut metrics: Metrics, tokens: usize) {
         let largest = metrics.0.remove(LARGEST_CHANGE).unwrap_or(0.0);
         self.largest = self.largest.max(largest);
         self.first_largest = self.first_largest.or(Some(largest));
@@ -153,8 +161,6 @@ impl Updated {
             *self.sums.0.entry(name).or_default() += value * tokens as f64;
         }
         self.tokens += tokens;
-        self.updates += 1;
-        self.grad_norm += grad_norm;
     }
 
     /// Means over the step's tokens; an update without tokens has none.

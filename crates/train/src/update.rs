@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use burn::{
     module::Module,
     optim::{GradientsAccumulator, GradientsParams},
-    tensor::Tensor,
+    tensor::{Int, Tensor},
 };
 use firebrick_core::Metrics;
 use firebrick_models::{PolicyModel, head_backward, head_logprobs};
@@ -36,9 +36,19 @@ pub struct Cut {
     pub logits_chunk: usize,
 }
 
+/// What an update with a critic moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moves {
+    /// The policy, and the critic with it.
+    Policy,
+    /// The critic alone. The policy then has no gradient: there is no backward pass through it, and
+    /// a step of its optimizer would be one of noise, which stays in the moments for long.
+    Critic,
+}
+
 /// The gradient of an update and its numbers, both whole: no trace of how it was cut.
 pub struct UpdateReport {
-    /// By parameter.
+    /// By parameter; none where the policy is not moved.
     pub gradients: GradientsParams,
     /// Those of the critic, if there is one.
     pub of_critic: Option<GradientsParams>,
@@ -81,7 +91,7 @@ impl Updater {
         policy: &M,
         samples: &[Sample],
     ) -> Result<UpdateReport, TrainError> {
-        self.gradients_with(policy, None, samples)
+        self.gradients_with(policy, None, Moves::Policy, samples)
     }
 
     /// The same for a policy with a critic. The gradient of a head on the policy goes into the policy's;
@@ -96,6 +106,7 @@ impl Updater {
         &self,
         policy: &M,
         critic: Option<&Critic<M>>,
+        moves: Moves,
         samples: &[Sample],
     ) -> Result<UpdateReport, TrainError> {
         let mut divisors =
@@ -116,7 +127,7 @@ impl Updater {
                 add(&mut sums, own.parts);
             }
             let Part { gradients, of_head, parts, change } =
-                self.micro_batch(policy, critic, batch);
+                self.micro_batch(policy, critic, moves, batch);
             if let Some((critic, gradients)) = critic.zip(of_head) {
                 of_critic.accumulate(&critic.model, gradients);
             }
@@ -211,6 +222,7 @@ impl Updater {
         &self,
         policy: &M,
         critic: Option<&Critic<M>>,
+        moves: Moves,
         batch: MicroBatch,
     ) -> Part {
         let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
@@ -235,40 +247,23 @@ impl Updater {
             weights: batch.weights,
             shares: batch.shares.clone(),
         });
-        let gradients = output.loss.backward();
-        let flat = |leaf: Tensor<2>| Some(leaf.grad(&gradients)?.reshape([shape[0] * shape[1]]));
-        let d_logprobs = flat(logprobs)
-            .unwrap_or_else(|| Tensor::zeros([shape[0] * shape[1]], &values.device()));
-        let d_entropy = if self.objective.entropy_coef == 0.0 { None } else { flat(entropy) };
-
-        let (d_hidden, d_head) = head_backward(
-            &values,
-            &head,
-            &labels,
-            self.temperature,
-            self.cut.logits_chunk,
-            &d_logprobs,
-            d_entropy.as_ref(),
-            !policy.head().val().is_require_grad(),
-        );
-        let (d_hidden, of_head, judged) = match judged {
-            None => (d_hidden, None, Vec::new()),
-            Some(Judged { gradients, d_hidden: None, parts }) => (d_hidden, Some(gradients), parts),
-            Some(Judged { gradients, d_hidden: Some(more), parts }) => {
-                (d_hidden + more, Some(gradients), parts)
+        let (of_head, judged_hidden, judged) = match judged {
+            None => (None, None, Vec::new()),
+            Some(Judged { gradients, d_hidden, parts }) => (Some(gradients), d_hidden, parts),
+        };
+        let gradients = match moves {
+            Moves::Critic => GradientsParams::new(),
+            Moves::Policy => {
+                let gradients = output.loss.backward();
+                let of =
+                    |leaf: Tensor<2>| Some(leaf.grad(&gradients)?.reshape([shape[0] * shape[1]]));
+                let d_logprobs = of(logprobs)
+                    .unwrap_or_else(|| Tensor::zeros([shape[0] * shape[1]], &values.device()));
+                let d_entropy = if self.objective.entropy_coef == 0.0 { None } else { of(entropy) };
+                let d = (d_logprobs, d_entropy, judged_hidden);
+                self.backward(policy, hidden, &labels, d)
             }
         };
-        let trunk = (hidden * Tensor::from_inner(d_hidden)).sum().backward();
-        let mut gradients = GradientsParams::from_grads(trunk, policy);
-        if let Some(d_head) = d_head {
-            let id = policy.head().id;
-            // Tied weights have a gradient as embedding already.
-            let d_head = match gradients.remove::<2>(id) {
-                Some(as_embedding) => as_embedding + d_head,
-                None => d_head,
-            };
-            gradients.register(id, d_head);
-        }
 
         let mut parts = vec![
             ("loss/total", output.loss.inner()),
@@ -278,6 +273,43 @@ impl Updater {
         parts.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
         parts.extend(judged);
         Part { gradients, of_head, parts, change: difference.max() }
+    }
+
+    /// The last two stages: from the gradients of log-probabilities, of entropy, and of hidden states
+    /// where a value head gives one, to those of the weights.
+    fn backward<M: PolicyModel>(
+        &self,
+        policy: &M,
+        hidden: Tensor<2>,
+        labels: &Tensor<1, Int>,
+        (d_logprobs, d_entropy, of_values): (Tensor<1>, Option<Tensor<1>>, Option<Tensor<2>>),
+    ) -> GradientsParams {
+        let head = policy.head();
+        let (d_hidden, d_head) = head_backward(
+            &hidden.clone().inner(),
+            &head.val().inner(),
+            labels,
+            self.temperature,
+            self.cut.logits_chunk,
+            &d_logprobs,
+            d_entropy.as_ref(),
+            !head.val().is_require_grad(),
+        );
+        let d_hidden = match of_values {
+            Some(more) => d_hidden + more,
+            None => d_hidden,
+        };
+        let trunk = (hidden * Tensor::from_inner(d_hidden)).sum().backward();
+        let mut gradients = GradientsParams::from_grads(trunk, policy);
+        if let Some(d_head) = d_head {
+            // Tied weights have a gradient as embedding already.
+            let d_head = match gradients.remove::<2>(head.id) {
+                Some(as_embedding) => as_embedding + d_head,
+                None => d_head,
+            };
+            gradients.register(head.id, d_head);
+        }
+        gradients
     }
 }
 

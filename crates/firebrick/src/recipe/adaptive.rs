@@ -35,7 +35,7 @@ pub struct Adaptive {
     #[schemars(range(min = 1, max = 1000))]
     pub n_max: usize,
     /// Mean absolute change of log-probabilities since sampling beyond which a mini-batch gets no
-    /// further update; the one that went beyond stays.
+    /// further update; the one that went beyond stays, and every mini-batch gets its first.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub kl_stop: f64,
 }

@@ -17,12 +17,14 @@ pub struct Critic {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip: Option<f64>,
-    /// Learning rate of the head, and of a separate critic; `optim.lr` if there is none. It rises with
-    /// `optim.warmup_steps`, too.
+    /// Learning rate of the head, and of a separate critic; `optim.lr` if there is none. It rises over
+    /// `optim.warmup_steps`, too, from the first step on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub lr: Option<f64>,
-    /// Rollout steps at the beginning in which the critic alone learns.
+    /// Rollout steps at the beginning in which the critic alone learns, in one pass over each
+    /// mini-batch. They are none of the policy's: its learning rate rises over `optim.warmup_steps` after
+    /// them.
     pub warmup_steps: u64,
     /// For `kind = "head"`: whether the value loss trains the head only, and not the policy below it.
     pub detach: bool,

@@ -10,7 +10,10 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Adaptive, Aggregation, Length, NewModel, Recipe, RewardKind, Task, error::Problem};
+use super::{
+    Adaptive, Aggregation, Length, Memory, NewModel, Recipe, Reward, RewardKind, Task,
+    error::Problem,
+};
 
 /// The fault that comes first in the text; `name` is what the run would be called.
 pub(super) fn first_problem(
@@ -25,6 +28,7 @@ pub(super) fn first_problem(
     checks.reward();
     checks.overlong();
     checks.critic();
+    checks.memory();
     checks.loss();
     checks.mini_batch();
     checks.adaptive();
@@ -409,6 +413,31 @@ impl Checks<'_> {
                 format!("train.adaptive.n_min is {n_min}, expected at most n_max = {n_max}"),
                 "the fewest are more than the most",
                 "raise the one or lower the other",
+            );
+        }
+    }
+
+    fn memory(&mut self) {
+        let Reward { right, wrong, .. } = self.recipe.reward;
+        // Of numbers between two ends: half of them at each. Shown without the rounding of binary.
+        let largest = (right - wrong).powi(2) / 4.0;
+        let short = |number: f64| number as f32;
+        if let Some(Memory::Variance { min_variance, .. }) = self.recipe.sampling.memory
+            && right > wrong
+            && min_variance >= largest
+        {
+            self.fail(
+                &["sampling.memory.min_variance", "sampling.memory", "reward.right"],
+                format!(
+                    "sampling.memory.min_variance is {min_variance:?}, expected less than {:?}, \
+                     the largest variance of rewards from {wrong:?} to {right:?}",
+                    short(largest)
+                ),
+                "every prompt would be skipped",
+                &format!(
+                    "the usual 0.01 is a hundredth of that of 1.0 and -1.0; here a hundredth is {:?}",
+                    short(0.01 * largest)
+                ),
             );
         }
     }

@@ -13,7 +13,8 @@ pub enum Memory {
     /// A prompt is skipped when the accuracies of its last group hardly varied. When too much of a
     /// round would be skipped, a few are put back at random.
     Variance {
-        /// The variance, divided by the group's size, up to which a prompt is skipped.
+        /// The variance, divided by the group's size, up to which a prompt is skipped. It is one of
+        /// rewards: less than (`reward.right` − `reward.wrong`)² / 4, the largest there is.
         #[serde(default = "min_variance")]
         #[schemars(range(min = 0.0))]
         min_variance: f64,
@@ -25,7 +26,7 @@ pub enum Memory {
         #[serde(default = "refill_fraction")]
         #[schemars(range(min = 0.0, max = 1.0))]
         refill_fraction: f64,
-        /// Steps after which a prompt is tried again; 0 is never.
+        /// Steps after which a prompt is tried again; 0 is never, so that it may be lost for ever.
         #[serde(default = "expire")]
         expire: u64,
     },

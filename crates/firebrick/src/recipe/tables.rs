@@ -159,8 +159,21 @@ pub enum Dynamic {
     Replace,
     /// They are left out, and the step trains on fewer groups.
     Drop,
-    /// They are trained on like the others. `false` is the same.
+    /// They are trained on like the others. `false` is the same. Only a group of which overlong
+    /// filtering has left nothing is not: without a memory a further one is sampled in its place.
     Off,
+}
+
+impl Dynamic {
+    /// As it is written in a recipe.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dynamic::Filter => "filter",
+            Dynamic::Replace => "replace",
+            Dynamic::Drop => "drop",
+            Dynamic::Off => "off",
+        }
+    }
 }
 
 /// Adds to the names of [`Dynamic`] the two that are not in quotes.

@@ -62,6 +62,20 @@ impl Place {
         outcome
     }
 
+    /// Trains `recipes/ci/tiny.toml` as the run `name`; `more` are settings in the form of `--set`, and
+    /// `--resume`.
+    pub(crate) fn train_tiny(&self, name: &str, more: &[&str]) -> Outcome {
+        let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={name}"));
+        let mut arguments = vec!["train", &recipe, "--set", &name];
+        for &argument in more {
+            if argument != "--resume" {
+                arguments.push("--set");
+            }
+            arguments.push(argument);
+        }
+        self.run(&arguments)
+    }
+
     /// Starts the program, and gives it back when `ready`; none when it ended before that.
     pub(crate) fn start_until(
         &self,
@@ -104,6 +118,14 @@ impl Place {
             });
         }
         steps
+    }
+
+    /// What a metric was at every step.
+    #[track_caller]
+    pub(crate) fn values(&self, run: &str, metric: &str) -> Vec<f64> {
+        let steps = self.metrics(run);
+        let value = |step: &Map<String, Value>| step.get(metric).and_then(Value::as_f64);
+        steps.iter().map(|step| value(step).unwrap_or_else(|| panic!("{metric}"))).collect()
     }
 
     pub(crate) fn json(&self, name: &str) -> Value {
@@ -153,10 +175,23 @@ impl Place {
 }
 
 impl Outcome {
+    /// It has to be a success.
+    #[track_caller]
+    pub(crate) fn success(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}", self.stderr);
+        self
+    }
+
     pub(crate) fn of(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let (stdout, stderr) = (text(output.stdout), text(output.stderr));
         Outcome { code: output.status.code(), stdout, stderr }
+    }
+
+    /// What it said on its way out, in one line whatever its width was.
+    pub(crate) fn said(&self) -> String {
+        let words: Vec<&str> = self.stderr.split_whitespace().filter(|&word| word != "│").collect();
+        words.join(" ")
     }
 }
 

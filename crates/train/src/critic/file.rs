@@ -102,7 +102,14 @@ impl ModuleMapper for Reader<'_> {
             }
         };
         let values = view.data().as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
-        let values = TensorData::new(values.collect(), shape);
+        let values: Vec<f32> = values.collect();
+        // With these no gradient would be finite: every update would be skipped, and the run would
+        // end as if nothing had been the matter.
+        if let Some(value) = values.iter().find(|value| !value.is_finite()) {
+            self.problem = Some(format!("holds {value} in \"{name}\", expected finite numbers"));
+            return param;
+        }
+        let values = TensorData::new(values, shape);
         param.map(|tensor| Tensor::from_data(values, &tensor.device()).require_grad())
     }
 

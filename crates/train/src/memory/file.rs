@@ -33,13 +33,22 @@ pub(crate) fn save_memory(folder: &Path, memory: &PromptMemory) -> Result<(), Tr
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))
 }
 
-/// Reads what [`save_memory`] wrote into `folder`; no file is an empty memory.
-pub(crate) fn load_memory(folder: &Path) -> Result<PromptMemory, TrainError> {
+/// Reads what [`save_memory`] wrote into `folder`: the records of so many prompts, where their number
+/// is known. No file is an empty memory.
+pub(crate) fn load_memory(
+    folder: &Path,
+    prompts: Option<usize>,
+) -> Result<PromptMemory, TrainError> {
     let path = folder.join(FILE);
-    if !path.exists() {
-        return Ok(PromptMemory::default());
-    }
     let fault = |problem: String| TrainError::checkpoint(&path, problem);
+    if !path.exists() {
+        return match prompts.unwrap_or(0) {
+            0 => Ok(PromptMemory::default()),
+            prompts => Err(fault(format!(
+                "is missing: state.json beside it expects a memory of {prompts} prompts"
+            ))),
+        };
+    }
     let bytes = fs::read(&path).map_err(|error| fault(format!("cannot be read: {error}")))?;
     let file = SafeTensors::deserialize(&bytes)
         .map_err(|error| fault(format!("is not a whole safetensors file: {error}")))?;
@@ -74,7 +83,13 @@ pub(crate) fn load_memory(folder: &Path) -> Result<PromptMemory, TrainError> {
         let step = u32::from_le_bytes(steps[index]);
         records.insert(u64::from_le_bytes(*id), Record { step, variance, right, wrong });
     }
-    Ok(PromptMemory { records })
+    match prompts {
+        Some(prompts) if prompts != records.len() => Err(fault(format!(
+            "is a memory of {} prompts, but state.json beside it expects one of {prompts}",
+            records.len()
+        ))),
+        _ => Ok(PromptMemory { records }),
+    }
 }
 
 fn floats(values: impl Iterator<Item = f32>) -> Vec<u8> {

@@ -18,10 +18,15 @@ pub struct PosteriorRule {
 }
 
 impl PosteriorRule {
+    /// What is left of a completion's weight as evidence after so many steps.
+    pub fn discount(&self, steps: f64) -> f64 {
+        (-steps / self.half_life).exp2()
+    }
+
     /// What is known of the pass rate of a prompt with this record, so many `steps` after it.
     pub fn posterior(&self, prior: Beta, record: Option<&Record>, steps: f64) -> Beta {
         let Some(record) = record else { return prior };
-        let rest = (-steps / self.half_life).exp2();
+        let rest = self.discount(steps);
         Beta {
             a: prior.a + rest * f64::from(record.right),
             b: prior.b + rest * f64::from(record.wrong),

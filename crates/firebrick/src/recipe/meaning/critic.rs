@@ -17,9 +17,12 @@ impl Checks<'_> {
             if recipe.rollout.group_size == 1 && recipe.sampling.dynamic != Dynamic::Off {
                 self.fail(
                     &["sampling.dynamic", "rollout.group_size"],
-                    "sampling.dynamic is true, expected false for rollout.group_size = 1".into(),
+                    format!(
+                        "sampling.dynamic is \"{}\", expected \"off\" for rollout.group_size = 1",
+                        recipe.sampling.dynamic.name()
+                    ),
                     "a group of one has no spread to be kept for",
-                    "add `dynamic = false` under [sampling], or sample more completions per prompt",
+                    "add `dynamic = \"off\"` under [sampling], or sample more completions per prompt",
                 );
             }
             return;
