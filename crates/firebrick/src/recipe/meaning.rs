@@ -3,6 +3,7 @@
 //! What holds of one value alone is in the schema, and was checked with the shape.
 
 mod critic;
+mod sampling;
 
 use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError};
 use toml::{
@@ -25,6 +26,8 @@ pub(super) fn first_problem(
     checks.reward();
     checks.overlong();
     checks.critic();
+    checks.sampling();
+    checks.without_effect();
     checks.loss();
     checks.mini_batch();
     checks.adaptive();
@@ -376,6 +379,27 @@ impl Checks<'_> {
                 "loss.constant_length is set, expected only with aggregation = \"constant\"".into(),
                 "would change nothing",
                 "remove it, or choose that aggregation",
+            );
+        }
+    }
+
+    /// Whether they are written, and not whether they are the defaults: who writes `critic.kind =
+    /// "head"` believes that there is a critic.
+    fn without_effect(&mut self) {
+        for key in self.recipe.without_effect() {
+            if self.find(key).is_none() {
+                continue;
+            }
+            let (needs, name) = match key {
+                "sampling.min_replace_ratio" => ("sampling.dynamic = \"replace\"", key),
+                "critic" => ("advantage.kind = \"gae\"", "[critic]"),
+                _ => ("advantage.kind = \"gae\"", key),
+            };
+            self.fail(
+                &[key],
+                format!("{name} is set, expected only with {needs}"),
+                "would change nothing",
+                "remove it, or set that beside it",
             );
         }
     }
