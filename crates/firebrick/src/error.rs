@@ -245,7 +245,7 @@ pub enum ProgramError {
     /// The recipe of a resumed run asks for what its checkpoints can't give.
     #[error("{} can't go on with {}", run.display(), changes.join(", "))]
     #[diagnostic(help(
-        "to go on as it began: firebrick train {} --resume; else give the run another name to begin \
+        "to go on as it was: firebrick train {} --resume; else give the run another name to begin \
          anew, or let a new run start from what this one learnt: model.path = \"{}\"",
         run.join("recipe.toml").display(),
         run.join("checkpoints/…").display()

@@ -216,15 +216,13 @@ impl<'text> Reader<'text> {
                 | ErrorKind::TabAtBlockScalarStart
                 | ErrorKind::TabInPlainScalar
         );
-        // The parser may have stopped at the end of the line before, or have gone past it.
-        let next =
-            at + self.text[at..].find(|c: char| !matches!(c, ' ' | '\r' | '\n')).unwrap_or(0);
-        if is_tab && self.text[next..].starts_with('\t') {
-            at = next;
-        }
+        // The parser may have gone past it, or have stopped at a text that the tab's line would go on.
         let line = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
-        if let Some(before) = self.text[line..at].rfind('\t').filter(|_| is_tab) {
-            at = line + before;
+        if is_tab && !self.text[at..].starts_with('\t') {
+            let before = self.text[line..at].rfind('\t').map(|tab| line + tab);
+            let after = || self.text[at..].find('\t').map(|tab| at + tab);
+            let next_line = || self.text[at..].find("\n\t").map(|end| at + end + 1);
+            at = before.or_else(next_line).or_else(after).unwrap_or(at);
         }
         // One character, if there is one on that line, or the caret would be nowhere.
         let width = self.text[at..].chars().next().filter(|c| *c != '\n').map_or(0, char::len_utf8);
