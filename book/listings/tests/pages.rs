@@ -291,12 +291,12 @@ impl Options {
                     inner.push((below, target, false));
                 } else if is_table(items) {
                     inner.push((below, items, true));
-                } else if let Some(choices) = choices(target) {
+                } else if let Some(choices) = choices(target).or_else(|| choices(items)) {
                     for (name, what) in choices {
                         let _ = write!(meaning, "<br>`{name}`: {what}");
                     }
                 }
-                let value = kind_of(target, property);
+                let value = kind_of(target, items, property);
                 let _ = writeln!(page, "| `{key}` | {value} | {default} | {meaning} |");
             }
         }
@@ -333,13 +333,16 @@ fn choices(schema: &Value) -> Option<Vec<(&str, String)>> {
     named.map(|choice| Some((choice["const"].as_str()?, text(choice)))).collect()
 }
 
-fn kind_of(schema: &Value, property: &Value) -> String {
+/// `items` is the schema of a list's entries.
+fn kind_of(schema: &Value, items: &Value, property: &Value) -> String {
     let kind = match schema["type"].as_str() {
         _ if is_table(schema) => return "table".into(),
+        Some("object") => return "table".into(),
         _ if choices(schema).is_some() => return "choice".into(),
         Some("string") => return "text".into(),
         Some("boolean") => return "true, false".into(),
-        Some("array") if schema["items"]["type"] == "string" => return "list of text".into(),
+        Some("array") if items["type"] == "string" => return "list of text".into(),
+        Some("array") if choices(items).is_some() => return "list of choices".into(),
         Some("array") => return "list of tables".into(),
         Some("integer") => "whole number",
         _ => "number",

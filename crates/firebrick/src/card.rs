@@ -59,7 +59,7 @@ impl fmt::Display for Card<'_> {
             crate::wire::TRAINER
         )?;
         // With the defaults, which another version may have others of.
-        let recipe = toml::to_string(self.recipe).unwrap_or_default();
+        let recipe = self.recipe.to_toml();
         let (fence, recipe) = (fence(&recipe), recipe.trim_end());
         writeln!(f, "## How it was made\n\nThe recipe:\n\n{fence}toml\n{recipe}\n{fence}")
     }

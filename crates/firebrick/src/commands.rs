@@ -15,7 +15,7 @@ mod sources;
 mod train;
 
 use std::{
-    io::Write as _,
+    io::{ErrorKind, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -109,9 +109,12 @@ fn now() -> firebrick_data::DateTime {
     jiff::Zoned::now().datetime()
 }
 
-/// Writes to standard output.
+/// Writes to standard output. A reader that has seen enough, such as head, is no problem.
 fn print(text: &str) -> Result<(), ProgramError> {
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|source| ProgramError::File { path: "standard output".into(), source })
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(source) if source.kind() != ErrorKind::BrokenPipe => {
+            Err(ProgramError::File { path: "standard output".into(), source })
+        }
+        _ => Ok(()),
+    }
 }

@@ -245,8 +245,9 @@ pub enum ProgramError {
     /// The recipe of a resumed run asks for what its checkpoints can't give.
     #[error("{} can't go on with {}", run.display(), changes.join(", "))]
     #[diagnostic(help(
-        "leave these as they were, give the run another name to begin anew, or let a new run start \
-         from what this one learnt: model.path = \"{}\"",
+        "to go on as it was: firebrick train {} --resume; else give the run another name to begin \
+         anew, or let a new run start from what this one learnt: model.path = \"{}\"",
+        run.join("recipe.toml").display(),
         run.join("checkpoints/…").display()
     ))]
     Changed {
@@ -254,6 +255,17 @@ pub enum ProgramError {
         run: PathBuf,
         /// Each key with its two values.
         changes: Vec<String>,
+    },
+    /// The recipe in a run's folder is to be resumed, and that is not where runs are.
+    #[error("{} is the recipe of a run, which is not in {}", recipe.display(), runs.display())]
+    #[diagnostic(help("say where it is: --runs {}", there.display()))]
+    RunElsewhere {
+        /// As given.
+        recipe: PathBuf,
+        /// Where runs are.
+        runs: PathBuf,
+        /// The folder that holds the run's.
+        there: PathBuf,
     },
     /// Two recipes of a comparison have the same name, so their runs would have the same folders.
     #[error("two of the recipes are called {name}")]
@@ -397,6 +409,7 @@ impl ProgramError {
             | ProgramError::NotAModel { .. }
             | ProgramError::NotARun { .. }
             | ProgramError::Changed { .. }
+            | ProgramError::RunElsewhere { .. }
             | ProgramError::SameName { .. }
             | ProgramError::OtherSettings { .. }
             | ProgramError::OtherPrompts { .. }

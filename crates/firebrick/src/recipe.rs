@@ -143,7 +143,12 @@ impl Recipe {
 
     fn from_toml(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
         let file = Text::new(path.display().to_string(), text);
-        DeTable::parse(text).map_err(|error| file.point(Problem::syntax(&error)))?;
+        DeTable::parse(text).map_err(|error| {
+            let is_yaml =
+                yaml::parse(text).is_ok_and(|tree| tree.is_some_and(|it| it.is_mapping()));
+            let help = is_yaml.then(|| "a recipe in YAML has a name that ends in .yaml".to_owned());
+            file.point(Problem { help, ..Problem::syntax(&error) })
+        })?;
         let effective = overrides::apply(text, overrides)?;
         let file = file.overridden(&effective, overrides);
         let document =
@@ -164,6 +169,30 @@ impl Recipe {
             checked(path, Spanned::new(0..0, document)).map_err(|problem| file.point(problem))?;
         let origin = "# From a recipe in YAML, whose comments are not kept.\n\n";
         Ok(Loaded { recipe, text: format!("{origin}{effective}"), name })
+    }
+
+    /// The recipe in TOML with its defaults written out, but for what would change nothing, which is
+    /// refused where it is written.
+    pub fn to_toml(&self) -> String {
+        let Ok(mut table) = toml::Table::try_from(self) else { return String::new() };
+        for key in self.without_effect() {
+            let (parent, last) = key.split_once('.').unwrap_or(("", key));
+            match table.get_mut(parent).and_then(toml::Value::as_table_mut) {
+                Some(inner) => inner.remove(last),
+                None => table.remove(last),
+            };
+        }
+        toml::to_string(&table).unwrap_or_default()
+    }
+
+    /// The keys that change nothing in this recipe, whatever their values.
+    fn without_effect(&self) -> Vec<&'static str> {
+        let of_gae = ["critic", "advantage.gamma", "advantage.lambda", "advantage.normalise"];
+        let of_replace = ["sampling.min_replace_ratio"];
+        let gae = self.advantage.kind == AdvantageKind::Gae;
+        let replace = self.sampling.dynamic == Dynamic::Replace;
+        let gae = of_gae.into_iter().filter(|_| !gae);
+        gae.chain(of_replace.into_iter().filter(|_| !replace)).collect()
     }
 
     /// The verifier: the recipe's, or the one that fits its data.

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::recipe::Recipe;
+use crate::recipe::{AdvantageKind, Recipe};
 
 /// A key whose value is another than when the run was last started.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,8 +29,14 @@ impl Change {
     pub fn refused(&self) -> bool {
         let free = FREE.contains(&self.key.as_str());
         let held = ["model.", "data."].iter().any(|table| self.key.starts_with(table));
-        let sized = ["seed", "critic.kind"].contains(&self.key.as_str());
-        sized || (held && !free)
+        let sides = [&self.before, &self.now];
+        match self.key.as_str() {
+            "seed" => true,
+            // From or to a critic, which is then the fault and not its kind.
+            "advantage.kind" => sides.iter().any(|side| **side == Some("gae".into())),
+            "critic.kind" => sides.iter().all(|side| side.is_some()),
+            _ => held && !free,
+        }
     }
 }
 
@@ -66,7 +72,7 @@ pub fn changes(before: &Recipe, now: &Recipe) -> Vec<Change> {
     keys.into_iter().filter_map(change).collect()
 }
 
-/// The values of a recipe by dotted key, defaults included.
+/// The values of a recipe by dotted key, defaults included; those of a critic only where there is one.
 pub(crate) fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
     fn collect(key: String, value: Value, into: &mut BTreeMap<String, Value>) {
         match value {
@@ -83,6 +89,9 @@ pub(crate) fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
     }
     let mut values = BTreeMap::new();
     collect(String::new(), serde_json::to_value(recipe).unwrap_or_default(), &mut values);
+    if recipe.advantage.kind != AdvantageKind::Gae {
+        values.retain(|key, _| !key.starts_with("critic."));
+    }
     values
 }
 
@@ -115,5 +124,26 @@ mod tests {
             refused("path = 'a/b'\nlora = {rank = 4}", "train = 't.jsonl'\nsplit = 'test'"),
             ["data.split"]
         );
+    }
+
+    #[test]
+    fn a_critic_comes_and_goes_with_its_advantages() {
+        let recipe = |tables: &str| {
+            let text = format!("[model]\npath = 'a'\n[data]\ntrain = 't.jsonl'\n{tables}\n");
+            Recipe::parse(Path::new("a.toml"), &text, &[]).unwrap().recipe
+        };
+        let refused = |before: &str, now: &str| -> Vec<String> {
+            let changes = changes(&recipe(before), &recipe(now));
+            changes.iter().filter(|change| change.refused()).map(Change::to_string).collect()
+        };
+        let head = "[advantage]\nkind = 'gae'";
+        let separate = "[advantage]\nkind = 'gae'\n[critic]\nkind = 'separate'";
+        let gone = "advantage.kind = \"group_norm\" (was \"gae\")";
+        assert_eq!(refused(head, ""), [gone]);
+        assert_eq!(refused(separate, ""), [gone]);
+        assert_eq!(refused("", separate), ["advantage.kind = \"gae\" (was \"group_norm\")"]);
+        assert_eq!(refused(head, separate), ["critic.kind = \"separate\" (was \"head\")"]);
+        assert_eq!(refused("", "[advantage]\nkind = 'mean_only'"), [""; 0]);
+        assert!(!values(&recipe("")).contains_key("critic.kind"));
     }
 }

@@ -161,11 +161,17 @@ train:
     train("yes", "heldout_size: 2", "deduplicate: yes", &[]);
     train("zero in front", "steps: 1", "steps: 010", &[]);
     train("no value", "path: qwen2", "path:", &[]);
+    train("no table", "  steps: 1\n", "  steps: 1\n  adaptive:\n", &[]);
+    train("truth for a table", "", "", &["train.adaptive=true"]);
+    train("text for a table", "", "", &["sampling.memory=posterior"]);
+    train("tab below a text", "  mini_batch", "\tmini_batch", &[]);
     train("list for a table", "train:\n  steps: 1\n  mini_batch: 2", "train:\n- steps: 1", &[]);
     train("no colon", "model:", "model", &[]);
     train("bracket that is open", "max_rounds: 1}", "max_rounds: 1", &[]);
     train("a text", YAML, "just text", &[]);
     train("nothing", YAML, "", &[]);
+    page.place.write("files.toml", YAML);
+    page.case("YAML for TOML", 2, &["train", "files.toml"]);
     page.place.write("files.yml", FILES);
     page.case("TOML for YAML", 2, &["train", "files.yml"]);
     page.check("yaml");

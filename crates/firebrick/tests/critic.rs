@@ -194,18 +194,33 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
     let plain = |sets: &[&str]| {
         let recipe = repository("recipes/ci/tiny.toml");
         let mut arguments = vec!["train", &recipe];
-        arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
+        for argument in sets {
+            if *argument != "--resume" {
+                arguments.push("--set");
+            }
+            arguments.push(argument);
+        }
         place.run(&arguments)
     };
     let gae = "advantage.kind=gae";
     for (sets, problem) in [
-        (&["critic.clip=0.2"][..], "[critic] is set, expected only with advantage.kind = \"gae\""),
-        (&["advantage.lambda=0.9"], "advantage.lambda is set, expected only with"),
+        (&["critic.kind=head"][..], "[critic] is set, expected only with advantage.kind = \"gae\""),
+        (&["advantage.lambda=0.95"], "advantage.lambda is set, expected only with"),
+        (&["sampling.min_replace_ratio=0.3"], "sampling.min_replace_ratio is set, expected only"),
         (&["rollout.group_size=1"], "rollout.group_size is 1, expected at least 2"),
         (&[gae, "rollout.group_size=1", "train.mini_batch=4"], "sampling.dynamic is \"filter\""),
         (
             &[gae, "rollout.group_size=1", "train.mini_batch=4", "sampling.dynamic=drop"],
             "sampling.dynamic is \"drop\", expected \"off\"",
+        ),
+        (
+            &[
+                gae,
+                "rollout.group_size=1",
+                "train.mini_batch=4",
+                "sampling={prompts_per_step=4,dynamic=false,memory={kind='posterior'}}",
+            ],
+            "sampling.memory is set, expected only with rollout.group_size above 1",
         ),
         (&[gae, "critic.kind=separate", "critic.detach=true"], "critic.detach is true"),
         (&[gae, "advantage.gamma=1.1"], "advantage.gamma is 1.1"),
@@ -219,12 +234,20 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
     // Neither does a critic that is there from the middle of a run on, or another one.
     assert_eq!(plain(&["name=late", "train.steps=2"]).code, Some(0));
     let outcome = ppo(&place, "late", &["--resume"]);
-    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("needs the critic"), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    let flat = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "");
+    assert!(flat.contains("late can't go on with advantage.kind = \"gae\" (was"), "{flat}");
+    assert!(!flat.contains("critic.kind"), "{flat}");
+    assert!(flat.contains("firebrick train runs/late/recipe.toml --resume"), "{flat}");
     succeed(&place, "other", &["train.steps=2"]);
     let outcome = ppo(&place, "other", &["critic.kind=separate", "--resume"]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("critic.kind"), "{}", outcome.stderr);
+
+    // Nor a run without the critic that it had.
+    let outcome = plain(&["name=other", "--resume"]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("advantage.kind = "), "{}", outcome.stderr);
 
     // Half of a file, or one of a critic that has come apart.
     let file = "runs/other/checkpoints/step-000002/trainer/critic.safetensors";

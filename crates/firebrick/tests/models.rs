@@ -186,4 +186,17 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
         let header = fs::read_to_string(&path).unwrap();
         assert!(header.contains(needed.trim_end_matches(" GiB")), "{name} says another number");
     }
+    // A device that is not there is planned for as it is asked to compute, or as it is likely to.
+    let path = repository("recipes/paper/dapo-24gb.toml");
+    for (device, dtype, needed, assumed) in [
+        ("cuda:0", "bfloat16", "26.7 GiB", false),
+        ("cuda:0", "auto", "26.7 GiB", true),
+        ("vulkan:0", "auto", "21.0 GiB", true),
+    ] {
+        let dtype = format!("model.dtype={dtype}");
+        let plan = ["plan", &path, "--memory", "24GB", "--device", device, "--set", &dtype];
+        let said = place.run(&plan).stdout;
+        assert!(said.contains(&format!("{needed} are needed")), "{device} {dtype}: {said}");
+        assert_eq!(said.contains("(assumed"), assumed, "{device} {dtype}: {said}");
+    }
 }

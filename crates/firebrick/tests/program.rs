@@ -97,6 +97,40 @@ fn a_run_of_a_recipe_in_yaml() {
     place.succeed(&["plan", "tiny.yaml"]);
 }
 
+/// The file's name says nothing of a run then, but its folder does.
+#[test]
+fn a_run_goes_on_by_the_recipe_in_its_folder() {
+    let place = Place::new();
+    let tiny = std::fs::read(repository("recipes/ci/tiny.toml")).unwrap();
+    place.write("y.toml", tiny);
+    place.succeed(&["train", "y.toml", "--set", "train.steps=2"]);
+    let resume = ["train", "runs/y/recipe.toml", "--resume"];
+    let outcome = place.succeed(&[&resume[..], &["--set", "train.steps=3"]].concat());
+    assert!(outcome.stderr.contains("resumed from runs/y/checkpoints/step-000002"), "{outcome:?}");
+    assert!(!place.path("runs/recipe").exists());
+
+    std::fs::rename(place.path("runs"), place.path("elsewhere")).unwrap();
+    let resume = ["train", "elsewhere/y/recipe.toml", "--resume"];
+    let refused = place.run(&resume);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("say where it is: --runs"), "{}", refused.stderr);
+    place.succeed(&[&resume[..], &["--runs", "elsewhere"]].concat());
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let place = Place::new();
+    succeed(&place, "a", &["train.steps=1"]);
+    let recipe = repository("recipes/ci/tiny.toml");
+    for arguments in [&["metrics", "runs/a"][..], &["schema"], &["plan", &recipe]] {
+        let mut child = place.command(arguments).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    }
+}
+
 #[test]
 fn a_checkpoint_is_evaluated() {
     let place = Place::new();

@@ -273,7 +273,7 @@ program = ["python3", "judge.py"]
     assert_eq!(reward.kind, Some(RewardKind::Weighted { parts }));
     assert_eq!((reward.right, reward.wrong), (1.0, 0.0));
     // What a resumed run is compared by, and a checkpoint keeps, says it in the same way.
-    let written = toml::to_string(&loaded.recipe).unwrap();
+    let written = loaded.recipe.to_toml();
     let again = Recipe::parse(Path::new("recipe.toml"), &written, &[]).unwrap();
     assert_eq!(again.recipe, loaded.recipe);
 }

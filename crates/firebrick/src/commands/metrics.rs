@@ -1,7 +1,7 @@
-use std::path::PathBuf;
+use std::{io::ErrorKind, path::PathBuf};
 
 use clap::Args;
-use firebrick_runs::Store;
+use firebrick_runs::{RunError, Store};
 
 use crate::ProgramError;
 
@@ -19,6 +19,10 @@ impl Metrics {
             return Err(ProgramError::NotARun { path: self.run });
         }
         let store = Store::open_read_only(&database)?;
-        Ok(store.export_jsonl(&mut std::io::stdout().lock())?)
+        match store.export_jsonl(&mut std::io::stdout().lock()) {
+            // A reader that has seen enough, such as head, is no problem.
+            Err(RunError::Export(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            exported => Ok(exported?),
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     inspect::thousands,
     model,
     plan::{Models, Moment, Plan as Sums},
-    recipe::{Loaded, Lora, Recipe},
+    recipe::{ComputeType, Loaded, Lora, Recipe},
     source::Sources,
     wire,
 };
@@ -58,7 +58,8 @@ impl Plan {
         let set = [self.set, super::device_settings(self.device)].concat();
         let Loaded { recipe, name, .. } = Recipe::load(&self.recipe, &set)?;
         let sources = super::sources::alone();
-        let (models, compute) = (wire::model_sizes(&recipe, &sources)?, compute(&recipe));
+        let models = wire::model_sizes(&recipe, &sources)?;
+        let (compute, assumed) = compute(&recipe);
         let plan = Sums::new(&models, &recipe, compute);
         let memory = match self.memory {
             Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },
@@ -71,7 +72,7 @@ impl Plan {
                     memory.bytes.filter(|&bytes| models.lora.is_none() && !plan.fits(bytes));
                 let adapters =
                     adapters.and_then(|bytes| adapters_fit(models, &recipe, compute, bytes));
-                table(&plan, &name, &recipe, &memory) + &adapters.unwrap_or_default()
+                table(&plan, &name, &recipe, &memory, assumed) + &adapters.unwrap_or_default()
             }
         };
         super::print(&text)?;
@@ -102,7 +103,7 @@ fn adapters_fit(models: Models, recipe: &Recipe, compute: Compute, memory: u64) 
 
 /// The line that `firebrick train` begins with where its plan does not fit.
 pub(super) fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
-    let plan = Sums::new(&wire::model_sizes(recipe, sources).ok()?, recipe, compute(recipe));
+    let plan = Sums::new(&wire::model_sizes(recipe, sources).ok()?, recipe, compute(recipe).0);
     let memory = Memory::of(recipe.device.name());
     let there = memory.bytes.filter(|&bytes| !plan.fits(bytes))?;
     let (peak, moment) = plan.peak();
@@ -114,14 +115,23 @@ pub(super) fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
     ))
 }
 
-/// What the device multiplies in; float32 where it cannot be asked.
-fn compute(recipe: &Recipe) -> Compute {
-    let name = recipe.device.name();
+/// What the device multiplies in, and whether that is assumed, because it can't be asked.
+fn compute(recipe: &Recipe) -> (Compute, bool) {
+    let (name, dtype) = (recipe.device.name(), recipe.model.dtype);
     let asked = guard(|| {
         let device = open(name, Precision::F32).ok()?;
-        model::compute(recipe.model.dtype, name, &device).ok()
+        model::compute(dtype, name, &device).ok()
     });
-    asked.ok().flatten().unwrap_or_default()
+    match (asked.ok().flatten(), dtype) {
+        (Some(compute), _) => (compute, false),
+        (None, ComputeType::Float32) => (Compute::F32, false),
+        (None, ComputeType::Bfloat16) => (Compute::Bf16, false),
+        // The cards that people have for these compute it; of Vulkan's few drivers do.
+        (None, ComputeType::Auto) => match name.kind {
+            Kind::Cuda | Kind::Rocm | Kind::Metal => (Compute::Bf16, true),
+            Kind::Cpu | Kind::Vulkan | Kind::Wgpu => (Compute::F32, true),
+        },
+    }
 }
 
 /// What there is to fit into.
@@ -163,10 +173,14 @@ fn available() -> Option<u64> {
     Some(limit.map_or(free, |limit| limit.min(free)))
 }
 
-fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory) -> String {
+fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: bool) -> String {
     let facts = &plan.facts;
+    let assumed = match assumed {
+        true => " (assumed, as it can't be asked; model.dtype says it)",
+        false => "",
+    };
     let mut text = format!(
-        "{name}: {} parameters, {} of them trained, {}, on {}\n\
+        "{name}: {} parameters, {} of them trained, {}, on {}{assumed}\n\
          {} sequences at once, prompts to {} and completions to {} tokens; \
          micro-batches to {} tokens\n\n",
         thousands(facts.parameters as u64),

@@ -58,11 +58,35 @@ after a clean save.";
 impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let set = [self.set, super::device_settings(self.device)].concat();
-        let loaded = Recipe::load(&self.recipe, &set)?;
+        let mut loaded = Recipe::load(&self.recipe, &set)?;
+        if self.resume && loaded.recipe.name.is_none() {
+            loaded.name = name_in(&self.runs, &self.recipe)?.unwrap_or(loaded.name);
+        }
         let bars = Bars::new(ProgressDrawTarget::stderr());
         let interrupted = || interrupted(bars.clone());
         let ended = train(loaded, &self.runs, self.resume, None, &bars, interrupted)?;
         Ok(if ended.interrupted { 130 } else { 0 })
+    }
+}
+
+/// The name of the run whose folder in `runs` holds this very recipe; none where the recipe is no
+/// run's. Without a name in it, it would else be taken for the recipe of a run called "recipe".
+fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
+    let Ok(file) = recipe.canonicalize() else { return Ok(None) };
+    let Some(folder) = file.parent().filter(|folder| folder.join("run.db").is_file()) else {
+        return Ok(None);
+    };
+    let (Some(name), Some(there)) = (folder.file_name(), folder.parent()) else { return Ok(None) };
+    if !file.ends_with("recipe.toml") {
+        return Ok(None);
+    }
+    match runs.canonicalize().is_ok_and(|runs| runs == there) {
+        true => Ok(Some(name.to_string_lossy().into_owned())),
+        false => Err(ProgramError::RunElsewhere {
+            recipe: recipe.into(),
+            runs: runs.into(),
+            there: there.into(),
+        }),
     }
 }
 

@@ -3,6 +3,7 @@
 //! What holds of one value alone is in the schema, and was checked with the shape.
 
 mod critic;
+mod sampling;
 
 use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError};
 use toml::{
@@ -10,10 +11,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{
-    Adaptive, Aggregation, Length, Memory, NewModel, Recipe, Reward, RewardKind, Task,
-    error::Problem,
-};
+use super::{Adaptive, Aggregation, Length, NewModel, Recipe, RewardKind, Task, error::Problem};
 
 /// The fault that comes first in the text; `name` is what the run would be called.
 pub(super) fn first_problem(
@@ -29,6 +27,8 @@ pub(super) fn first_problem(
     checks.overlong();
     checks.critic();
     checks.memory();
+    checks.sampling();
+    checks.without_effect();
     checks.loss();
     checks.mini_batch();
     checks.adaptive();
@@ -384,6 +384,27 @@ impl Checks<'_> {
         }
     }
 
+    /// Whether they are written, and not whether they are the defaults: who writes `critic.kind =
+    /// "head"` believes that there is a critic.
+    fn without_effect(&mut self) {
+        for key in self.recipe.without_effect() {
+            if self.find(key).is_none() {
+                continue;
+            }
+            let (needs, name) = match key {
+                "sampling.min_replace_ratio" => ("sampling.dynamic = \"replace\"", key),
+                "critic" => ("advantage.kind = \"gae\"", "[critic]"),
+                _ => ("advantage.kind = \"gae\"", key),
+            };
+            self.fail(
+                &[key],
+                format!("{name} is set, expected only with {needs}"),
+                "would change nothing",
+                "remove it, or set that beside it",
+            );
+        }
+    }
+
     fn mini_batch(&mut self) {
         let mini_batch = self.recipe.train.mini_batch;
         let prompts = self.recipe.sampling.prompts_per_step;
@@ -413,31 +434,6 @@ impl Checks<'_> {
                 format!("train.adaptive.n_min is {n_min}, expected at most n_max = {n_max}"),
                 "the fewest are more than the most",
                 "raise the one or lower the other",
-            );
-        }
-    }
-
-    fn memory(&mut self) {
-        let Reward { right, wrong, .. } = self.recipe.reward;
-        // Of numbers between two ends: half of them at each. Shown without the rounding of binary.
-        let largest = (right - wrong).powi(2) / 4.0;
-        let short = |number: f64| number as f32;
-        if let Some(Memory::Variance { min_variance, .. }) = self.recipe.sampling.memory
-            && right > wrong
-            && min_variance >= largest
-        {
-            self.fail(
-                &["sampling.memory.min_variance", "sampling.memory", "reward.right"],
-                format!(
-                    "sampling.memory.min_variance is {min_variance:?}, expected less than {:?}, \
-                     the largest variance of rewards from {wrong:?} to {right:?}",
-                    short(largest)
-                ),
-                "every prompt would be skipped",
-                &format!(
-                    "the usual 0.01 is a hundredth of that of 1.0 and -1.0; here a hundredth is {:?}",
-                    short(0.01 * largest)
-                ),
             );
         }
     }

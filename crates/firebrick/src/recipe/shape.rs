@@ -21,6 +21,21 @@ pub(super) fn first_problem(document: &DeTable<'_>, schema: &Json) -> Option<Pro
     walk.problems.into_iter().min_by_key(|problem| problem.span.start)
 }
 
+/// Whether the recipe's schema has a table at `path`, and not a value.
+pub(super) fn is_table_at(root: &Json, path: &[&str]) -> bool {
+    let walk = Walk { root, path: Vec::new(), in_list: false, problems: Vec::new() };
+    let mut at = root;
+    for name in path {
+        let variants = at.get("oneOf").and_then(Json::as_array).into_iter().flatten();
+        let mut found = std::iter::once(at)
+            .chain(variants)
+            .filter_map(|shape| shape.get("properties")?.get(name));
+        let Some(inner) = found.next() else { return false };
+        at = walk.resolve(inner);
+    }
+    is_table(at)
+}
+
 struct Walk<'schema> {
     root: &'schema Json,
     path: Vec<String>,
@@ -104,6 +119,7 @@ impl<'schema> Walk<'schema> {
                 let message = format!("{} is {found}, expected {expected}", self.dotted());
                 let help = match other {
                     DeValue::Table(_) | DeValue::Array(_) => None,
+                    _ if is_table(schema) => Some(smallest_table(schema)),
                     _ if is("string") => Some("write it in quotes".into()),
                     DeValue::String(text) if is("array") => Some(format!(
                         "write [{}]",
@@ -379,6 +395,20 @@ impl<'a> Kinds<'a> {
 fn properties(schema: &Json) -> Vec<(String, &Json)> {
     let properties = schema.get("properties").and_then(Json::as_object);
     properties.into_iter().flatten().map(|(name, schema)| (name.clone(), schema)).collect()
+}
+
+/// What to write for a table instead of a value: its kinds, if it has to have one.
+fn smallest_table(schema: &Json) -> String {
+    let variants = schema.get("oneOf").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let kinds: Option<Vec<&str>> = variants.iter().map(kind_of).collect();
+    match kinds.unwrap_or_default().as_slice() {
+        [] => "write `{}`, or keys in it".into(),
+        kinds => {
+            let tables: Vec<String> =
+                kinds.iter().map(|kind| format!("`{{ kind = \"{kind}\" }}`")).collect();
+            format!("write {}", one_of(&tables))
+        }
+    }
 }
 
 fn is_table(schema: &Json) -> bool {

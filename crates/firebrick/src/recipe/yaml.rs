@@ -38,6 +38,13 @@ pub(super) struct Node {
     pub(super) kind: Kind,
 }
 
+impl Node {
+    /// Whether it has keys.
+    pub(super) fn is_mapping(&self) -> bool {
+        matches!(self.kind, Kind::Mapping(_))
+    }
+}
+
 /// What a node is.
 #[derive(Debug)]
 pub(super) enum Kind {
@@ -209,10 +216,13 @@ impl<'text> Reader<'text> {
                 | ErrorKind::TabAtBlockScalarStart
                 | ErrorKind::TabInPlainScalar
         );
-        // The parser may have gone past it.
+        // The parser may have gone past it, or have stopped at a text that the tab's line would go on.
         let line = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
-        if let Some(before) = self.text[line..at].rfind('\t').filter(|_| is_tab) {
-            at = line + before;
+        if is_tab && !self.text[at..].starts_with('\t') {
+            let before = self.text[line..at].rfind('\t').map(|tab| line + tab);
+            let after = || self.text[at..].find('\t').map(|tab| at + tab);
+            let next_line = || self.text[at..].find("\n\t").map(|end| at + end + 1);
+            at = before.or_else(next_line).or_else(after).unwrap_or(at);
         }
         // One character, if there is one on that line, or the caret would be nowhere.
         let width = self.text[at..].chars().next().filter(|c| *c != '\n').map_or(0, char::len_utf8);
@@ -231,7 +241,7 @@ impl<'text> Reader<'text> {
                 "another value, expected the end of the file".into(),
                 Some("a recipe in TOML has a name that ends in .toml"),
             ),
-            kind => (format!("no YAML: {kind}").into(), None),
+            kind => (format!("not YAML: {kind}").into(), hint(kind)),
         };
         Problem {
             span: at..at + width,
@@ -240,6 +250,23 @@ impl<'text> Reader<'text> {
             label: "here".into(),
             help: help.map(str::to_owned),
         }
+    }
+}
+
+/// What to do about a fault that the parser's words leave unclear.
+fn hint(kind: &ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::MappingValueNotAllowed
+        | ErrorKind::SimpleKeyExpected
+        | ErrorKind::InvalidSimpleKey
+        | ErrorKind::InvalidColonPlacement
+        | ErrorKind::ExpectedFlowMappingSeparator => {
+            Some("write `key: value`, with a space after the colon; a table's key ends in a colon")
+        }
+        ErrorKind::InvalidIndentation | ErrorKind::ExpectedBlockMappingKey => {
+            Some("indent like the line above, and close every bracket")
+        }
+        _ => None,
     }
 }
 
@@ -287,6 +314,8 @@ mod tests {
             ("a: {b: 1, b: 2}\n", "b: 2", "duplicate key `b`"),
             ("a: 1\n---\nb: 2\n", "---", "second document"),
             ("a:\n\tb: 1\n", "\t", "a tab"),
+            ("a:\n  b: 1\n\tc: 1\n", "\t", "a tab"),
+            ("a:\n  b: x\n\tc: 1\n", "\t", "a tab"),
             ("%YAML 1.1\n---\na: 1\n", "%", "a directive"),
         ] {
             let problem = parse(text).map(|tree| panic!("{text:?}: {tree:?}")).unwrap_err();

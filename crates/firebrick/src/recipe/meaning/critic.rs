@@ -1,5 +1,5 @@
 use super::Checks;
-use crate::recipe::{Advantage, AdvantageKind, Critic, CriticKind, Dynamic};
+use crate::recipe::{AdvantageKind, CriticKind, Dynamic};
 
 impl Checks<'_> {
     /// What only a critic makes sense of, and what a critic asks for.
@@ -26,27 +26,6 @@ impl Checks<'_> {
                 );
             }
             return;
-        }
-        let (advantage, default) = (&recipe.advantage, Advantage::default());
-        // Not whether they are written: a recipe with all its defaults written out is the same one.
-        for (key, name, set) in [
-            ("critic", "[critic]", recipe.critic != Critic::default()),
-            ("advantage.gamma", "advantage.gamma", advantage.gamma != default.gamma),
-            ("advantage.lambda", "advantage.lambda", advantage.lambda != default.lambda),
-            (
-                "advantage.normalise",
-                "advantage.normalise",
-                advantage.normalise != default.normalise,
-            ),
-        ] {
-            if set {
-                self.fail(
-                    &[key, "advantage.kind"],
-                    format!("{name} is set, expected only with advantage.kind = \"gae\""),
-                    "would change nothing",
-                    "remove it, or choose that kind of advantage",
-                );
-            }
         }
         if recipe.rollout.group_size == 1 {
             self.fail(

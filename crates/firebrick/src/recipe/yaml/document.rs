@@ -8,6 +8,7 @@ use toml::{
 };
 
 use super::{Entry, Kind, Node, Problem, Scalar, problem};
+use crate::recipe::{Recipe, shape::is_table_at};
 
 /// The tables of a recipe, with the places of the YAML text.
 ///
@@ -56,7 +57,10 @@ fn value<'tree>(
         Kind::Scalar(Scalar::Null) => {
             let message = format!("{} has no value", path.join("."));
             let key = path.last().copied().unwrap_or_default();
-            let help = format!("leave `{key}` out: it then has its default");
+            let help = match is_table_at(&Recipe::schema(), path) {
+                true => format!("write `{key}: {{}}`, or keys below it"),
+                false => format!("leave `{key}` out: it then has its default"),
+            };
             // Nothing at all has no place, so the key is pointed at.
             let place = header.filter(|_| place.is_empty()).unwrap_or(place);
             return refuse(&place, message, "nothing here", &help);
