@@ -126,7 +126,7 @@ fn compute(recipe: &Recipe) -> (Compute, bool) {
         (Some(compute), _) => (compute, false),
         (None, ComputeType::Float32) => (Compute::F32, false),
         (None, ComputeType::Bfloat16) => (Compute::Bf16, false),
-        // The cards that people have for these compute it; of Vulkan's few drivers do.
+        // The larger of the two where it is likely; with Vulkan it takes an extension of the driver.
         (None, ComputeType::Auto) => match name.kind {
             Kind::Cuda | Kind::Rocm | Kind::Metal => (Compute::Bf16, true),
             Kind::Cpu | Kind::Vulkan | Kind::Wgpu => (Compute::F32, true),
