@@ -16,6 +16,7 @@ mod model;
 mod observe;
 mod overrides;
 mod reward;
+mod sampling;
 mod shape;
 mod tables;
 mod yaml;
@@ -40,10 +41,10 @@ pub use reward::{
     AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
     Transform,
 };
+pub use sampling::{Dynamic, OnCap, Sampling, Surplus};
 pub use tables::{
-    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind,
-    Dynamic, Eval, Kl, KlKind, Loss, LossKind, OnCap, Optim, Rollout, Sampling, Surplus, Train,
-    Warmup,
+    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval,
+    Kl, KlKind, Loss, LossKind, Optim, Rollout, Train, Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.

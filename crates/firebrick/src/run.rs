@@ -1,5 +1,7 @@
 //! A training run from its first evaluation to its summary: everything around the steps.
 
+mod save;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -10,24 +12,21 @@ use std::{
     time::Instant,
 };
 
-use burn::module::Module as _;
 use firebrick_core::{Metrics, Step, Tracker as _, WorkedExample};
 use firebrick_device::{Cause, Failure};
-use firebrick_models::{PolicyModel as _, SaveOptions, WeightDtype, load, load_adapter, save};
+use firebrick_models::PolicyModel as _;
 use firebrick_runs::{
     Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
-    peak_rss_bytes, publish_folder, write_atomically,
+    peak_rss_bytes, write_atomically,
 };
-use firebrick_train::{AdamW, Observer, Phase, StepReport, TrainError, save_state, warmup_step};
+use firebrick_train::{AdamW, Observer, Phase, StepReport, TrainError, warmup_step};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ProgramError,
-    card::{CARD, Card},
-    device, model,
+    ProgramError, device,
     recipe::Recipe,
-    wire::{self, TRAINER, WEIGHTS, Wired},
+    wire::{self, TRAINER, Wired},
 };
 
 /// Everything that a run holds while it goes.
@@ -337,55 +336,6 @@ impl Run {
         progress.update_tokens += get("update/tokens");
     }
 
-    /// Batches whose gradient was not finite, kept for whoever wants to know why.
-    fn save_skipped(
-        &mut self,
-        step: Step,
-        skipped: &[Vec<firebrick_train::Sample>],
-    ) -> Result<(), ProgramError> {
-        for (index, samples) in skipped.iter().enumerate() {
-            let path = self.folder.path().join(format!("skipped-step-{step:06}-{index}.json"));
-            let bytes = serde_json::to_vec(samples).unwrap_or_default();
-            write_atomically(&path, &bytes)?;
-            let text = format!(
-                "step {step}: a gradient was not finite; its batch is in {}",
-                path.display()
-            );
-            let _ = self.terminal.say(&text);
-        }
-        Ok(())
-    }
-
-    /// The frozen policy of a KL penalty: the one that the first step starts from, kept in the run
-    /// folder because a resumed run has moved away from it.
-    fn keep_reference(&mut self) -> Result<(), ProgramError> {
-        let Wired { trainer, config, base, .. } = &mut self.wired;
-        if !trainer.updater.objective.needs_reference() {
-            return Ok(());
-        }
-        let path = self.folder.path().join("reference");
-        if trainer.state.step > 0 && !path.is_dir() {
-            return Err(TrainError::NoReference.into());
-        }
-        if path.is_dir() {
-            let device = trainer.policy.device().inner();
-            let reference = match trainer.policy.lora() {
-                // The frozen weights are the same, and shared.
-                Some(_) => load_adapter(trainer.policy.valid(), &path)?,
-                None => load(&path, &device)?,
-            };
-            trainer.reference = Some(reference.with_compute(trainer.policy.compute()));
-        } else {
-            let temporary = self.folder.path().join(".tmp-reference");
-            fs::create_dir_all(&temporary)
-                .map_err(|source| ProgramError::File { path: temporary.clone(), source })?;
-            model::write(&trainer.policy, config, base, WeightDtype::F32, &temporary)?;
-            publish_folder(&temporary, &path)?;
-            trainer.reference = Some(trainer.policy.valid());
-        }
-        Ok(())
-    }
-
     /// Held-out accuracy of the policy as it is; none without held-out prompts.
     fn evaluate(&mut self) -> Result<Option<f64>, ProgramError> {
         self.measure(self.wired.heldout.len())
@@ -430,69 +380,6 @@ impl Run {
         }
     }
 
-    /// Writes a checkpoint, and removes what is old of them.
-    fn checkpoint(&mut self) -> Result<(), ProgramError> {
-        self.read_clock();
-        let step = self.wired.trainer.state.step;
-        let temporary = self.folder.begin_checkpoint(step)?;
-        self.write_checkpoint(&temporary)?;
-        publish_folder(&temporary, &self.folder.checkpoint(step))?;
-        if self.recipe.checkpoint.keep > 0 {
-            self.folder.prune(self.recipe.checkpoint.keep)?;
-        }
-        Ok(())
-    }
-
-    /// Keeps the state after the warm-up where other runs look for it.
-    fn keep_warmup(&self) -> Result<(), ProgramError> {
-        let Some(folder) = &self.warmup else { return Ok(()) };
-        let temporary = folder.with_extension("tmp");
-        let file = |source| ProgramError::File { path: temporary.clone(), source };
-        if temporary.exists() {
-            fs::remove_dir_all(&temporary).map_err(file)?;
-        }
-        fs::create_dir_all(&temporary).map_err(file)?;
-        self.write_checkpoint(&temporary)?;
-        Ok(publish_folder(&temporary, folder)?)
-    }
-
-    /// Writes a Hugging Face model folder, with what a resumed run needs in `trainer/`.
-    fn write_checkpoint(&self, folder: &Path) -> Result<(), ProgramError> {
-        let Wired { trainer, config, dtype, .. } = &self.wired;
-        self.write_model(folder)?;
-        let inner = make_folder(folder.join(TRAINER))?;
-        if *dtype != WeightDtype::F32 {
-            let weights = make_folder(inner.join(WEIGHTS))?;
-            save(&trainer.policy, config, &weights, &SaveOptions::default())?;
-        }
-        save_state(&inner, &trainer.state, &trainer.optimizer)?;
-        if let Some(critic) = &trainer.critic {
-            critic.save(&inner)?;
-        }
-        let bytes = serde_json::to_vec_pretty(&self.progress).unwrap_or_default();
-        Ok(write_atomically(&inner.join(PROGRESS), &bytes)?)
-    }
-
-    /// Writes what a checkpoint is to others: the model, its tokenizer and its card.
-    fn write_model(&self, folder: &Path) -> Result<(), ProgramError> {
-        let Wired { trainer, config, base, dtype, tokenizer, heldout, .. } = &self.wired;
-        model::write(&trainer.policy, config, base, *dtype, folder)?;
-        tokenizer.save(folder)?;
-        let name = self.folder.path().file_name().unwrap_or_default().to_string_lossy();
-        let card = Card {
-            name: &name,
-            recipe: &self.recipe,
-            base,
-            adapter: trainer.policy.lora().is_some(),
-            dtype: *dtype,
-            state: &trainer.state,
-            warmup_steps: self.progress.warmup_steps,
-            prompts: heldout.len(),
-            heldout: &self.progress.heldout,
-        };
-        Ok(write_atomically(&folder.join(CARD), card.to_string().as_bytes())?)
-    }
-
     fn read_clock(&mut self) {
         let now = Instant::now();
         self.progress.seconds.total += (now - self.clock).as_secs_f64();
@@ -534,13 +421,6 @@ pub fn read_progress(checkpoint: &Path) -> Result<Progress, ProgramError> {
     let damaged = |problem| ProgramError::Progress { path: path.clone(), problem };
     let text = fs::read_to_string(&path).map_err(|error| damaged(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))
-}
-
-fn make_folder(path: PathBuf) -> Result<PathBuf, ProgramError> {
-    match fs::create_dir(&path) {
-        Ok(()) => Ok(path),
-        Err(source) => Err(ProgramError::File { path, source }),
-    }
 }
 
 /// Writes the metrics of `store` as JSON lines to `path`.
