@@ -201,7 +201,7 @@ fn fixtures_dapo() {
             let place = |what| format!("{}: DAPO {what} at {temperature}", fixture.name);
             let mut samples = samples(&fixture.block("logprobs"));
             for (row, sample) in samples.iter_mut().enumerate() {
-                sample.advantage = expected.advantages[row];
+                sample.advantages.fill(expected.advantages[row]);
                 sample.old_logprobs = at.old_logprobs[row].clone();
             }
             let updater = updater(dapo, temperature);
@@ -361,6 +361,7 @@ fn token_losses(loss: &dyn PolicyLoss, samples: &[Sample], logprobs: &[Vec<f32>]
             old_logprobs: batch.old_logprobs,
             ref_logprobs: None,
             advantages: batch.advantages,
+            importance: None,
             mask: batch.mask,
             weights: batch.weights,
             shares: batch.shares,

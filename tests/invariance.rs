@@ -10,7 +10,7 @@ use burn::{
     optim::GradientsParams,
     tensor::{Device, Tensor, TensorData, activation::log_softmax},
 };
-use firebrick_core::Seed;
+use firebrick_core::{Completion, FinishReason, Seed};
 use firebrick_models::{Decoder, DecoderConfig, Family, PolicyModel, Sizes, parameters, random};
 use firebrick_train::{
     AdamW, Aggregation, Cispo, ClipRange, Critic, CriticConfig, Cut, Dapo, Divisors, Gae, Gspo, Kl,
@@ -253,16 +253,12 @@ impl Update {
 fn finish(drafts: &[Draft], policy: &Decoder, with_reference: bool) -> Vec<Sample> {
     let mut samples: Vec<Sample> = drafts
         .iter()
-        .map(|draft| Sample {
-            prompt: draft.prompt.clone(),
-            completion: draft.completion.iter().map(|token| token.0).collect(),
-            old_logprobs: vec![0.0; draft.completion.len()],
-            ref_logprobs: Vec::new(),
-            advantage: draft.advantage,
-            token_values: None,
-            // Only what counts has log-probabilities.
-            live: true,
-            group: draft.group,
+        .map(|draft| {
+            let tokens: Vec<u32> = draft.completion.iter().map(|token| token.0).collect();
+            let logprobs = vec![0.0; tokens.len()];
+            let completion = Completion::written(tokens, logprobs, FinishReason::Stop);
+            // Live, because only what counts has log-probabilities.
+            Sample::new(&draft.prompt, &completion, draft.group).with_advantage(draft.advantage)
         })
         .collect();
     let updater = updater(Box::new(dapo()), Aggregation::TokenMean, false, WHOLE);
@@ -398,8 +394,8 @@ fn appraised(mut samples: Vec<Sample>, policy: &Decoder, critic: &Critic<Decoder
             values.iter().zip(0..).map(|(value, index)| value + at(index) as f32).collect()
         };
         let nothing = vec![0.0; values.len()];
+        sample.advantages = around(&nothing, 0, 4.0);
         sample.token_values = Some(TokenValues {
-            advantages: around(&nothing, 0, 4.0),
             returns: around(&nothing, 100, 4.0),
             values: around(&values, 200, 4.0 * CLIP),
         });
@@ -447,7 +443,7 @@ fn loss_by_autodiff(
 ) -> (Tensor<1>, MicroBatch) {
     let mut divisors =
         Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
-    divisors.constant = divisors.rows * updater.constant_length as f64;
+    divisors.constant = samples.len() as f64 * updater.constant_length as f64;
     let samples: Vec<&Sample> = samples.iter().collect();
     let batch = MicroBatch::new(&samples, updater.aggregation, &divisors, &policy.device());
     let logits = policy.logits(&batch.tokens);
@@ -461,6 +457,7 @@ fn loss_by_autodiff(
         old_logprobs: batch.old_logprobs.clone(),
         ref_logprobs: batch.ref_logprobs.clone(),
         advantages: batch.advantages.clone(),
+        importance: batch.importance.clone(),
         mask: batch.mask.clone(),
         weights: batch.weights.clone(),
         shares: batch.shares.clone(),

@@ -107,7 +107,7 @@ fn what_cannot_be_scored_is_an_error_and_told_once() {
     let verifier = ModelVerifier::new(model, Box::new(conversation), transform, 0.9, say);
     let completions = ["22 7", "refused", "7 22 5", "long", "", "640", "22 7"].map(|text| {
         let (tokens, logprobs) = (vec![], vec![]);
-        Completion { tokens, logprobs, text: text.into(), finish: FinishReason::Stop }
+        Completion::written(tokens, logprobs, FinishReason::Stop).with_text(text)
     });
     let prompt = Prompt::default();
     let asked: Vec<_> = completions.iter().map(|completion| (&prompt, completion)).collect();

@@ -182,15 +182,8 @@ fn rollout_logprobs_are_those_of_the_update() {
             (Sampling::greedy(90, vec![7]), 1.0),
         ] {
             let completions = generate(&policy, &requests, &sampling, 7, sample_on);
-            let sample = |(&(id, _), completion): (&(u64, usize), &Completion)| Sample {
-                prompt: requests[id as usize].prompt.tokens.clone(),
-                completion: completion.tokens.clone(),
-                old_logprobs: completion.logprobs.clone(),
-                ref_logprobs: Vec::new(),
-                advantage: 0.0,
-                token_values: None,
-                live: true,
-                group: id,
+            let sample = |(&(id, _), completion): (&(u64, usize), &Completion)| {
+                Sample::new(&requests[id as usize].prompt.tokens, completion, id)
             };
             let samples: Vec<Sample> = completions.iter().map(sample).collect();
             let updater = Updater {
@@ -233,7 +226,7 @@ fn completions_end_at_a_stop_token_or_at_their_length() {
         for (group, request) in groups.iter().zip(&requests) {
             assert_eq!((group.prompt.id, group.draw), (request.prompt.id, request.draw));
             assert_eq!(group.completions.len(), 4);
-            for Completion { tokens, logprobs, text, finish } in &group.completions {
+            for Completion { tokens, logprobs, text, finish, .. } in &group.completions {
                 assert_eq!(tokens.len(), logprobs.len());
                 assert!(logprobs.iter().all(|&logprob| logprob <= 0.0), "{logprobs:?}");
                 let (last, before) = tokens.split_last().unwrap();

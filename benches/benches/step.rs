@@ -156,15 +156,9 @@ fn update(
         .iter()
         .flat_map(|group| group.completions.iter().map(move |completion| (group, completion)))
         .enumerate()
-        .map(|(index, (group, completion))| Sample {
-            prompt: group.prompt.tokens.clone(),
-            completion: completion.tokens.clone(),
-            old_logprobs: completion.logprobs.clone(),
-            ref_logprobs: Vec::new(),
-            advantage: if index % 2 == 0 { 1.0 } else { -1.0 },
-            token_values: None,
-            live: true,
-            group: group.draw,
+        .map(|(index, (group, completion))| {
+            let advantage = if index % 2 == 0 { 1.0 } else { -1.0 };
+            Sample::new(&group.prompt.tokens, completion, group.draw).with_advantage(advantage)
         })
         .collect();
     let clip = ClipRange { low: 0.2, high: 0.28 };

@@ -3,7 +3,7 @@ use burn::{
     optim::GradientsParams,
     tensor::{Device, Int, Tensor, TensorData, activation::log_softmax},
 };
-use firebrick_core::AdvantageEstimator as _;
+use firebrick_core::{Completion, FinishReason};
 use firebrick_tests::golden::{Array, Case, Fields};
 use firebrick_train::{
     AdamW, AdaptiveUpdates, ClipRange, Dapo, GroupNorm, LossInput, Objective, OptimConfig,
@@ -110,15 +110,9 @@ fn rule(config: &Fields) -> AdaptiveUpdates {
 
 /// Completions of one token each.
 fn samples(advantages: &[f32], old_logprobs: &[f32]) -> Vec<Sample> {
-    let sample = |(&advantage, &old): (&f32, &f32)| Sample {
-        prompt: vec![0],
-        completion: vec![0],
-        old_logprobs: vec![old],
-        ref_logprobs: Vec::new(),
-        advantage,
-        token_values: None,
-        live: true,
-        group: 0,
+    let sample = |(&advantage, &old): (&f32, &f32)| {
+        let completion = Completion::written(vec![0], vec![old], FinishReason::Stop);
+        Sample::new(&[0], &completion, 0).with_advantage(advantage)
     };
     advantages.iter().zip(old_logprobs).map(sample).collect()
 }
@@ -195,7 +189,7 @@ impl Data {
         let of = |name: &str| Array::new(&batch[name]);
         // The published loop normalises the advantages of each batch.
         let norm = GroupNorm { epsilon: 1e-8, unbiased: true };
-        let advantages = norm.advantages(&of("advantages").f32());
+        let advantages = norm.of_group(&of("advantages").f32());
         Data {
             states: of("states"),
             actions: of("actions").values.iter().map(|&action| action as i32).collect(),
@@ -253,7 +247,8 @@ impl Repeatable for Batch<'_> {
             entropy,
             old_logprobs: self.column(|sample| sample.old_logprobs[0]),
             ref_logprobs: None,
-            advantages: self.column(|sample| sample.advantage),
+            advantages: self.column(|sample| sample.advantages[0]),
+            importance: None,
             mask: self.column(|_| 1.0),
             weights: share.clone(),
             shares: share,

@@ -1,7 +1,9 @@
-use firebrick_core::AdvantageEstimator;
+use std::collections::BTreeMap;
+
+use firebrick_core::{Completion, FinishReason};
 use firebrick_tests::golden::{Case, Tolerance};
 use firebrick_train::{
-    Aggregation, Divisors, GroupNorm, LeaveOneOut, MeanOnly, MicroBatch, Sample, grouped,
+    Aggregation, Divisors, GroupNorm, LeaveOneOut, MeanOnly, MicroBatch, Sample,
 };
 
 use super::{tensor, values};
@@ -25,15 +27,10 @@ pub(crate) fn of_tokens(case: &Case) {
     let width = mask.shape[1];
     let samples: Vec<Sample> = advantages(case)
         .into_iter()
-        .map(|advantage| Sample {
-            prompt: vec![0],
-            completion: vec![0; width],
-            old_logprobs: vec![0.0; width],
-            ref_logprobs: Vec::new(),
-            advantage,
-            token_values: None,
-            live: true,
-            group: 0,
+        .map(|advantage| {
+            let (tokens, logprobs) = (vec![0; width], vec![0.0; width]);
+            let completion = Completion::written(tokens, logprobs, FinishReason::Stop);
+            Sample::new(&[0], &completion, 0).with_advantage(advantage)
         })
         .collect();
     let samples: Vec<&Sample> = samples.iter().collect();
@@ -43,22 +40,34 @@ pub(crate) fn of_tokens(case: &Case) {
 }
 
 fn advantages(case: &Case) -> Vec<f32> {
-    let estimator: Box<dyn AdvantageEstimator> = match case.config.text("estimator").as_str() {
-        "group_norm" => Box::new(GroupNorm {
-            epsilon: case.config.number("epsilon"),
-            unbiased: match case.config.text("std").as_str() {
+    let estimator: Box<dyn Fn(&[f32]) -> Vec<f32>> = match case.config.text("estimator").as_str() {
+        "group_norm" => {
+            let epsilon = case.config.number("epsilon");
+            let unbiased = match case.config.text("std").as_str() {
                 "unbiased" => true,
                 "biased" => false,
                 other => panic!("no deviation is called \"{other}\""),
-            },
-        }),
-        "mean_only" => Box::new(MeanOnly),
-        "leave_one_out" => Box::new(LeaveOneOut),
+            };
+            Box::new(move |rewards| GroupNorm { epsilon, unbiased }.of_group(rewards))
+        }
+        "mean_only" => Box::new(|rewards| MeanOnly.of_group(rewards)),
+        "leave_one_out" => Box::new(|rewards| LeaveOneOut.of_group(rewards)),
         other => panic!("no estimator is called \"{other}\""),
     };
     let rewards = case.inputs.array("rewards").f32();
     // Any whole numbers, negative ones too: only equality matters.
     let groups: Vec<u64> =
         case.inputs.array("group_ids").values.iter().map(|&group| group as i64 as u64).collect();
-    grouped(estimator.as_ref(), &rewards, &groups)
+    let mut members: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (index, &group) in groups.iter().enumerate() {
+        members.entry(group).or_default().push(index);
+    }
+    let mut advantages = vec![0.0; rewards.len()];
+    for indices in members.values() {
+        let own: Vec<f32> = indices.iter().map(|&index| rewards[index]).collect();
+        for (&index, advantage) in indices.iter().zip(estimator(&own)) {
+            advantages[index] = advantage;
+        }
+    }
+    advantages
 }

@@ -26,9 +26,9 @@ pub(crate) fn gae(case: &Case) {
             (row * width..(row + 1) * width).filter(|&token| mask[token]).collect();
         let of =
             |numbers: &[f32]| -> Vec<f32> { counted.iter().map(|&token| numbers[token]).collect() };
-        let tokens = gae.estimate(&of(&rewards), &of(&values));
+        let (of_advantages, of_returns) = gae.estimate(&of(&rewards), &of(&values));
         for (place, &token) in counted.iter().enumerate() {
-            (advantages[token], returns[token]) = (tokens.advantages[place], tokens.returns[place]);
+            (advantages[token], returns[token]) = (of_advantages[place], of_returns[place]);
         }
     }
     case.check("advantages_raw", &advantages);

@@ -27,6 +27,7 @@ pub(crate) fn estimate(case: &Case) {
         old_logprobs: logprobs.clone(),
         ref_logprobs: Some(reference.clone()),
         advantages: mask.zeros_like(),
+        importance: None,
         mask: mask.clone(),
         weights: shares.clone(),
         shares,

@@ -13,12 +13,8 @@ pub(crate) fn penalty(case: &Case) {
 }
 
 pub(crate) fn shaped_reward(case: &Case) {
-    let completion = |length: usize| Completion {
-        tokens: vec![0; length],
-        logprobs: vec![0.0; length],
-        text: String::new(),
-        finish: FinishReason::Stop,
-    };
+    let completion =
+        |length: usize| Completion::written(vec![0; length], vec![0.0; length], FinishReason::Stop);
     let completions = lengths(case).into_iter().map(completion).collect();
     let group = Group { prompt: Prompt::default(), completions, step: 1, draw: 0 };
     let rewards = case.inputs.array("rewards").f32();

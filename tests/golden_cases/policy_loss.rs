@@ -214,6 +214,7 @@ impl Update {
             old_logprobs: of_case("old_logp"),
             ref_logprobs: case.inputs.has("ref_logp").then(|| of_case("ref_logp")),
             advantages: of_case("advantages"),
+            importance: None,
             mask: of_update(&self.mask),
             weights: of_update(&self.weights),
             shares: of_update(&self.shares),

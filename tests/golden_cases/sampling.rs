@@ -87,7 +87,8 @@ fn spread(case: &Case) -> Spread {
     if case.config.has("rule") {
         assert_eq!(case.config.text("rule"), "spread_above_tol");
     }
-    Spread { tolerance: case.config.optional("tol").unwrap_or(0.0) as f32 }
+    // As SkyRL, which made the case with lone completions.
+    Spread { tolerance: case.config.optional("tol").unwrap_or(0.0) as f32, keep_lone: true }
 }
 
 fn group(accuracies: &Value, shaped: &Value) -> RewardedGroup {

@@ -8,7 +8,7 @@ use burn::{
     optim::GradientsParams,
     tensor::{Device, Tensor},
 };
-use firebrick_core::TokenId;
+use firebrick_core::{Completion, FinishReason, TokenId};
 use firebrick_models::{Decoder, Padding, TokenBatch, named_tensors, parameters};
 use firebrick_train::{Aggregation, Cut, Objective, PolicyLoss, Sample, Updater};
 
@@ -46,16 +46,9 @@ pub fn real(positions: &[Vec<f32>], mask: &[Vec<u8>]) -> Vec<Vec<f32>> {
 
 /// A completion with nothing but log-probabilities asked of it.
 pub fn sample(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Sample {
-    Sample {
-        old_logprobs: vec![0.0; completion.len()],
-        ref_logprobs: Vec::new(),
-        advantage: 1.0,
-        token_values: None,
-        live: true,
-        group: 0,
-        prompt,
-        completion,
-    }
+    let logprobs = vec![0.0; completion.len()];
+    let completion = Completion::written(completion, logprobs, FinishReason::Stop);
+    Sample::new(&prompt, &completion, 0).with_advantage(1.0)
 }
 
 /// Cuts as [`CUT`], and means over tokens.

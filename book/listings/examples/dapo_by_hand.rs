@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn advantages_are_the_programs() {
         for rewards in [[1.0, -1.0, -1.0, -1.0], [0.3, 0.3, 0.3, 0.3], [1.0, 0.5, 0.25, -1.0]] {
-            let theirs = GroupNorm::default().advantages(&rewards.map(|reward| reward as f32));
+            let theirs = GroupNorm::default().of_group(&rewards.map(|reward| reward as f32));
             for (ours, theirs) in advantages(&rewards).into_iter().zip(theirs) {
                 close(ours, theirs.into());
             }
@@ -152,6 +152,7 @@ mod tests {
             old_logprobs: tensor(&|completion, token| completion.then[token]),
             ref_logprobs: None,
             advantages: tensor(&|completion, _| completion.advantage),
+            importance: None,
             mask: tensor(&|_, _| 1.0),
             weights: weights.clone(),
             shares: weights.clone(),

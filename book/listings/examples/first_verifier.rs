@@ -51,12 +51,7 @@ fn closes_in_order(text: &str) -> Option<bool> {
 /// The verdict on two bare texts, as a test wants it.
 fn judge(reference: &str, text: &str) -> Verdict {
     let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
-    let completion = Completion {
-        tokens: Vec::new(),
-        logprobs: Vec::new(),
-        text: text.into(),
-        finish: firebrick_core::FinishReason::Stop,
-    };
+    let completion = Completion::of_text(text);
     Balanced.score(&prompt, &completion).verdict
 }
 // ANCHOR_END: judge

@@ -77,12 +77,7 @@ fn text(value: &Value) -> Option<String> {
 
 fn score(reference: &str, text: &str) -> Score {
     let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
-    let completion = Completion {
-        tokens: vec![],
-        logprobs: vec![],
-        text: text.into(),
-        finish: firebrick_core::FinishReason::Stop,
-    };
+    let completion = Completion::of_text(text);
     Fields::default().score(&prompt, &completion)
 }
 

@@ -59,12 +59,7 @@ mod tests {
     fn part_marks_are_paid_and_counted_as_wrong() {
         let prompt = Prompt { reference: "12".into(), ..Prompt::default() };
         let score = |text: &str| {
-            let completion = Completion {
-                tokens: Vec::new(),
-                logprobs: Vec::new(),
-                text: text.into(),
-                finish: firebrick_core::FinishReason::Stop,
-            };
+            let completion = Completion::of_text(text);
             Near.score(&prompt, &completion)
         };
         assert_eq!((score("12").verdict, score("12").credit), (Verdict::Right, 1.0));

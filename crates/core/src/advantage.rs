@@ -1,6 +1,40 @@
-/// Turns the rewards of one group into one advantage per completion.
+use crate::RewardedGroup;
+
+/// Turns the rewards of a step into advantages.
+///
+/// An estimator sees the whole step, so it may normalise over a group, over the step, or each part of
+/// a reward by itself.
+///
+/// ```
+/// use firebrick_core::{AdvantageEstimator, Advantages, RewardedGroup};
+///
+/// /// The reward, less 0.5.
+/// struct Shifted;
+///
+/// impl AdvantageEstimator for Shifted {
+///     fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
+///         let of_group = |group: &RewardedGroup| group.shaped().map(|reward| reward - 0.5).collect();
+///         groups.iter().map(|group| Advantages::PerCompletion(of_group(group))).collect()
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not estimate advantages",
+    label = "needs `fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages>`"
+)]
 pub trait AdvantageEstimator: Send + Sync {
-    /// `rewards` are the shaped rewards of one group, of any length; the result has as many
-    /// entries and is finite for finite input.
-    fn advantages(&self, rewards: &[f32]) -> Vec<f32>;
+    /// One entry per group of the step, in their order. The shaped rewards count
+    /// ([`RewardedGroup::shaped`]), also of completions that are out of the loss. The numbers are finite
+    /// for finite rewards.
+    fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages>;
+}
+
+/// The advantages of one group.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Advantages {
+    /// One number per completion, for each of its tokens.
+    PerCompletion(Vec<f32>),
+    /// One list per completion, with a number for each of its tokens, also those that the policy did not
+    /// write; their numbers are not used.
+    PerToken(Vec<Vec<f32>>),
 }

@@ -1,33 +1,163 @@
 use serde::{Deserialize, Serialize};
 
-use crate::TokenId;
+use crate::{TokenId, Version};
 
-/// What the policy wrote after a prompt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The tokens behind a prompt: the policy's own, and in a conversation also those that it was told.
+///
+/// `tokens`, `mask` and `logprobs` have one entry per token. The constructors keep them so, which is
+/// why the struct cannot be written out by hand elsewhere.
+///
+/// ```
+/// use firebrick_core::{Completion, FinishReason};
+///
+/// // The policy asks a calculator, hears the answer, and ends.
+/// let mut turns = Completion::written(vec![7, 8], vec![-0.1, -0.2], FinishReason::Stop);
+/// turns.hear(&[40, 41, 42]);
+/// turns.write(&[9], &[-0.3]);
+/// assert_eq!(turns.tokens, [7, 8, 40, 41, 42, 9]);
+/// assert_eq!(turns.mask, [true, true, false, false, false, true]);
+/// assert_eq!(turns.count(), 3);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
+#[non_exhaustive]
 pub struct Completion {
-    /// Sampled tokens; a stop token, when one was sampled, is the last of them.
+    /// In their order; a stop token, when one was sampled, is the last of them.
     pub tokens: Vec<TokenId>,
+    /// True where the policy wrote the token; false where an environment did, such as the answer of
+    /// a tool. Only tokens of the policy are trained on, counted and measured.
+    pub mask: Vec<bool>,
     /// Natural log-probability of each token under the policy that sampled it, at the sampling
-    /// temperature and over the whole vocabulary (before top-k and top-p). One per token, ≤ 0.
+    /// temperature and over the whole vocabulary (before top-k and top-p): ≤ 0. It is 0 where the mask is
+    /// false.
     pub logprobs: Vec<f32>,
+    /// Which weights wrote it, as its engine was told. Of a completion that was begun before an engine
+    /// took over new weights and ended after, the older.
+    pub policy_version: Version,
     /// `tokens` as text, without special tokens.
     pub text: String,
     /// Why it ended.
     pub finish: FinishReason,
 }
 
+impl Completion {
+    /// Tokens that the policy wrote, all of them, with their log-probabilities.
+    ///
+    /// # Panics
+    /// When there are not as many log-probabilities as tokens.
+    pub fn written(tokens: Vec<TokenId>, logprobs: Vec<f32>, finish: FinishReason) -> Self {
+        assert_eq!(tokens.len(), logprobs.len(), "every token has a log-probability");
+        let mask = vec![true; tokens.len()];
+        Completion { tokens, mask, logprobs, finish, ..Completion::default() }
+    }
+
+    /// A text without tokens, that ended by itself: all that a verifier looks at.
+    pub fn of_text(text: impl Into<String>) -> Self {
+        Completion { text: text.into(), ..Completion::default() }
+    }
+
+    /// The same with another text.
+    pub fn with_text(mut self, text: impl Into<String>) -> Self {
+        self.text = text.into();
+        self
+    }
+
+    /// The same, written by the weights of that number.
+    pub fn with_version(mut self, version: Version) -> Self {
+        self.policy_version = version;
+        self
+    }
+
+    /// Appends tokens that the policy wrote.
+    ///
+    /// # Panics
+    /// When there are not as many log-probabilities as tokens.
+    pub fn write(&mut self, tokens: &[TokenId], logprobs: &[f32]) {
+        assert_eq!(tokens.len(), logprobs.len(), "every token has a log-probability");
+        self.tokens.extend(tokens);
+        self.logprobs.extend(logprobs);
+        self.mask.resize(self.tokens.len(), true);
+    }
+
+    /// Appends tokens that the policy was told.
+    pub fn hear(&mut self, tokens: &[TokenId]) {
+        self.tokens.extend(tokens);
+        self.logprobs.resize(self.tokens.len(), 0.0);
+        self.mask.resize(self.tokens.len(), false);
+    }
+
+    /// How many tokens the policy wrote: the length that shaping and metrics mean.
+    pub fn count(&self) -> usize {
+        self.mask.iter().filter(|&&own| own).count()
+    }
+}
+
+/// A completion in a file, where a mask without holes is left out.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    tokens: Vec<TokenId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mask: Option<Vec<bool>>,
+    logprobs: Vec<f32>,
+    #[serde(default)]
+    policy_version: Version,
+    text: String,
+    finish: FinishReason,
+}
+
+impl From<Stored> for Completion {
+    fn from(stored: Stored) -> Self {
+        let Stored { tokens, mask, mut logprobs, policy_version, text, finish } = stored;
+        let mut mask = mask.unwrap_or_else(|| vec![true; tokens.len()]);
+        // What a damaged file leaves out counts for nothing.
+        mask.resize(tokens.len(), false);
+        logprobs.resize(tokens.len(), 0.0);
+        Completion { tokens, mask, logprobs, policy_version, text, finish }
+    }
+}
+
+impl From<Completion> for Stored {
+    fn from(completion: Completion) -> Self {
+        let Completion { tokens, mask, logprobs, policy_version, text, finish } = completion;
+        let mask = mask.contains(&false).then_some(mask);
+        Stored { tokens, mask, logprobs, policy_version, text, finish }
+    }
+}
+
 /// Why a completion ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// A stop token was sampled.
+    #[default]
     Stop,
     /// The token limit was reached: the completion is truncated.
     Length,
 }
 
 /// Turns tokens back into text: the one thing a rollout engine needs from a tokenizer.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot turn tokens into text",
+    label = "needs `fn detokenize(&self, tokens: &[TokenId]) -> String`"
+)]
 pub trait Detokenizer: Send + Sync {
     /// The text of `tokens`, special tokens left out. Unknown ids are skipped, never an error.
     fn detokenize(&self, tokens: &[TokenId]) -> String;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_without_holes_is_stored_without_a_mask() {
+        let mut completion = Completion::written(vec![1, 2], vec![-1.0, -2.0], FinishReason::Stop);
+        let stored = Stored::from(completion.clone());
+        assert!(stored.mask.is_none());
+        assert_eq!(Completion::from(stored), completion);
+        completion.hear(&[3]);
+        let stored = Stored::from(completion.clone());
+        assert_eq!(stored.mask.as_deref(), Some(&[true, true, false][..]));
+        assert_eq!(Completion::from(stored), completion);
+    }
 }

@@ -30,9 +30,18 @@ impl RewardedGroup {
     pub fn live_accuracies(&self) -> impl Iterator<Item = f32> {
         self.rewards.iter().filter(|reward| reward.live).map(|reward| reward.accuracy)
     }
+
+    /// The rewards after shaping, one per completion.
+    pub fn shaped(&self) -> impl Iterator<Item = f32> {
+        self.rewards.iter().map(|reward| reward.shaped)
+    }
 }
 
 /// Decides which groups are worth an update: dynamic sampling's rule.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not decide which groups are kept",
+    label = "needs `fn keep(&self, group: &RewardedGroup) -> bool`"
+)]
 pub trait GroupFilter: Send + Sync {
     /// Whether the group has something to teach.
     fn keep(&self, group: &RewardedGroup) -> bool;

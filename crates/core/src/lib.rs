@@ -12,7 +12,7 @@
 //!
 //! impl Verifier for Brief {
 //!     fn score(&self, _: &Prompt, completion: &Completion) -> Score {
-//!         if completion.tokens.len() <= 8 { Score::right("") } else { Score::wrong("") }
+//!         if completion.count() <= 8 { Score::right("") } else { Score::wrong("") }
 //!     }
 //! }
 //! ```
@@ -28,12 +28,12 @@ mod seed;
 mod source;
 mod tracker;
 
-pub use advantage::AdvantageEstimator;
+pub use advantage::{AdvantageEstimator, Advantages};
 pub use completion::{Completion, Detokenizer, FinishReason};
 pub use example::WorkedExample;
 pub use group::{Group, GroupFilter, RewardedGroup};
 pub use metrics::Metrics;
-pub use prompt::{Prompt, Step, TokenId};
+pub use prompt::{Prompt, Step, TokenId, Version};
 pub use reward::{Reward, RewardScale, RewardShaper, Score, Verdict, Verifier};
 pub use seed::{Seed, Stream};
 pub use source::PromptSource;

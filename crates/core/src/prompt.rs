@@ -6,6 +6,9 @@ pub type TokenId = u32;
 /// Number of the training step, counted from 1; 0 is the state before the first one.
 pub type Step = u64;
 
+/// Number of the weights that an engine was given: how many steps the policy had done by then.
+pub type Version = u64;
+
 /// One question, rendered and tokenized, with what its verifier compares against.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {

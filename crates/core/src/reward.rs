@@ -7,6 +7,10 @@ use crate::{Completion, Group, Prompt};
 ///
 /// A verifier is a pure function of its arguments: it must not hang, panic, read the clock or keep
 /// state, because it is called from many threads on text that a model in training wrote.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not judge completions",
+    label = "needs `fn score(&self, prompt: &Prompt, completion: &Completion) -> Score`"
+)]
 pub trait Verifier: Send + Sync {
     /// The verdict, and what it rests on.
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score;
@@ -121,6 +125,10 @@ impl RewardScale {
 }
 
 /// Changes the shaped rewards of a group, or takes completions out of the loss.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not shape rewards",
+    label = "needs `fn shape(&self, group: &Group, rewards: &mut [Reward])`"
+)]
 pub trait RewardShaper: Send + Sync {
     /// `rewards` has one entry per completion of `group`, in the same order. Only `shaped` and
     /// `live` may change.

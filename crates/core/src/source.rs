@@ -3,6 +3,10 @@ use crate::Prompt;
 /// An endless supply of training prompts, in an order that depends on the cursor alone.
 ///
 /// A source over a finite set starts again, reshuffled, when it comes to its end.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not give prompts",
+    label = "needs `draw`, `cursor`, `seek` and `size`"
+)]
 pub trait PromptSource: Send {
     /// The prompt at the cursor, which moves on by one.
     fn draw(&mut self) -> Prompt;
@@ -15,4 +19,10 @@ pub trait PromptSource: Send {
 
     /// How many different prompts there are; at least 1.
     fn size(&self) -> u64;
+
+    /// A number made from all prompts, by which a resumed run is refused other ones; 0 of a source that
+    /// cannot tell.
+    fn fingerprint(&self) -> u64 {
+        0
+    }
 }

@@ -1,6 +1,10 @@
 use crate::{Metrics, RewardedGroup, Step};
 
 /// Where the numbers of a run go: a store, a terminal, a remote service.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not record metrics",
+    label = "needs `fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError>`"
+)]
 pub trait Tracker: Send {
     /// Records the metrics of a step.
     ///

@@ -19,7 +19,9 @@ use firebrick_runs::{
     Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
     peak_rss_bytes, write_atomically,
 };
-use firebrick_train::{AdamW, Observer, Phase, StepReport, TrainError, warmup_step};
+use firebrick_train::{
+    AdamW, Observer, Phase, SamplingReport, StepReport, TrainError, UpdateTotals, warmup_step,
+};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
@@ -249,7 +251,7 @@ impl Run {
             let step = step + 1;
             self.phase = format!("step {step}");
             let report = self.wired.trainer.step(&mut Watch { bars: &self.bars, phase: None });
-            let StepReport { metrics, groups, skipped, stop } = match report {
+            let StepReport { sampling, update, metrics, groups, skipped, stop } = match report {
                 Ok(report) => report,
                 Err(error) => {
                     // Nothing was learnt yet in this step: what was before it is worth keeping. A
@@ -260,10 +262,10 @@ impl Run {
                     return Err(error.into());
                 }
             };
-            self.count(&metrics);
+            self.count(&sampling, &update);
             let _ = self.terminal.log(step, &metrics);
             self.pass_on_notes();
-            self.explain_empty(&metrics);
+            self.explain_empty(&sampling, &update);
             self.save_skipped(step, &skipped)?;
             self.record(step, &metrics, &groups);
             let last = step == recipe.train.steps || stop.is_some();
@@ -295,22 +297,20 @@ impl Run {
     }
 
     /// Tells what a run with nothing to learn from looks like; the counters are in the metrics.
-    fn explain_empty(&mut self, metrics: &Metrics) {
-        let get = |name| metrics.get(name).unwrap_or(0.0);
+    fn explain_empty(&mut self, sampling: &SamplingReport, update: &UpdateTotals) {
         // And not by the updates: while a critic is warmed up the policy has none.
-        let skipped = get("update/skipped") + get("critic/skipped");
-        if get("update/tokens") == 0.0 && skipped == 0.0 {
+        if update.tokens == 0 && update.skipped == 0 {
             let text = format!(
                 "         no group to train on after {} of at most {} rounds: \
                  {} groups all wrong, {} all right; {} of {} completions unparsable, {} cut off. \
                  No update.",
-                get("sampling/rounds"),
+                sampling.rounds,
                 self.wired.trainer.config.rounds(),
-                get("sampling/groups_all_wrong"),
-                get("sampling/groups_all_right"),
-                get("reward/unparsable"),
-                get("sampling/completions"),
-                (get("rollout/truncated") * get("sampling/completions")).round(),
+                sampling.groups_all_wrong,
+                sampling.groups_all_right,
+                sampling.unparsable,
+                sampling.completions,
+                sampling.truncated,
             );
             // What the terminal can't show is in the store.
             let _ = self.terminal.say(&text);
@@ -326,14 +326,13 @@ impl Run {
         }
     }
 
-    fn count(&mut self, metrics: &Metrics) {
-        let get = |name| metrics.get(name).unwrap_or(0.0);
+    fn count(&mut self, sampling: &SamplingReport, update: &UpdateTotals) {
         let progress = &mut self.progress;
-        progress.seconds.rollout += get("time/rollout");
-        progress.seconds.reward += get("time/reward");
-        progress.seconds.update += get("time/update");
-        progress.rollout_tokens += get("rollout/tokens");
-        progress.update_tokens += get("update/tokens");
+        progress.seconds.rollout += sampling.rollout_seconds;
+        progress.seconds.reward += sampling.reward_seconds;
+        progress.seconds.update += update.seconds;
+        progress.rollout_tokens += sampling.tokens as f64;
+        progress.update_tokens += update.tokens as f64;
     }
 
     /// Held-out accuracy of the policy as it is; none without held-out prompts.

@@ -16,7 +16,7 @@ use firebrick::{
     run::{Progress, Run},
     wire::wire,
 };
-use firebrick_core::{AdvantageEstimator, Group, Seed};
+use firebrick_core::{AdvantageEstimator, Advantages, Group, RewardedGroup, Seed};
 use firebrick_data::DateTime;
 use firebrick_device::guard;
 use firebrick_models::Decoder;
@@ -168,7 +168,7 @@ fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
 struct Panicking;
 
 impl AdvantageEstimator for Panicking {
-    fn advantages(&self, _: &[f32]) -> Vec<f32> {
+    fn advantages(&self, _: &[RewardedGroup]) -> Vec<Advantages> {
         panic!("out of device memory allocating 1 bytes")
     }
 }
@@ -184,7 +184,7 @@ fn device_failure_before_the_update_leaves_the_place_in_the_data() {
     trainer.task.filter = Box::new(KeepAll);
     trainer.step(&mut ()).unwrap();
     let before = trainer.state.clone();
-    let group_norm = std::mem::replace(&mut trainer.task.advantage, Box::new(Panicking));
+    let group_norm = trainer.task.advantage.replace(Box::new(Panicking));
     assert!(guard(|| trainer.step(&mut ()).map(drop)).is_err(), "it trained without advantages");
     assert!(!trainer.midway);
     let generated = trainer.state.generated;

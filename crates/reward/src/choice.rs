@@ -24,16 +24,11 @@ const MAX_LINE: usize = 1024;
 /// The reference is the letter, bare or in any of these forms.
 ///
 /// ```
-/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
 /// use firebrick_reward::Choice;
 ///
 /// let prompt = Prompt { reference: "B".into(), ..Prompt::default() };
-/// let completion = Completion {
-///     tokens: vec![],
-///     logprobs: vec![],
-///     text: "A is too small, and C too large.\n**Answer:** (B) 42".into(),
-///     finish: FinishReason::Stop,
-/// };
+/// let completion = Completion::of_text("A is too small, and C too large.\n**Answer:** (B) 42");
 /// assert_eq!(Choice::default().score(&prompt, &completion).verdict, Verdict::Right);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,16 +17,11 @@ use normalise::normalise;
 /// as in the original, and is unparsable unless that is the reference.
 ///
 /// ```
-/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
 /// use firebrick_reward::AnswerLine;
 ///
 /// let prompt = Prompt { reference: "1234".into(), ..Prompt::default() };
-/// let completion = Completion {
-///     tokens: vec![],
-///     logprobs: vec![],
-///     text: "So it is.\n\nAnswer: $x = 1,234$ dollars".into(),
-///     finish: FinishReason::Stop,
-/// };
+/// let completion = Completion::of_text("So it is.\n\nAnswer: $x = 1,234$ dollars");
 /// assert_eq!(AnswerLine::default().score(&prompt, &completion).verdict, Verdict::Right);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,16 +102,11 @@ impl AnswerLine {
 /// that begins further from the end is not seen.
 ///
 /// ```
-/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
 /// use firebrick_reward::StrictBox;
 ///
 /// let prompt = Prompt { reference: r"\frac{1}{2}".into(), ..Prompt::default() };
-/// let completion = Completion {
-///     tokens: vec![],
-///     logprobs: vec![],
-///     text: r"Halve it: $\boxed{\frac{1}{2}}$.".into(),
-///     finish: FinishReason::Stop,
-/// };
+/// let completion = Completion::of_text(r"Halve it: $\boxed{\frac{1}{2}}$.");
 /// assert_eq!(StrictBox.score(&prompt, &completion).verdict, Verdict::Right);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,17 +9,12 @@ use serde::{Deserialize, Serialize};
 /// with nothing behind it, a completion is unparsable; a blank reference is an error.
 ///
 /// ```
-/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
 /// use firebrick_reward::Exact;
 ///
 /// let exact = Exact { after: Some("Therefore:".into()), ignore_case: true, ..Exact::default() };
 /// let prompt = Prompt { reference: "Socrates is mortal".into(), ..Prompt::default() };
-/// let completion = Completion {
-///     tokens: vec![],
-///     logprobs: vec![],
-///     text: "All men are.\nTherefore: socrates is mortal\n".into(),
-///     finish: FinishReason::Stop,
-/// };
+/// let completion = Completion::of_text("All men are.\nTherefore: socrates is mortal\n");
 /// assert_eq!(exact.score(&prompt, &completion).verdict, Verdict::Right);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

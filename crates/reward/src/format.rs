@@ -18,12 +18,7 @@ const CLOSE: &str = "</think>";
 /// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
 /// use firebrick_reward::Format;
 ///
-/// let completion = Completion {
-///     tokens: vec![],
-///     logprobs: vec![],
-///     text: "<think>Seven times six.</think>\nIt is 42.".into(),
-///     finish: FinishReason::Stop,
-/// };
+/// let completion = Completion::of_text("<think>Seven times six.</think>\nIt is 42.");
 /// let score = Format::default().score(&Prompt::default(), &completion);
 /// assert_eq!(score.verdict, Verdict::Wrong);
 /// assert_eq!(score.credit, 0.5); // It thought, but boxed nothing.
@@ -117,8 +112,6 @@ fn is_closing(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::FinishReason;
-
     use super::*;
 
     const NONE: Format =
@@ -126,12 +119,7 @@ mod tests {
 
     fn credit(format: Format, prompt: &str, text: &str) -> f32 {
         let prompt = Prompt { text: prompt.into(), ..Prompt::default() };
-        let completion = Completion {
-            tokens: vec![],
-            logprobs: vec![],
-            text: text.into(),
-            finish: FinishReason::Stop,
-        };
+        let completion = Completion::of_text(text);
         let score = format.score(&prompt, &completion);
         assert_eq!(score.verdict == Verdict::Right, score.credit == 1.0);
         score.credit

@@ -14,16 +14,11 @@ use crate::text::last_characters;
 /// To compare by value, take the maths verifier.
 ///
 /// ```
-/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
 /// use firebrick_reward::Gsm8k;
 ///
 /// let prompt = Prompt { reference: "48 + 24 = 72 clips.\n#### 1,072".into(), ..Prompt::default() };
-/// let completion = Completion {
-///     tokens: vec![],
-///     logprobs: vec![],
-///     text: "She sold them all.\n#### 1072".into(),
-///     finish: FinishReason::Stop,
-/// };
+/// let completion = Completion::of_text("She sold them all.\n#### 1072");
 /// assert_eq!(Gsm8k::default().score(&prompt, &completion).verdict, Verdict::Right);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -66,7 +66,7 @@ impl RewardShaper for LengthPenalty {
         for (completion, reward) in group.completions.iter().zip(rewards) {
             let truncated = completion.finish == FinishReason::Length;
             let shaped = f64::from(reward.shaped);
-            reward.shaped = self.penalised(shaped, completion.tokens.len(), truncated) as f32;
+            reward.shaped = self.penalised(shaped, completion.count(), truncated) as f32;
         }
     }
 }

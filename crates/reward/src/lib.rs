@@ -26,12 +26,7 @@
 //! use firebrick_reward::Countdown;
 //!
 //! let prompt = Prompt { reference: "3 7 25 : 96".into(), ..Prompt::default() };
-//! let completion = Completion {
-//!     tokens: vec![],
-//!     logprobs: vec![],
-//!     text: "25 + 7 is 32, and three times that is 96.\n(25 + 7) * 3 = 96".into(),
-//!     finish: FinishReason::Stop,
-//! };
+//! let completion = Completion::of_text("25 + 7 is 32, and three times that is 96.\n(25 + 7) * 3 = 96");
 //! assert_eq!(Countdown::default().score(&prompt, &completion).verdict, Verdict::Right);
 //! ```
 
@@ -112,12 +107,7 @@ mod tests {
     }
 
     fn completion(length: usize, text: &str, finish: FinishReason) -> Completion {
-        Completion {
-            tokens: vec![0; length],
-            logprobs: vec![0.0; length],
-            text: text.into(),
-            finish,
-        }
+        Completion::written(vec![0; length], vec![0.0; length], finish).with_text(text)
     }
 
     fn every_verifier() -> Vec<Box<dyn Verifier>> {

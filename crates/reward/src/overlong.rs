@@ -21,7 +21,7 @@ pub struct Overlong {
 impl RewardShaper for Overlong {
     fn shape(&self, group: &Group, rewards: &mut [Reward]) {
         for (completion, reward) in group.completions.iter().zip(rewards) {
-            let length = completion.tokens.len();
+            let length = completion.count();
             reward.shaped += soft_overlong_penalty(
                 length,
                 self.max_completion_tokens,
@@ -71,12 +71,8 @@ mod tests {
 
     #[test]
     fn punishment_and_filter_work_alone() {
-        let completion = |length, finish| Completion {
-            tokens: vec![0; length],
-            logprobs: vec![0.0; length],
-            text: String::new(),
-            finish,
-        };
+        let completion =
+            |length, finish| Completion::written(vec![0; length], vec![0.0; length], finish);
         let group = Group {
             prompt: Prompt::default(),
             completions: vec![

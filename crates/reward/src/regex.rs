@@ -17,7 +17,7 @@ const MAX_COMPILED: usize = 1 << 22;
 /// of the length, where a pattern looks far ahead: so only the end of a completion is read for it.
 ///
 /// ```
-/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
 /// use firebrick_reward::{Regex, RegexOptions};
 ///
 /// let regex = Regex::new(RegexOptions {
@@ -25,12 +25,7 @@ const MAX_COMPILED: usize = 1 << 22;
 ///     ..RegexOptions::default()
 /// })?;
 /// let prompt = Prompt { reference: "blue".into(), ..Prompt::default() };
-/// let completion = Completion {
-///     tokens: vec![],
-///     logprobs: vec![],
-///     text: "Not <answer>red</answer>, but <answer> blue </answer>.".into(),
-///     finish: FinishReason::Stop,
-/// };
+/// let completion = Completion::of_text("Not <answer>red</answer>, but <answer> blue </answer>.");
 /// assert_eq!(regex.score(&prompt, &completion).verdict, Verdict::Right);
 /// # Ok::<(), firebrick_reward::RewardError>(())
 /// ```

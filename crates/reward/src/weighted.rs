@@ -9,7 +9,7 @@ use crate::RewardError;
 /// Every part's credit is noted in [`Score::parts`] under its name.
 ///
 /// ```
-/// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+/// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
 /// use firebrick_reward::{Format, Integer, Part, Weighted};
 ///
 /// let answer = Integer { marker: Some("Answer:".into()) };
@@ -19,12 +19,7 @@ use crate::RewardError;
 ///     Part { name: "form".into(), weight: 1.0, verifier: Box::new(form) },
 /// ])?;
 /// let prompt = Prompt { reference: "12".into(), ..Prompt::default() };
-/// let completion = Completion {
-///     tokens: vec![],
-///     logprobs: vec![],
-///     text: "<think>A dozen is more.</think>\nAnswer: 11".into(),
-///     finish: FinishReason::Stop,
-/// };
+/// let completion = Completion::of_text("<think>A dozen is more.</think>\nAnswer: 11");
 /// let score = weighted.score(&prompt, &completion);
 /// assert_eq!(score.verdict, Verdict::Wrong);
 /// assert_eq!(score.credit, 0.25);
@@ -102,7 +97,7 @@ impl Weighted {
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::{FinishReason, Verdict};
+    use firebrick_core::Verdict;
 
     use super::*;
 
@@ -123,12 +118,7 @@ mod tests {
     #[test]
     fn credits_add_up_and_the_first_part_decides() {
         let weighted = Weighted::new(vec![part("a", 1.0, 0.5), part("b", 3.0, 1.0)]).unwrap();
-        let completion = Completion {
-            tokens: vec![],
-            logprobs: vec![],
-            text: String::new(),
-            finish: FinishReason::Stop,
-        };
+        let completion = Completion::of_text("");
         let score = weighted.score(&Prompt::default(), &completion);
         let parts = vec![("a".to_owned(), 0.5), ("b".to_owned(), 1.0)];
         let expected = Score { parts, ..Score::partial(Verdict::Unparsable, 0.875, "0.5") };

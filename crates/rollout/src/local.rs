@@ -266,12 +266,10 @@ impl<M: PolicyModel> Decoding<'_, M> {
     fn finish(&mut self, row: Row) {
         let stop = row.finish == Some(FinishReason::Stop);
         let said = &row.tokens[..row.tokens.len() - usize::from(stop)];
-        self.done[row.request][row.index] = Some(Completion {
-            text: self.engine.detokenizer.detokenize(said),
-            tokens: row.tokens,
-            logprobs: row.logprobs,
-            finish: row.finish.unwrap_or(FinishReason::Length),
-        });
+        let text = self.engine.detokenizer.detokenize(said);
+        let finish = row.finish.unwrap_or(FinishReason::Length);
+        let completion = Completion::written(row.tokens, row.logprobs, finish).with_text(text);
+        self.done[row.request][row.index] = Some(completion);
     }
 
     /// Completions that have ended, whether or not their row has been dropped yet.

@@ -344,7 +344,7 @@ fn insert_completion(
         draw,
         index,
         completion.text,
-        completion.tokens.len() as i64,
+        completion.count() as i64,
         finish,
         reward.score.verdict.name(),
         cell(reward.score.credit.into()),
@@ -416,12 +416,8 @@ mod tests {
     fn group(draw: u64, right: &[bool]) -> RewardedGroup {
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let score = |&right: &bool| if right { Score::right("7") } else { Score::wrong("8") };
-        let completion = Completion {
-            tokens: vec![1, 2],
-            logprobs: vec![-0.5, -1.5],
-            text: "3+4=7".into(),
-            finish: FinishReason::Stop,
-        };
+        let completion = Completion::written(vec![1, 2], vec![-0.5, -1.5], FinishReason::Stop)
+            .with_text("3+4=7");
         let prompt = Prompt { id: u64::MAX, text: "3+4=".into(), ..Prompt::default() };
         let completions = vec![completion; right.len()];
         RewardedGroup {

@@ -173,9 +173,8 @@ pub fn repeat<B: Repeatable>(batch: &mut B, rule: &AdaptiveUpdates) -> Result<Re
 /// group.
 pub fn mean_advantage(samples: &[Sample]) -> f64 {
     mean(samples.iter().map(|sample| {
-        let tokens = sample.counted();
-        let advantages = sample.token_advantages();
-        (advantages[..tokens].iter().map(|a| f64::from(a.abs())).sum(), tokens as f64)
+        let own = || sample.own().filter(|_| sample.live);
+        (own().map(|place| f64::from(sample.advantages[place].abs())).sum(), own().count() as f64)
     }))
 }
 
@@ -183,8 +182,8 @@ pub fn mean_advantage(samples: &[Sample]) -> f64 {
 /// each sample.
 pub fn mean_change(samples: &[Sample], logprobs: &[Vec<f32>]) -> f64 {
     mean(samples.iter().zip(logprobs).filter(|(sample, _)| sample.live).map(|(sample, now)| {
-        let pairs = now.iter().zip(&sample.old_logprobs);
-        let sum: f64 = pairs.map(|(now, old)| f64::from((now - old).abs())).sum();
+        let change = |place: usize| f64::from((now[place] - sample.old_logprobs[place]).abs());
+        let sum: f64 = sample.own().map(change).sum();
         (sum, sample.counted() as f64)
     }))
 }

@@ -1,6 +1,19 @@
-use std::collections::BTreeMap;
+//! From the rewards of a step to advantages. What each estimator normalises over:
+//!
+//! | estimator | subtracts the mean of | divides by the deviation of |
+//! |---|---|---|
+//! | [`GroupNorm`] | the group | the group |
+//! | [`MeanOnly`] | the group | nothing |
+//! | [`LeaveOneOut`] | the others of the group | nothing |
+//! | [`BatchNorm`] | the group | the step's rewards |
+//! | [`ReinforceBaseline`] | the group, then the step's tokens | the step's tokens |
+//! | [`Gdpo`] | for each part of the reward the group, then the step | for each part the group, then the step |
 
-use firebrick_core::AdvantageEstimator;
+use std::collections::{BTreeMap, BTreeSet};
+
+use firebrick_core::{AdvantageEstimator, Advantages, Reward, RewardedGroup};
+
+use crate::whiten;
 
 /// Rewards whose spread is not larger than this teach nothing: every advantage is exactly 0.
 ///
@@ -23,8 +36,9 @@ impl Default for GroupNorm {
     }
 }
 
-impl AdvantageEstimator for GroupNorm {
-    fn advantages(&self, rewards: &[f32]) -> Vec<f32> {
+impl GroupNorm {
+    /// The advantages of one group with these rewards.
+    pub fn of_group(&self, rewards: &[f32]) -> Vec<f32> {
         centred(rewards, |deviations| {
             let squares: f64 = deviations.iter().map(|deviation| deviation * deviation).sum();
             let count = deviations.len() as f64 - f64::from(u8::from(self.unbiased));
@@ -33,13 +47,26 @@ impl AdvantageEstimator for GroupNorm {
     }
 }
 
+impl AdvantageEstimator for GroupNorm {
+    fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
+        by_group(groups, |rewards| self.of_group(rewards))
+    }
+}
+
 /// r − mean: Dr. GRPO (Liu et al. 2025).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MeanOnly;
 
-impl AdvantageEstimator for MeanOnly {
-    fn advantages(&self, rewards: &[f32]) -> Vec<f32> {
+impl MeanOnly {
+    /// The advantages of one group with these rewards.
+    pub fn of_group(&self, rewards: &[f32]) -> Vec<f32> {
         centred(rewards, |_| 1.0)
+    }
+}
+
+impl AdvantageEstimator for MeanOnly {
+    fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
+        by_group(groups, |rewards| self.of_group(rewards))
     }
 }
 
@@ -47,8 +74,9 @@ impl AdvantageEstimator for MeanOnly {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LeaveOneOut;
 
-impl AdvantageEstimator for LeaveOneOut {
-    fn advantages(&self, rewards: &[f32]) -> Vec<f32> {
+impl LeaveOneOut {
+    /// The advantages of one group with these rewards.
+    pub fn of_group(&self, rewards: &[f32]) -> Vec<f32> {
         // r − (sum − r) / (n − 1) = (r − mean) · n / (n − 1).
         centred(rewards, |deviations| {
             let count = deviations.len() as f64;
@@ -57,31 +85,114 @@ impl AdvantageEstimator for LeaveOneOut {
     }
 }
 
-/// r: what is left to a critic, which says what was to be expected.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RewardItself;
-
-impl AdvantageEstimator for RewardItself {
-    fn advantages(&self, rewards: &[f32]) -> Vec<f32> {
-        rewards.to_vec()
+impl AdvantageEstimator for LeaveOneOut {
+    fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
+        by_group(groups, |rewards| self.of_group(rewards))
     }
 }
 
-/// Applies `estimator` to each group of a flat list: `groups[i]` names the group of `rewards[i]`,
-/// whose members need not be neighbours.
-pub fn grouped(estimator: &dyn AdvantageEstimator, rewards: &[f32], groups: &[u64]) -> Vec<f32> {
-    let mut members: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (index, &group) in groups.iter().enumerate() {
-        members.entry(group).or_default().push(index);
+/// (r − mean of the group) / (std of all rewards of the step + epsilon): Lite PPO (Liu et al. 2025,
+/// arXiv 2508.08221). A group of nearly equal rewards is then not blown up to the size of the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchNorm {
+    /// Added to the standard deviation, which divides by n − 1.
+    pub epsilon: f64,
+}
+
+impl AdvantageEstimator for BatchNorm {
+    fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
+        let all: Vec<f64> = groups.iter().flat_map(RewardedGroup::shaped).map(f64::from).collect();
+        let scale = inverse(deviation(&all), self.epsilon);
+        by_group(groups, |rewards| centred(rewards, |_| scale))
     }
-    let mut advantages = vec![0.0; rewards.len()];
-    for indices in members.values() {
-        let own: Vec<f32> = indices.iter().map(|&index| rewards[index]).collect();
-        for (&index, advantage) in indices.iter().zip(estimator.advantages(&own)) {
-            advantages[index] = advantage;
+}
+
+/// r − mean of the group, then shifted and scaled to mean 0 and variance 1 over the step's tokens:
+/// REINFORCE++ with its baseline (Hu et al. 2025, arXiv 2501.03262), as verl computes it.
+///
+/// The mean over tokens is not 0 where right and wrong completions differ in length, so the shift also
+/// reaches groups without spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReinforceBaseline;
+
+impl AdvantageEstimator for ReinforceBaseline {
+    fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
+        let of_group = |group: &RewardedGroup| -> Vec<Vec<f32>> {
+            let rewards: Vec<f32> = group.shaped().collect();
+            let deviations = MeanOnly.of_group(&rewards).into_iter();
+            let completions = deviations.zip(&group.group.completions);
+            completions.map(|(own, completion)| vec![own; completion.tokens.len()]).collect()
+        };
+        let mut advantages: Vec<Vec<Vec<f32>>> = groups.iter().map(of_group).collect();
+        let counted = advantages.iter_mut().zip(groups).flat_map(|(advantages, group)| {
+            let rewarded = group.group.completions.iter().zip(&group.rewards);
+            let live = advantages.iter_mut().zip(rewarded).filter(|(_, (_, reward))| reward.live);
+            live.flat_map(|(advantages, (completion, _))| {
+                let own = advantages.iter_mut().zip(&completion.mask);
+                own.filter(|(_, own)| **own).map(|(advantage, _)| advantage)
+            })
+        });
+        whiten(counted);
+        advantages.into_iter().map(Advantages::PerToken).collect()
+    }
+}
+
+/// Every part of the reward normalised in its group before they are summed, and the sums normalised
+/// over the step: GDPO (Liu et al. 2026, arXiv 2601.05242). A part with large numbers or much spread then
+/// does not drown the others, which happens where the sum is normalised.
+///
+/// The parts are those of the verifier ([`Score::parts`](firebrick_core::Score)), without the parts of
+/// parts; the credit itself where it has none; and as a part called `shaping` whatever shaping added.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gdpo {
+    /// Factors of the parts by name; 1 for one that is not named.
+    pub weights: BTreeMap<String, f32>,
+    /// Added to every standard deviation, which divides by n − 1.
+    pub epsilon: f64,
+}
+
+impl AdvantageEstimator for Gdpo {
+    fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
+        let norm = GroupNorm { epsilon: self.epsilon, unbiased: true };
+        let mut sums: Vec<Vec<f64>> =
+            groups.iter().map(|group| vec![0.0; group.rewards.len()]).collect();
+        for (group, sums) in groups.iter().zip(&mut sums) {
+            let parts: Vec<BTreeMap<&str, f32>> = group.rewards.iter().map(parts).collect();
+            let names: BTreeSet<&str> =
+                parts.iter().flat_map(|parts| parts.keys().copied()).collect();
+            for name in names {
+                let of_part: Vec<f32> =
+                    parts.iter().map(|parts| parts.get(name).copied().unwrap_or(0.0)).collect();
+                let weight = f64::from(self.weights.get(name).copied().unwrap_or(1.0));
+                for (sum, advantage) in sums.iter_mut().zip(norm.of_group(&of_part)) {
+                    *sum += weight * f64::from(advantage);
+                }
+            }
         }
+        let all: Vec<f64> = sums.iter().flatten().copied().collect();
+        let (mean, scale) = (mean(&all), inverse(deviation(&all), self.epsilon));
+        let of_group =
+            |sums: Vec<f64>| sums.iter().map(|sum| ((sum - mean) * scale) as f32).collect();
+        sums.into_iter().map(|sums| Advantages::PerCompletion(of_group(sums))).collect()
     }
-    advantages
+}
+
+/// The parts of a reward, by name.
+fn parts(reward: &Reward) -> BTreeMap<&str, f32> {
+    let outer = reward.score.parts.iter().filter(|(name, _)| !name.contains('/'));
+    let mut parts: BTreeMap<&str, f32> =
+        outer.map(|(name, credit)| (name.as_str(), *credit)).collect();
+    if parts.is_empty() {
+        parts.insert("credit", reward.score.credit);
+    }
+    parts.insert("shaping", reward.shaped - reward.accuracy);
+    parts
+}
+
+/// The advantages of each group from its own shaped rewards.
+fn by_group(groups: &[RewardedGroup], advantages: impl Fn(&[f32]) -> Vec<f32>) -> Vec<Advantages> {
+    let of_group = |group: &RewardedGroup| advantages(&group.shaped().collect::<Vec<f32>>());
+    groups.iter().map(|group| Advantages::PerCompletion(of_group(group))).collect()
 }
 
 /// Deviations from the mean times `scale`; all 0 for a group of one or without spread. Sums are
@@ -98,4 +209,130 @@ fn centred(rewards: &[f32], scale: impl FnOnce(&[f64]) -> f64) -> Vec<f32> {
     let deviations: Vec<f64> = rewards.iter().map(|&reward| f64::from(reward) - mean).collect();
     let scale = scale(&deviations);
     deviations.iter().map(|deviation| (deviation * scale) as f32).collect()
+}
+
+/// 1 / (deviation + epsilon); 0 where there is nothing to divide.
+fn inverse(deviation: f64, epsilon: f64) -> f64 {
+    if deviation > f64::from(SPREAD_TOLERANCE) { 1.0 / (deviation + epsilon) } else { 0.0 }
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
+}
+
+/// The unbiased standard deviation; 0 of fewer than two numbers.
+fn deviation(numbers: &[f64]) -> f64 {
+    let mean = mean(numbers);
+    let squares: f64 = numbers.iter().map(|number| (number - mean).powi(2)).sum();
+    (squares / (numbers.len() as f64 - 1.0).max(1.0)).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{Completion, FinishReason, Group, Prompt, RewardScale, Score, Verdict};
+
+    use super::*;
+
+    const SCALE: RewardScale = RewardScale { right: 1.0, wrong: 0.0 };
+
+    /// A group of completions of so many tokens, with the rewards of their credits.
+    fn group(completions: &[(usize, f32)]) -> RewardedGroup {
+        let completion = |&(tokens, _): &(usize, f32)| {
+            Completion::written(vec![0; tokens], vec![0.0; tokens], FinishReason::Stop)
+        };
+        let reward =
+            |&(_, credit): &(usize, f32)| SCALE.reward(Score::partial(Verdict::Wrong, credit, ""));
+        RewardedGroup {
+            group: Group {
+                prompt: Prompt::default(),
+                completions: completions.iter().map(completion).collect(),
+                step: 1,
+                draw: 0,
+            },
+            rewards: completions.iter().map(reward).collect(),
+        }
+    }
+
+    fn assert_close(got: &[f32], expected: &[f64]) {
+        assert_eq!(got.len(), expected.len());
+        for (got, expected) in got.iter().zip(expected) {
+            assert!((f64::from(*got) - expected).abs() < 1e-5, "{got} is not {expected}");
+        }
+    }
+
+    fn per_completion(advantages: &[Advantages]) -> Vec<f32> {
+        let of_group = |advantages: &Advantages| match advantages {
+            Advantages::PerCompletion(numbers) => numbers.clone(),
+            Advantages::PerToken(_) => panic!("one number for each completion was expected"),
+        };
+        advantages.iter().flat_map(of_group).collect()
+    }
+
+    #[test]
+    fn lite_ppo_divides_by_the_deviation_of_the_step() {
+        // Rewards 1, 0 | 1, 1: the mean is 3/4, the squares (1 + 9 + 1 + 1)/16 = 3/4, by n − 1 = 3 that
+        // is 1/4, and the deviation 1/2. Deviations from the groups' means are ±1/2 and 0.
+        let groups = [group(&[(1, 1.0), (1, 0.0)]), group(&[(1, 1.0), (1, 1.0)])];
+        let advantages = BatchNorm { epsilon: 0.0 }.advantages(&groups);
+        assert_close(&per_completion(&advantages), &[1.0, -1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn reinforce_with_a_baseline_is_whitened_over_tokens() {
+        // Deviations 1/2 on one token, −1/2 on three. The mean over the four tokens is −1/4, the squares
+        // 9/16 + 3/16 = 3/4, the unbiased variance 1/4: (1/2 + 1/4) · 2 = 3/2 and (−1/2 + 1/4) · 2 = −1/2.
+        let mut groups = [group(&[(1, 1.0), (3, 0.0)])];
+        let expected = |advantages: &[Advantages]| match advantages {
+            [Advantages::PerToken(rows)] => rows.concat(),
+            _ => panic!("one group with a number for each token was expected"),
+        };
+        let advantages = ReinforceBaseline.advantages(&groups);
+        assert_close(&expected(&advantages), &[1.5, -0.5, -0.5, -0.5]);
+
+        // Tokens that the policy was told, and completions that are out of the loss, have no part in it.
+        groups[0].group.completions[1].hear(&[7, 7, 7, 7]);
+        groups[0].group.completions.push(groups[0].group.completions[0].clone());
+        let mut masked = SCALE.reward(Score::partial(Verdict::Wrong, 0.5, ""));
+        masked.live = false;
+        groups[0].rewards.push(masked);
+        let advantages = expected(&ReinforceBaseline.advantages(&groups));
+        assert_close(&advantages[..4], &[1.5, -0.5, -0.5, -0.5]);
+    }
+
+    #[test]
+    fn gdpo_normalises_each_part_before_the_sum() {
+        // Of two completions the norm of a part that differs is ±1/√2. The parts disagree: with weights 3
+        // and 1 the sums are ±2/√2, with deviation √(2 · 2 / 1) = 2 over the step; so ±1/√2. A second
+        // group whose parts agree in one only would shift nothing: its sums are ±3/√2 and so on.
+        let mut one = group(&[(1, 0.0), (1, 0.0)]);
+        let part = |right: f32, form: f32| vec![("right".into(), right), ("form".into(), form)];
+        one.rewards[0].score.parts = part(1.0, 0.0);
+        one.rewards[1].score.parts = part(0.0, 100.0);
+        let weights = BTreeMap::from([("right".to_owned(), 3.0)]);
+        let gdpo = Gdpo { weights, epsilon: 0.0 };
+        let root = std::f64::consts::FRAC_1_SQRT_2;
+        assert_close(&per_completion(&gdpo.advantages(&[one.clone()])), &[root, -root]);
+
+        // Beside ±2/√2 = ±√2 there are ±3/√2 now: squares 2 · 2 + 2 · 9/2 = 13, by 3, √(13/3) = 2.0817.
+        let mut other = group(&[(1, 0.0), (1, 0.0)]);
+        other.rewards[0].score.parts = part(1.0, 5.0);
+        other.rewards[1].score.parts = part(0.0, 5.0);
+        let deviation = (13.0_f64 / 3.0).sqrt();
+        let (small, large) = (2.0_f64.sqrt() / deviation, 3.0 * root / deviation);
+        assert_close(
+            &per_completion(&gdpo.advantages(&[one, other])),
+            &[small, -small, large, -large],
+        );
+    }
+
+    #[test]
+    fn gdpo_takes_shaping_for_a_part() {
+        // Credits are equal; the second completion was punished for its length: ±1/√2, then the deviation
+        // over the step is 1.
+        let mut group = group(&[(1, 1.0), (1, 1.0)]);
+        group.rewards[1].shaped -= 0.25;
+        let gdpo = Gdpo { weights: BTreeMap::new(), epsilon: 0.0 };
+        let root = std::f64::consts::FRAC_1_SQRT_2;
+        assert_close(&per_completion(&gdpo.advantages(&[group])), &[root, -root]);
+    }
 }

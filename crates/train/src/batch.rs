@@ -1,26 +1,40 @@
-use std::borrow::Cow;
-
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use firebrick_core::TokenId;
+use firebrick_core::{Completion, TokenId};
 use firebrick_models::{Padding, TokenBatch};
 use serde::Serialize;
 
 use crate::{Aggregation, Divisors, TokenValues};
 
-/// One completion, ready for the update: plain numbers, no tensors.
+/// One completion, ready for the update: plain numbers, no tensors. Lists have one entry per token of
+/// the completion, whoever wrote it.
+///
+/// Three policies may have a say in a token. The behaviour policy sampled it; the old policy is the one
+/// that the update starts from, and ratios are clipped against it; the reference policy is the one that
+/// a KL penalty holds on to. With the local engine the first two are the same, but for groups that were
+/// carried over from an earlier step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Sample {
     /// Tokens of the prompt; at least one.
     pub prompt: Vec<TokenId>,
-    /// Tokens of the completion; at least one.
+    /// Tokens of the completion.
     pub completion: Vec<TokenId>,
-    /// One per completion token: under the policy that sampled it.
+    /// True where the policy wrote the token; the others are read and not trained on.
+    pub mask: Vec<bool>,
+    /// Under the policy that sampled, as it was sampled.
+    pub behaviour_logprobs: Vec<f32>,
+    /// Under the policy that the update starts from.
     pub old_logprobs: Vec<f32>,
-    /// One per completion token under the reference policy; empty without a KL penalty.
+    /// Under the reference policy; empty without a KL penalty.
     pub ref_logprobs: Vec<f32>,
-    /// The completion's advantage; its reward, where a critic makes advantages of it.
-    pub advantage: f32,
-    /// What a critic makes of it, if there is one.
+    /// Truncated importance weights between the first two, which the policy loss is multiplied by;
+    /// empty where nothing is weighted.
+    pub importance: Vec<f32>,
+    /// The completion's shaped reward.
+    pub reward: f32,
+    /// How much better each token was than expected.
+    pub advantages: Vec<f32>,
+    /// What a critic said of it, if there is one.
     pub token_values: Option<TokenValues>,
     /// False takes every token out of the loss.
     pub live: bool,
@@ -29,17 +43,47 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Tokens that count in the loss.
-    pub fn counted(&self) -> usize {
-        if self.live { self.completion.len() } else { 0 }
+    /// A completion with advantages of 0. The old policy is taken to be the one that sampled it.
+    pub fn new(prompt: &[TokenId], completion: &Completion, group: u64) -> Self {
+        Sample {
+            prompt: prompt.to_vec(),
+            completion: completion.tokens.clone(),
+            mask: completion.mask.clone(),
+            behaviour_logprobs: completion.logprobs.clone(),
+            old_logprobs: completion.logprobs.clone(),
+            ref_logprobs: Vec::new(),
+            importance: Vec::new(),
+            reward: 0.0,
+            advantages: vec![0.0; completion.tokens.len()],
+            token_values: None,
+            live: true,
+            group,
+        }
     }
 
-    /// The advantage of each completion token.
-    pub fn token_advantages(&self) -> Cow<'_, [f32]> {
-        match &self.token_values {
-            Some(tokens) => Cow::Borrowed(&tokens.advantages),
-            None => Cow::Owned(vec![self.advantage; self.completion.len()]),
-        }
+    /// The same with one advantage for all of its tokens.
+    pub fn with_advantage(mut self, advantage: f32) -> Self {
+        self.advantages = vec![advantage; self.completion.len()];
+        self
+    }
+
+    /// How many tokens count in the loss.
+    pub fn counted(&self) -> usize {
+        if self.live { self.own().count() } else { 0 }
+    }
+
+    /// The places of the tokens that the policy wrote.
+    pub fn own(&self) -> impl Iterator<Item = usize> {
+        self.mask.iter().enumerate().filter(|(_, own)| **own).map(|(place, _)| place)
+    }
+
+    /// Weighs each token by min(cap, π_old / π_behaviour) (Ionides 2008): what was sampled from another
+    /// policy then counts as often as the old policy would have sampled it. The cap bounds the variance.
+    pub fn weigh(&mut self, cap: f64) {
+        let ratio =
+            |(old, behaviour): (&f32, &f32)| (f64::from(*old) - f64::from(*behaviour)).exp();
+        let pairs = self.old_logprobs.iter().zip(&self.behaviour_logprobs);
+        self.importance = pairs.map(|pair| ratio(pair).min(cap) as f32).collect();
     }
 
     fn length(&self) -> usize {
@@ -69,25 +113,28 @@ pub fn micro_batches(samples: &[Sample], max_tokens: usize) -> Vec<Vec<usize>> {
 
 /// The tensors of some samples: the only place where plain numbers become tensors.
 ///
-/// Per-token tensors are `[rows, width]`, where `width` is the longest completion.
+/// Per-token tensors are `[rows, width]`. They have the tokens that the policy wrote and no others, so
+/// `width` is the most that a completion has of them, and no logits are made for what it was told.
 #[derive(Clone, Debug)]
 pub struct MicroBatch {
     /// Prompts and completions, right-padded.
     pub tokens: TokenBatch,
-    /// `[rows · width]`: for each completion token, the place in the flattened `[rows · tokens]`
-    /// whose hidden state predicts it.
+    /// `[rows · width]`: for each of those tokens, the place in the flattened `[rows · tokens]` whose
+    /// hidden state predicts it.
     pub predictors: Tensor<1, Int>,
-    /// `[rows · width]`: the completion's tokens.
+    /// `[rows · width]`: those tokens.
     pub labels: Tensor<1, Int>,
     /// Number of completions.
     pub rows: usize,
-    /// Length of the longest completion.
+    /// The most tokens of a completion that the policy wrote.
     pub width: usize,
-    /// Under the policy that sampled.
+    /// Under the policy that the update starts from.
     pub old_logprobs: Tensor<2>,
     /// Under the reference policy, if there is one.
     pub ref_logprobs: Option<Tensor<2>>,
-    /// One per token; the same along a row unless there is a critic.
+    /// Truncated importance weights, if there are some.
+    pub importance: Option<Tensor<2>>,
+    /// One per token.
     pub advantages: Tensor<2>,
     /// What a critic is trained on, if there is one.
     pub targets: Option<ValueTargets>,
@@ -123,16 +170,18 @@ impl MicroBatch {
         let rows: Vec<&[TokenId]> = rows.iter().map(Vec::as_slice).collect();
         let tokens = TokenBatch::new(&rows, Padding::Right, device);
         let length = tokens.tokens.dims()[1];
-        let width = samples.iter().map(|sample| sample.completion.len()).max().unwrap_or(0);
+        let own: Vec<Vec<usize>> = samples.iter().map(|sample| sample.own().collect()).collect();
+        let width = own.iter().map(Vec::len).max().unwrap_or(0);
 
         let mut predictors = Vec::with_capacity(samples.len() * width);
         let mut labels = Vec::with_capacity(samples.len() * width);
-        for (row, sample) in samples.iter().enumerate() {
+        for (row, (sample, own)) in samples.iter().zip(&own).enumerate() {
             for position in 0..width {
-                // Behind the completion's end any place will do: the mask hides it.
-                let inside = position.min(sample.completion.len() - 1);
-                predictors.push((row * length + sample.prompt.len() + inside - 1) as i32);
-                labels.push(sample.completion[inside] as i32);
+                // Behind the last one any place will do: the mask hides it.
+                let place = own.get(position.min(own.len().saturating_sub(1))).copied();
+                let place = place.unwrap_or(0);
+                predictors.push((row * length + sample.prompt.len() + place - 1) as i32);
+                labels.push(sample.completion.get(place).map_or(0, |&token| token as i32));
             }
         }
         let flat = |values: Vec<i32>| {
@@ -140,42 +189,32 @@ impl MicroBatch {
             Tensor::from_data(TensorData::new(values, [count]), device)
         };
         let per_token = |value: &dyn Fn(&Sample, usize) -> f32| {
-            let row = |sample: &&Sample| {
-                let count = sample.completion.len();
-                let behind = std::iter::repeat_n(0.0, width - count);
-                (0..count)
-                    .map(|position| value(sample, position))
-                    .chain(behind)
-                    .collect::<Vec<f32>>()
+            let row = |(sample, own): (&&Sample, &Vec<usize>)| {
+                let behind = std::iter::repeat_n(0.0, width - own.len());
+                own.iter().map(|&place| value(sample, place)).chain(behind).collect::<Vec<f32>>()
             };
-            let values: Vec<f32> = samples.iter().flat_map(row).collect();
+            let values: Vec<f32> = samples.iter().zip(&own).flat_map(row).collect();
             Tensor::<2>::from_data(TensorData::new(values, [samples.len(), width]), device)
         };
-        let with_reference = samples.iter().all(|sample| !sample.ref_logprobs.is_empty());
+        // Where every sample has the numbers.
+        let optional = |numbers: fn(&Sample) -> Option<&Vec<f32>>| {
+            samples.iter().all(|sample| numbers(sample).is_some()).then(|| {
+                per_token(&|sample, place| numbers(sample).map_or(0.0, |numbers| numbers[place]))
+            })
+        };
         MicroBatch {
             tokens,
             predictors: flat(predictors),
             labels: flat(labels),
             rows: samples.len(),
             width,
-            old_logprobs: per_token(&|sample, position| sample.old_logprobs[position]),
-            ref_logprobs: with_reference
-                .then(|| per_token(&|sample, position| sample.ref_logprobs[position])),
-            advantages: per_token(&|sample, position| match &sample.token_values {
-                Some(tokens) => tokens.advantages[position],
-                None => sample.advantage,
-            }),
-            targets: samples.iter().all(|sample| sample.token_values.is_some()).then(|| {
-                let of = |numbers: fn(&TokenValues) -> &Vec<f32>| {
-                    per_token(&|sample, position| {
-                        sample.token_values.as_ref().map_or(0.0, |tokens| numbers(tokens)[position])
-                    })
-                };
-                ValueTargets {
-                    old_values: of(|tokens| &tokens.values),
-                    returns: of(|tokens| &tokens.returns),
-                }
-            }),
+            old_logprobs: per_token(&|sample, place| sample.old_logprobs[place]),
+            ref_logprobs: optional(|sample| given(&sample.ref_logprobs)),
+            importance: optional(|sample| given(&sample.importance)),
+            advantages: per_token(&|sample, place| sample.advantages[place]),
+            targets: optional(|sample| sample.token_values.as_ref().map(|tokens| &tokens.values))
+                .zip(optional(|sample| sample.token_values.as_ref().map(|tokens| &tokens.returns)))
+                .map(|(old_values, returns)| ValueTargets { old_values, returns }),
             mask: per_token(&|sample, _| f32::from(u8::from(sample.live))),
             weights: per_token(&|sample, _| {
                 if !sample.live {
@@ -188,4 +227,9 @@ impl MicroBatch {
             }),
         }
     }
+}
+
+/// A list that is not empty.
+fn given(numbers: &Vec<f32>) -> Option<&Vec<f32>> {
+    (!numbers.is_empty()).then_some(numbers)
 }

@@ -144,7 +144,7 @@ impl<M: PolicyModel> Trainer<M> {
 #[derive(Default)]
 pub(crate) struct CriticUpdates {
     updates: usize,
-    skipped: usize,
+    pub(crate) skipped: usize,
     grad_norm: f64,
     lr: f64,
 }
@@ -173,10 +173,12 @@ impl CriticUpdates {
 /// What the critic said of a step before learning from it; means over the tokens that count, each of
 /// which weighs the same.
 fn measure(samples: &[Sample]) -> Metrics {
-    let tokens = samples.iter().filter_map(|sample| sample.token_values.as_ref());
-    let (values, returns): (Vec<f64>, Vec<f64>) = tokens
-        .flat_map(|tokens| tokens.values.iter().zip(&tokens.returns))
-        .map(|(&value, &came)| (f64::from(value), f64::from(came)))
+    let judged = samples.iter().filter_map(|sample| Some((sample, sample.token_values.as_ref()?)));
+    let (values, returns): (Vec<f64>, Vec<f64>) = judged
+        .flat_map(|(sample, tokens)| {
+            let of = |place| (f64::from(tokens.values[place]), f64::from(tokens.returns[place]));
+            sample.own().map(of)
+        })
         .unzip();
     let errors: Vec<f64> = values.iter().zip(&returns).map(|(value, came)| came - value).collect();
     let mut metrics = Metrics::default();

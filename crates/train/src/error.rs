@@ -30,6 +30,18 @@ pub enum TrainError {
          with loss.kl, or leave it out"
     )]
     NoReference,
+    /// Nothing gives advantages.
+    #[error(
+        "neither Task::advantage nor Trainer::critic is there to give advantages: set the one, or the \
+         other for token-level advantages (GAE)"
+    )]
+    NoAdvantage,
+    /// Two things would give advantages.
+    #[error(
+        "both Task::advantage and Trainer::critic are there to give advantages, expected one of them: \
+         with a critic set Task::advantage to None"
+    )]
+    TwoAdvantages,
     /// Advantages come from a critic, and the checkpoint has none.
     #[error(
         "advantage.kind = \"gae\" needs the critic that the run has trained so far, and there is none in \

@@ -1,11 +1,9 @@
 use std::collections::BTreeMap;
 
-use firebrick_core::{Prompt, RewardedGroup, Seed, Verdict, Verifier};
+use firebrick_core::{FinishReason, Prompt, RewardScale, RewardedGroup, Seed, Verdict, Verifier};
 use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 
-use firebrick_core::{RewardScale, Step};
-
-use crate::TrainError;
+use crate::{TrainError, reward};
 
 /// How well a policy answers a set of prompts.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,31 +47,8 @@ pub fn evaluate<M>(
         .map(|prompt| GroupRequest { prompt: prompt.clone(), draw: 0, group_size: samples })
         .collect();
     let groups = engine.generate(&requests, sampling, seed, finished)?;
-    let groups = score(groups, verifier, RewardScale { right: 1.0, wrong: 0.0 }, 0);
+    let groups = reward(groups, verifier, RewardScale { right: 1.0, wrong: 0.0 }, &[], 0);
     Ok((EvalReport::new(&groups, samples), groups))
-}
-
-/// Scores all completions of `groups` at once.
-pub(crate) fn score(
-    groups: Vec<firebrick_core::Group>,
-    verifier: &dyn Verifier,
-    scale: RewardScale,
-    step: Step,
-) -> Vec<RewardedGroup> {
-    let asked: Vec<_> = groups
-        .iter()
-        .flat_map(|group| group.completions.iter().map(|completion| (&group.prompt, completion)))
-        .collect();
-    let mut scores = verifier.score_all(&asked).into_iter();
-    let rewarded = |mut group: firebrick_core::Group| {
-        group.step = step;
-        let own = scores.by_ref().take(group.completions.len());
-        let rewards: Vec<_> = own.map(|score| scale.reward(score)).collect();
-        // A missing reward would shift every later one onto another completion.
-        assert_eq!(rewards.len(), group.completions.len(), "a verifier gives one score for each");
-        RewardedGroup { group, rewards }
-    };
-    groups.into_iter().map(rewarded).collect()
 }
 
 impl EvalReport {
@@ -96,8 +71,8 @@ impl EvalReport {
         for group in groups {
             for (completion, reward) in group.group.completions.iter().zip(&group.rewards) {
                 verdicts[reward.score.verdict as usize] += 1;
-                tokens += completion.tokens.len();
-                truncated += usize::from(completion.finish == firebrick_core::FinishReason::Length);
+                tokens += completion.count();
+                truncated += usize::from(completion.finish == FinishReason::Length);
                 completions += 1;
             }
         }

@@ -13,13 +13,11 @@ pub struct Gae {
     pub normalise: bool,
 }
 
-/// What a critic makes of one completion; one number per token.
+/// What a critic said of one completion; one number per token, 0 where the policy did not write it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct TokenValues {
     /// The critic's values before the step's first update.
     pub values: Vec<f32>,
-    /// What the policy's loss is weighted with.
-    pub advantages: Vec<f32>,
     /// What the critic should have said.
     pub returns: Vec<f32>,
 }
@@ -30,7 +28,7 @@ impl Gae {
     ///
     /// δ_t = r_t + γ V_{t+1} − V_t, A_t = δ_t + γλ A_{t+1}, R_t = A_t + V_t. Behind the last token value
     /// and advantage are 0, also where the limit cut the completion off.
-    pub fn estimate(&self, rewards: &[f32], values: &[f32]) -> TokenValues {
+    pub fn estimate(&self, rewards: &[f32], values: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let mut advantages = vec![0.0; values.len()];
         let mut returns = vec![0.0; values.len()];
         let (mut next_value, mut next_advantage) = (0.0, 0.0);
@@ -42,26 +40,37 @@ impl Gae {
             advantages[token] = next_advantage as f32;
             returns[token] = (next_advantage + value) as f32;
         }
-        TokenValues { values: values.to_vec(), advantages, returns }
+        (advantages, returns)
     }
 
-    /// Turns the samples of a step, whose advantages so far are their rewards, into samples with an
-    /// advantage per token. The reward is paid for the last token. A completion that does not count
-    /// has no values and no part in the normalisation.
+    /// Gives the samples of a step their advantages, from the critic's values of their tokens. The reward
+    /// is paid for the last token that the policy wrote; what it was told lies between two of its tokens
+    /// without a step in time. A completion that does not count has no values and no part in the
+    /// normalisation.
     pub(crate) fn appraise(&self, samples: &mut [Sample], values: Vec<Vec<f32>>) {
         for (sample, values) in samples.iter_mut().zip(values) {
             if sample.counted() == 0 {
                 continue;
             }
-            let mut rewards = vec![0.0; values.len()];
+            let own: Vec<usize> = sample.own().collect();
+            let of_own: Vec<f32> = own.iter().map(|&place| values[place]).collect();
+            let mut rewards = vec![0.0; own.len()];
             if let Some(last) = rewards.last_mut() {
-                *last = sample.advantage;
+                *last = sample.reward;
             }
-            sample.token_values = Some(self.estimate(&rewards, &values));
+            let (advantages, of_returns) = self.estimate(&rewards, &of_own);
+            let mut returns = vec![0.0; values.len()];
+            for ((&place, advantage), came) in own.iter().zip(advantages).zip(of_returns) {
+                (sample.advantages[place], returns[place]) = (advantage, came);
+            }
+            sample.token_values = Some(TokenValues { values, returns });
         }
         if self.normalise {
-            let appraised = samples.iter_mut().filter_map(|sample| sample.token_values.as_mut());
-            whiten(appraised.flat_map(|tokens| &mut tokens.advantages));
+            let counted = samples.iter_mut().filter(|sample| sample.token_values.is_some());
+            whiten(counted.flat_map(|sample| {
+                let own = sample.advantages.iter_mut().zip(&sample.mask);
+                own.filter(|(_, own)| **own).map(|(advantage, _)| advantage)
+            }));
         }
     }
 }
@@ -82,19 +91,16 @@ pub fn whiten<'a>(tokens: impl Iterator<Item = &'a mut f32>) {
 
 #[cfg(test)]
 mod tests {
+    use firebrick_core::{Completion, FinishReason};
+
     use super::*;
 
-    fn sample(completion: usize, reward: f32, live: bool) -> Sample {
-        Sample {
-            prompt: vec![0],
-            completion: vec![0; completion],
-            old_logprobs: vec![0.0; completion],
-            ref_logprobs: Vec::new(),
-            advantage: reward,
-            token_values: None,
-            live,
-            group: 0,
-        }
+    fn sample(tokens: usize, reward: f32, live: bool) -> Sample {
+        let completion =
+            Completion::written(vec![0; tokens], vec![0.0; tokens], FinishReason::Stop);
+        let mut sample = Sample::new(&[0], &completion, 0);
+        (sample.reward, sample.live) = (reward, live);
+        sample
     }
 
     #[test]
@@ -102,11 +108,24 @@ mod tests {
         let gae = Gae { gamma: 0.5, lambda: 1.0, normalise: false };
         let mut samples = [sample(3, 2.0, true), sample(2, 9.0, false)];
         gae.appraise(&mut samples, vec![vec![0.25, 0.0, 1.0], Vec::new()]);
-        let tokens = samples[0].token_values.clone().unwrap();
         // Without values in between, the discounted reward; the last token's value is its own only.
-        assert_eq!(tokens.returns, [0.5, 1.0, 2.0]);
-        assert_eq!(tokens.advantages, [0.25, 1.0, 1.0]);
+        assert_eq!(samples[0].token_values.as_ref().unwrap().returns, [0.5, 1.0, 2.0]);
+        assert_eq!(samples[0].advantages, [0.25, 1.0, 1.0]);
         assert_eq!(samples[1].token_values, None);
+    }
+
+    #[test]
+    fn tokens_that_the_policy_was_told_take_no_time() {
+        let gae = Gae { gamma: 0.5, lambda: 1.0, normalise: false };
+        let mut turns = Completion::written(vec![1, 2], vec![0.0; 2], FinishReason::Stop);
+        turns.hear(&[8, 9]);
+        turns.write(&[3], &[0.0]);
+        let mut samples = [Sample::new(&[0], &turns, 0)];
+        samples[0].reward = 2.0;
+        // The third token's value, of one that was told, is never looked at.
+        gae.appraise(&mut samples, vec![vec![0.25, 0.0, 50.0, 50.0, 1.0]]);
+        assert_eq!(samples[0].advantages, [0.25, 1.0, 0.0, 0.0, 1.0]);
+        assert_eq!(samples[0].token_values.as_ref().unwrap().returns, [0.5, 1.0, 0.0, 0.0, 2.0]);
     }
 
     #[test]
@@ -115,12 +134,12 @@ mod tests {
         let mut samples = [sample(1, 3.0, true), sample(2, -1.0, true), sample(1, 7.0, false)];
         gae.appraise(&mut samples, vec![vec![0.0], vec![0.0, 0.0], Vec::new()]);
         let all: Vec<f32> =
-            samples.iter().flat_map(|sample| sample.token_advantages().to_vec()).take(3).collect();
+            samples.iter().flat_map(|sample| sample.advantages.clone()).take(3).collect();
         let expected = [2.0 / 3.0f32.sqrt(), -1.0 / 3.0f32.sqrt(), -1.0 / 3.0f32.sqrt()];
         assert!(all.iter().zip(expected).all(|(all, want)| (all - want).abs() < 1e-6), "{all:?}");
 
         let mut alone = [sample(1, 3.0, true)];
         gae.appraise(&mut alone, vec![vec![0.5]]);
-        assert_eq!(alone[0].token_advantages().to_vec(), [0.0]);
+        assert_eq!(alone[0].advantages, [0.0]);
     }
 }

@@ -8,7 +8,9 @@ mod advantage;
 mod aggregation;
 mod batch;
 mod checkpoint;
+mod collect;
 mod critic;
+mod draw;
 mod error;
 mod eval;
 mod gae;
@@ -18,6 +20,7 @@ mod mini_batch;
 mod observe;
 mod optim;
 mod report;
+mod reward;
 mod sampling;
 mod trainer;
 mod update;
@@ -27,7 +30,9 @@ mod warmup;
 pub use adaptive::{
     AdaptiveUpdates, Importance, Repeatable, Repeats, Signals, mean_advantage, mean_change, repeat,
 };
-pub use advantage::{GroupNorm, LeaveOneOut, MeanOnly, RewardItself, SPREAD_TOLERANCE, grouped};
+pub use advantage::{
+    BatchNorm, Gdpo, GroupNorm, LeaveOneOut, MeanOnly, ReinforceBaseline, SPREAD_TOLERANCE,
+};
 pub use aggregation::{Aggregation, Divisors};
 pub use batch::{MicroBatch, Sample, ValueTargets, micro_batches};
 pub use checkpoint::{TrainerState, load_state, save_state};
@@ -44,6 +49,8 @@ pub use memory::{
 };
 pub use observe::Phrases;
 pub use optim::{AdamW, OptimConfig, StepOutcome, constant_with_warmup, global_norm};
+pub use report::{SamplingReport, UpdateTotals};
+pub use reward::reward;
 pub use sampling::{Dynamic, Filled, KeepAll, Refill, Spread, copies};
 pub use trainer::{Observer, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
 pub use update::{Cut, LARGEST_CHANGE, Moves, UpdateReport, Updater};

@@ -15,12 +15,15 @@ pub struct LossInput {
     pub logprobs: Tensor<2>,
     /// Of the policy's distribution at each token.
     pub entropy: Tensor<2>,
-    /// Under the policy that sampled the completion.
+    /// Under the policy that the update starts from.
     pub old_logprobs: Tensor<2>,
     /// Under the reference policy, where a KL penalty asks for it.
     pub ref_logprobs: Option<Tensor<2>>,
-    /// One per token; the same along a completion.
+    /// One per token.
     pub advantages: Tensor<2>,
+    /// Truncated importance weights, where tokens are weighted; see
+    /// [`Sample::weigh`](crate::Sample::weigh). [`Objective`] applies them.
+    pub importance: Option<Tensor<2>>,
     /// 1 on completion tokens that count, 0 elsewhere.
     pub mask: Tensor<2>,
     /// Weight of each token in the loss, from the whole update; 0 where the mask is.
@@ -40,6 +43,10 @@ pub struct LossOutput {
 
 /// A surrogate whose gradient improves the policy. Plain tensor code: autodiff does the rest, and
 /// only ever sees `[rows, tokens]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a policy loss",
+    label = "needs `fn loss(&self, input: &LossInput) -> LossOutput`"
+)]
 pub trait PolicyLoss: Send + Sync {
     /// The loss of every token.
     fn loss(&self, input: &LossInput) -> LossOutput;
@@ -259,6 +266,10 @@ impl Objective {
     pub fn evaluate(&self, input: &LossInput) -> ObjectiveOutput {
         let weighted = |x: Tensor<2>| (x * input.weights.clone()).sum();
         let LossOutput { token_loss, mut metrics } = self.policy.loss(input);
+        let token_loss = match input.importance.clone() {
+            Some(importance) => token_loss * masked(importance, input),
+            None => token_loss,
+        };
         let policy_loss = weighted(token_loss);
         let entropy_of_tokens = masked(input.entropy.clone(), input);
         metrics.push(("loss/entropy", mean(entropy_of_tokens.clone(), input)));

@@ -17,7 +17,7 @@ use firebrick_core::{GroupFilter as _, RewardedGroup, Step};
 
 pub(crate) use file::{load_memory, save_memory};
 pub use posterior::{Beta, PosteriorRule};
-pub(crate) use recall::{Recall, Recalled, next};
+pub(crate) use recall::{Recall, Recalled};
 pub use variance::{Selection, VarianceRule};
 
 use crate::Spread;
@@ -157,7 +157,7 @@ mod tests {
 
     fn memory(half_life: f64) -> Memory {
         let rule = PosteriorRule { min_spread_probability: 0.5, half_life, explore: 0.0 };
-        Memory { rule: MemoryRule::Posterior(rule), spread: Spread { tolerance: 1e-6 } }
+        Memory { rule: MemoryRule::Posterior(rule), spread: Spread::new(1e-6) }
     }
 
     #[test]

@@ -8,6 +8,44 @@ use crate::{
     LARGEST_CHANGE, Record, Repeats, Sample, adaptive, critic::CriticUpdates, memory::Recalled,
 };
 
+/// What sampling a step came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SamplingReport {
+    /// Rounds of prompts.
+    pub rounds: usize,
+    /// Completions, kept or not.
+    pub completions: u64,
+    /// Their tokens, as far as the policy wrote them.
+    pub tokens: u64,
+    /// Completions that were cut off.
+    pub truncated: u64,
+    /// Completions in which no answer could be read.
+    pub unparsable: u64,
+    /// Groups of right completions only.
+    pub groups_all_right: usize,
+    /// Groups without a right one.
+    pub groups_all_wrong: usize,
+    /// Seconds spent on sampling.
+    pub rollout_seconds: f64,
+    /// Seconds spent on judging.
+    pub reward_seconds: f64,
+}
+
+/// What the updates of a step came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct UpdateTotals {
+    /// Optimizer steps of the policy.
+    pub updates: usize,
+    /// Tokens that counted, those of a repeated mini-batch every time.
+    pub tokens: u64,
+    /// Optimizer steps, of policy or critic, that were left out because a gradient was not finite.
+    pub skipped: usize,
+    /// The policy's learning rate.
+    pub lr: f64,
+    /// Seconds spent on updating.
+    pub seconds: f64,
+}
+
 /// What sampling a step gave.
 #[derive(Default)]
 pub(crate) struct Sampled {
@@ -37,7 +75,7 @@ impl Sampled {
 
     /// Rewards, verdicts and lengths are those of everything sampled: the policy as it is, and not
     /// what the filter left of it.
-    pub(crate) fn measure(&self, metrics: &mut Metrics) {
+    pub(crate) fn measure(&self, metrics: &mut Metrics) -> SamplingReport {
         let completions =
             || self.all.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
         let count = self.completions().max(1) as f64;
@@ -67,7 +105,7 @@ impl Sampled {
             completions().filter(|(_, reward)| !reward.live).count() as f64,
         );
 
-        let lengths = || completions().map(|(completion, _)| completion.tokens.len());
+        let lengths = || completions().map(|(completion, _)| completion.count());
         let truncated =
             completions().filter(|(completion, _)| completion.finish == FinishReason::Length);
         let tokens: usize = lengths().sum();
@@ -76,7 +114,7 @@ impl Sampled {
             |metrics: &mut Metrics, name: &str, of: &dyn Fn(&Completion, &Reward) -> bool| {
                 let lengths: Vec<usize> = completions()
                     .filter(|(completion, reward)| of(completion, reward))
-                    .map(|(completion, _)| completion.tokens.len())
+                    .map(|(completion, _)| completion.count())
                     .collect();
                 // A mean of none would look like a fall to nothing.
                 if !lengths.is_empty() {
@@ -89,7 +127,8 @@ impl Sampled {
         mean_length(metrics, "wrong", &|_, reward| !right(reward));
         mean_length(metrics, "stopped", &|completion, _| completion.finish == FinishReason::Stop);
         metrics.set("rollout/length_max", lengths().max().unwrap_or(0) as f64);
-        metrics.set("rollout/truncated", share(truncated.count() as f64));
+        let truncated_count = truncated.count();
+        metrics.set("rollout/truncated", share(truncated_count as f64));
         metrics.set("rollout/tokens", tokens as f64);
         metrics.set("rollout/tokens_per_second", tokens as f64 / self.rollout_seconds.max(1e-9));
 
@@ -118,6 +157,19 @@ impl Sampled {
         }
         metrics.set("time/rollout", self.rollout_seconds);
         metrics.set("time/reward", self.reward_seconds);
+        let unparsable =
+            completions().filter(|(_, reward)| reward.score.verdict == Verdict::Unparsable);
+        SamplingReport {
+            rounds: self.rounds,
+            completions: self.completions(),
+            tokens: tokens as u64,
+            truncated: truncated_count as u64,
+            unparsable: unparsable.count() as u64,
+            groups_all_right: uniform(true) as usize,
+            groups_all_wrong: uniform(false) as usize,
+            rollout_seconds: self.rollout_seconds,
+            reward_seconds: self.reward_seconds,
+        }
     }
 }
 
@@ -164,7 +216,14 @@ impl Updated {
     }
 
     /// Means over the step's tokens; an update without tokens has none.
-    pub(crate) fn measure(self, metrics: &mut Metrics) -> Vec<Vec<Sample>> {
+    pub(crate) fn measure(self, metrics: &mut Metrics) -> (UpdateTotals, Vec<Vec<Sample>>) {
+        let totals = UpdateTotals {
+            updates: self.updates,
+            tokens: self.tokens as u64,
+            skipped: self.skipped.len() + self.critic.skipped,
+            lr: self.lr,
+            seconds: self.seconds,
+        };
         for (name, sum) in self.sums.0 {
             metrics.set(name, sum / self.tokens.max(1) as f64);
         }
@@ -187,6 +246,6 @@ impl Updated {
         metrics.set("update/tokens", self.tokens as f64);
         metrics.set("update/tokens_per_second", self.tokens as f64 / self.seconds.max(1e-9));
         metrics.set("time/update", self.seconds);
-        self.skipped
+        (totals, self.skipped)
     }
 }

@@ -14,18 +14,31 @@ use rand::{RngExt as _, seq::index};
 pub struct Spread {
     /// Spread up to which rewards count as equal.
     pub tolerance: f32,
+    /// Whether a group is kept of which fewer than two completions count, as SkyRL keeps it. The lone
+    /// completion is then measured against those that overlong filtering took out, and a wrong one among
+    /// punished ones gets a positive advantage.
+    pub keep_lone: bool,
+}
+
+impl Spread {
+    /// Without lone completions.
+    pub fn new(tolerance: f32) -> Self {
+        Spread { tolerance, keep_lone: false }
+    }
 }
 
 impl GroupFilter for Spread {
-    /// Fewer than two live completions have no spread to look at, and the group is kept: the
-    /// advantage of a lone one comes from its whole group.
+    /// A group of one has no spread to look at and is kept: a critic gives its advantages.
     fn keep(&self, group: &RewardedGroup) -> bool {
         let (count, low, high) = group
             .live_accuracies()
             .fold((0, f32::INFINITY, f32::NEG_INFINITY), |(count, low, high), reward| {
                 (count + 1, low.min(reward), high.max(reward))
             });
-        count < 2 || high - low > self.tolerance
+        match count {
+            0 | 1 => self.keep_lone || group.rewards.len() < 2,
+            _ => high - low > self.tolerance,
+        }
     }
 }
 
@@ -174,7 +187,7 @@ mod tests {
         let live = RewardedGroup { group: group.clone(), rewards: rewards.clone() };
         rewards.iter_mut().for_each(|reward| reward.live = false);
         let masked = RewardedGroup { group, rewards };
-        for filter in [&Spread { tolerance: 1e-6 } as &dyn GroupFilter, &KeepAll] {
+        for filter in [&Spread::new(1e-6) as &dyn GroupFilter, &KeepAll] {
             let mut refill = Refill::new(2, 1, Vec::new());
             assert_eq!(
                 refill.offer(vec![live.clone(), masked.clone()], filter),
@@ -182,5 +195,25 @@ mod tests {
             );
             assert_eq!((refill.kept.len(), refill.filtered), (1, 1));
         }
+    }
+
+    #[test]
+    fn a_lone_completion_has_nothing_to_be_compared_with() {
+        // Wrong, and better than its two neighbours, which were cut off and punished: in the group's mean
+        // of −5/3 its reward of −1 is an advantage.
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let mut rewards = vec![scale.reward(Score::wrong("2")); 3];
+        for reward in &mut rewards[1..] {
+            (reward.live, reward.shaped) = (false, -2.0);
+        }
+        let prompt = Prompt::default();
+        let group = Group { prompt, completions: Vec::new(), step: 1, draw: 0 };
+        let lone = RewardedGroup { group, rewards };
+        let shaped: Vec<f32> = lone.shaped().collect();
+        assert!(crate::GroupNorm::default().of_group(&shaped)[0] > 1.0);
+        assert!(!Spread::new(1e-6).keep(&lone));
+        assert!(Spread { keep_lone: true, ..Spread::new(1e-6) }.keep(&lone));
+        let of_one = RewardedGroup { rewards: lone.rewards[..1].to_vec(), ..lone };
+        assert!(Spread::new(1e-6).keep(&of_one));
     }
 }

@@ -2,24 +2,31 @@ use std::time::Instant;
 
 use burn::module::Module;
 use firebrick_core::{
-    AdvantageEstimator, GroupFilter, Metrics, Prompt, PromptSource, RewardScale, RewardShaper,
-    RewardedGroup, Seed, Verifier,
+    AdvantageEstimator, Advantages, Group, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
+    RewardShaper, RewardedGroup, Seed, Verifier,
 };
 use firebrick_models::PolicyModel;
 use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdamW, AdaptiveUpdates, Aggregation, Critic, Dynamic, EvalReport, Filled, Memory, Phrases,
-    Refill, Sample, TrainError, TrainerState, Updater, copies,
-    eval::score,
+    AdamW, AdaptiveUpdates, Aggregation, Critic, Dynamic, EvalReport, Memory, Phrases, Sample,
+    SamplingReport, TrainError, TrainerState, UpdateTotals, Updater,
+    collect::Collection,
+    draw::Drawn,
     evaluate,
-    memory::{Recall, next},
     mini_batch::MiniBatch,
     report::{Sampled, Updated},
+    reward,
 };
 
 /// The DAPO loop over a policy. Everything that it is made of can be exchanged.
+///
+/// A step publishes the weights, samples, and updates, one after the other: then every completion comes
+/// from the policy that is trained on it. This order is one scheduler among possible ones. An engine takes
+/// requests and gives groups when they are finished, a completion tells which weights wrote it, and a
+/// sample keeps the log-probabilities of the policy that wrote it apart from those of the policy that the
+/// update starts from; a scheduler that samples ahead needs no more of its parts.
 pub struct Trainer<M: Module> {
     /// The policy in training.
     pub policy: M,
@@ -60,8 +67,15 @@ pub struct Task {
     pub shapers: Vec<Box<dyn RewardShaper>>,
     /// Decides which groups are trained on.
     pub filter: Box<dyn GroupFilter>,
-    /// From shaped rewards to advantages.
-    pub advantage: Box<dyn AdvantageEstimator>,
+    /// From the step's rewards to advantages; none where a critic gives them.
+    pub advantage: Option<Box<dyn AdvantageEstimator>>,
+}
+
+impl Task {
+    /// Judges and shapes what the policy of `step` wrote.
+    fn reward(&self, groups: Vec<Group>, step: u64) -> Vec<RewardedGroup> {
+        reward(groups, &*self.verifier, self.scale, &self.shapers, step)
+    }
 }
 
 /// Sizes and rules of the loop.
@@ -93,6 +107,11 @@ pub struct TrainConfig {
     pub lr_warmup_steps: u64,
     /// How training completions are drawn.
     pub sampling: Sampling,
+    /// Weighs tokens by how much more likely the policy that the update starts from would have sampled
+    /// them than the one that did, at most so many times ([`Sample::weigh`]). The log-probabilities of the
+    /// update's own policy are then computed anew before it. For engines whose numerics or weights are
+    /// others than the trainer's.
+    pub importance_cap: Option<f64>,
 }
 
 impl TrainConfig {
@@ -108,7 +127,7 @@ impl TrainConfig {
     }
 
     /// Whether a step with too few groups after its rounds is one for [`OnCap`].
-    fn wants_all(&self) -> bool {
+    pub(crate) fn wants_all(&self) -> bool {
         match self.dynamic {
             Dynamic::Filter | Dynamic::Replace { .. } => true,
             Dynamic::Off => self.memory.is_none(),
@@ -162,7 +181,11 @@ impl Observer for () {
 /// What a step did.
 #[derive(Clone, Debug)]
 pub struct StepReport {
-    /// Its numbers.
+    /// What sampling came to.
+    pub sampling: SamplingReport,
+    /// What the updates came to.
+    pub update: UpdateTotals,
+    /// All of its numbers by name, for whoever records them.
     pub metrics: Metrics,
     /// Every group that was sampled, kept or not.
     pub groups: Vec<RewardedGroup>,
@@ -186,13 +209,17 @@ impl<M: PolicyModel> Trainer<M> {
         if self.updater.objective.needs_reference() && self.reference.is_none() {
             return Err(TrainError::NoReference);
         }
+        match (&self.task.advantage, &self.critic) {
+            (None, None) => return Err(TrainError::NoAdvantage),
+            (Some(_), Some(_)) => return Err(TrainError::TwoAdvantages),
+            _ => {}
+        }
         self.engine.publish(&self.policy)?;
         let mut sampled = self.sample_groups(step, observer)?;
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
         }
-        let mut samples = self.advantages(&sampled.kept)?;
-        let appraised = self.appraise(&mut samples)?;
+        let (samples, measured) = self.samples(&sampled.kept)?;
         let updated = self.update(step, samples, observer)?;
         self.state.step = step;
         self.state.surplus = std::mem::take(&mut sampled.put_aside);
@@ -200,7 +227,7 @@ impl<M: PolicyModel> Trainer<M> {
         self.state.cursor = self.source.cursor();
         self.midway = false;
         let mut report = self.report(sampled, updated, began);
-        report.metrics.extend(appraised);
+        report.metrics.extend(measured);
         Ok(report)
     }
 
@@ -232,117 +259,38 @@ impl<M: PolicyModel> Trainer<M> {
         step: u64,
         observer: &mut dyn Observer,
     ) -> Result<Sampled, TrainError> {
-        let config = &self.config;
-        self.source.seek(self.state.cursor);
-        // Copied, because a step that ends the run at the cap leaves the state as it was: resumed
-        // with a higher cap it samples the same groups again, and goes on from them.
-        let (carried, stale): (Vec<_>, Vec<_>) = self
-            .state
-            .surplus
-            .iter()
-            .cloned()
-            .partition(|group| step - group.group.step <= config.max_staleness);
-        let carried_count = carried.len();
-        let mut refill = Refill::new(config.prompts_per_step, config.rounds(), carried);
-        refill.enough = config.dynamic.enough(refill.target);
-        let mut recall = config
-            .memory
-            .as_ref()
-            .map(|memory| Recall::new(&self.state.memory, memory, step, config.group_size));
-        let mut sampled =
-            Sampled { stale: stale.len(), carried: carried_count, ..Sampled::default() };
-
-        while refill.status() == Filled::NeedMore {
-            let count = refill.next_round(carried_count);
-            let source = self.source.as_mut();
-            let drawn = match &mut recall {
-                Some(recall) => {
-                    let seed = self.seed.derive("memory", &[step, refill.rounds as u64]);
-                    recall.draw(source, count, seed)
-                }
-                None => (0..count).map(|_| next(source)).collect(),
-            };
-            let request =
-                |(draw, prompt)| GroupRequest { prompt, draw, group_size: config.group_size };
-            let requests: Vec<GroupRequest> = drawn.into_iter().map(request).collect();
+        let Trainer { config, state, source, engine, task, seed, .. } = self;
+        source.seek(state.cursor);
+        let mut collection = Collection::begin(config, state, step, *seed);
+        while collection.needs_more() {
+            let drawn = collection.draw(source.as_mut());
             let began = Instant::now();
-            observer.begin(Phase::Rollout, requests.len() * config.group_size);
-            let seed = self.seed.derive("rollout", &[step]);
-            let advance = &mut |units| observer.advance(units);
-            let groups = self.engine.generate(&requests, &config.sampling, seed, advance);
-            observer.end();
-            sampled.rollout_seconds += began.elapsed().as_secs_f64();
-
-            let began = Instant::now();
-            let mut groups = score(groups?, &*self.task.verifier, self.task.scale, step);
-            for group in &mut groups {
-                for shaper in &self.task.shapers {
-                    shaper.shape(&group.group, &mut group.rewards);
-                }
-            }
-            sampled.reward_seconds += began.elapsed().as_secs_f64();
-            if let Some(recall) = &mut recall {
-                groups.iter().for_each(|group| recall.note(group));
-            }
-            sampled.all.extend(groups.iter().cloned());
-            refill.offer(groups, &*self.task.filter);
+            let groups = rollout(engine.as_mut(), drawn, config, *seed, step, observer)?;
+            let sampled = Instant::now();
+            let groups = task.reward(groups, step);
+            collection.sampled.rollout_seconds += (sampled - began).as_secs_f64();
+            collection.sampled.reward_seconds += sampled.elapsed().as_secs_f64();
+            collection.offer(groups, &*task.filter);
         }
-
-        sampled.rounds = refill.rounds;
-        sampled.filtered = refill.filtered;
-        let full = refill.status() == Filled::Full || !config.wants_all();
-        let (rounds, kept, wanted) = (refill.rounds, refill.kept.len(), refill.enough);
-        let (groups, surplus) = refill.finish();
-        sampled.kept = groups;
-        if let (Dynamic::Replace { .. }, true) = (config.dynamic, full) {
-            let places = config.prompts_per_step - sampled.kept.len();
-            let seed = self.seed.derive("copies", &[step]);
-            for index in copies(sampled.kept.len(), places, seed) {
-                sampled.kept.push(sampled.kept[index].clone());
-                sampled.copied += 1;
-            }
-        }
-        if let Some((recalled, records)) = recall.map(Recall::finish) {
-            sampled.recalled = Some(recalled);
-            sampled.records = records;
-        }
-        sampled.surplus = surplus.len();
-        self.state.generated += sampled.completions();
-        match config.on_cap {
-            OnCap::Stop if !full => {
-                let reason = format!(
-                    "sampling.max_rounds = {rounds} was reached with {kept} of {wanted} groups"
-                );
-                sampled.stop = Some(reason);
-                return Ok(sampled);
-            }
-            OnCap::Error if !full => {
-                return Err(TrainError::CapReached { step, rounds, kept, wanted });
-            }
-            _ => {}
-        }
-        sampled.put_aside = if config.keep_surplus { surplus } else { Vec::new() };
-        Ok(sampled)
+        let generated = collection.sampled.completions();
+        let sampled = collection.finish();
+        state.generated += generated;
+        sampled
     }
 
-    /// One advantage per completion of every kept group.
-    fn advantages(&self, groups: &[RewardedGroup]) -> Result<Vec<Sample>, TrainError> {
-        let mut samples = Vec::new();
-        for (index, group) in groups.iter().enumerate() {
-            let shaped: Vec<f32> = group.rewards.iter().map(|reward| reward.shaped).collect();
-            let advantages = self.task.advantage.advantages(&shaped);
-            let completions = group.group.completions.iter().zip(&group.rewards).zip(advantages);
-            samples.extend(completions.map(|((completion, reward), advantage)| Sample {
-                prompt: group.group.prompt.tokens.clone(),
-                completion: completion.tokens.clone(),
-                old_logprobs: completion.logprobs.clone(),
-                ref_logprobs: Vec::new(),
-                advantage,
-                token_values: None,
-                live: reward.live,
-                // And not its draw: the copy of a group is a group of its own.
-                group: index as u64,
-            }));
+    /// The kept groups as samples, with their advantages; token by token from a critic, if there is one.
+    fn samples(&self, groups: &[RewardedGroup]) -> Result<(Vec<Sample>, Metrics), TrainError> {
+        let mut samples = task_samples(self.task.advantage.as_deref(), groups);
+        let mut metrics = Metrics::default();
+        if let Some(cap) = self.config.importance_cap {
+            let logprobs = self.updater.logprobs(&self.policy, &samples)?;
+            for (sample, logprobs) in samples.iter_mut().zip(logprobs) {
+                if sample.counted() > 0 {
+                    sample.old_logprobs = logprobs;
+                }
+                sample.weigh(cap);
+            }
+            measure_importance(&samples, cap, &mut metrics);
         }
         if let Some(reference) = &self.reference {
             let logprobs = self.updater.logprobs(reference, &samples)?;
@@ -350,7 +298,8 @@ impl<M: PolicyModel> Trainer<M> {
                 sample.ref_logprobs = logprobs;
             }
         }
-        Ok(samples)
+        metrics.extend(self.appraise(&mut samples)?);
+        Ok((samples, metrics))
     }
 
     /// Optimizer updates over shuffled mini-batches, of equal size as far as that goes: a last one
@@ -399,13 +348,86 @@ impl<M: PolicyModel> Trainer<M> {
 
     fn report(&self, sampled: Sampled, updated: Updated, began: Instant) -> StepReport {
         let mut metrics = Metrics::default();
-        sampled.measure(&mut metrics);
+        let sampling = sampled.measure(&mut metrics);
         self.phrases.measure(&sampled.all, &mut metrics);
-        let skipped = updated.measure(&mut metrics);
+        let (update, skipped) = updated.measure(&mut metrics);
         if self.config.memory.is_some() {
             metrics.set("sampling/memory_prompts", self.state.memory.len() as f64);
         }
         metrics.set("time/step", began.elapsed().as_secs_f64());
-        StepReport { metrics, groups: sampled.all, skipped, stop: sampled.stop }
+        StepReport { sampling, update, metrics, groups: sampled.all, skipped, stop: sampled.stop }
+    }
+}
+
+/// Completions of the prompts that were drawn.
+fn rollout<M>(
+    engine: &mut dyn RolloutEngine<M>,
+    drawn: Vec<Drawn>,
+    config: &TrainConfig,
+    seed: Seed,
+    step: u64,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Group>, TrainError> {
+    let request = |(draw, prompt)| GroupRequest { prompt, draw, group_size: config.group_size };
+    let requests: Vec<GroupRequest> = drawn.into_iter().map(request).collect();
+    observer.begin(Phase::Rollout, requests.len() * config.group_size);
+    let seed = seed.derive("rollout", &[step]);
+    let advance = &mut |units| observer.advance(units);
+    let groups = engine.generate(&requests, &config.sampling, seed, advance);
+    observer.end();
+    Ok(groups?)
+}
+
+/// One sample per completion. Without an estimator their advantages are 0 until a critic gives them.
+fn task_samples(
+    estimator: Option<&dyn AdvantageEstimator>,
+    groups: &[RewardedGroup],
+) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        // By its place and not by its draw: the copy of a group is a group of its own.
+        let sample = |completion| Sample::new(&group.group.prompt.tokens, completion, index as u64);
+        let completions = group.group.completions.iter().map(sample).zip(&group.rewards);
+        samples.extend(completions.map(|(mut sample, reward)| {
+            (sample.reward, sample.live) = (reward.shaped, reward.live);
+            sample
+        }));
+    }
+    let Some(estimator) = estimator else { return samples };
+    let mut left = samples.iter_mut();
+    for (advantages, group) in estimator.advantages(groups).into_iter().zip(groups) {
+        let own = left.by_ref().take(group.rewards.len());
+        match advantages {
+            Advantages::PerCompletion(numbers) => {
+                assert_eq!(numbers.len(), group.rewards.len(), "one advantage for each completion");
+                for (sample, number) in own.zip(numbers) {
+                    sample.advantages.fill(number);
+                }
+            }
+            Advantages::PerToken(lists) => {
+                assert_eq!(lists.len(), group.rewards.len(), "one list for each completion");
+                for (sample, numbers) in own.zip(lists) {
+                    assert_eq!(numbers.len(), sample.completion.len(), "one advantage per token");
+                    sample.advantages = numbers;
+                }
+            }
+        }
+    }
+    assert!(left.next().is_none(), "an estimator gives advantages to every group");
+    samples
+}
+
+/// How far the policy that sampled is from the one that the update starts from; means over the tokens
+/// that count.
+fn measure_importance(samples: &[Sample], cap: f64, metrics: &mut Metrics) {
+    let weights = samples.iter().filter(|sample| sample.live);
+    let weights = weights.flat_map(|sample| sample.own().map(|place| sample.importance[place]));
+    let (count, sum, cut) = weights.fold((0.0, 0.0, 0.0), |(count, sum, cut), weight| {
+        let weight = f64::from(weight);
+        (count + 1.0, sum + weight, cut + f64::from(u8::from(weight >= cap)))
+    });
+    if count > 0.0 {
+        metrics.set("rollout/importance_mean", sum / count);
+        metrics.set("rollout/importance_truncated", cut / count);
     }
 }

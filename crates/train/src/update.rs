@@ -111,7 +111,9 @@ impl Updater {
     ) -> Result<UpdateReport, TrainError> {
         let mut divisors =
             Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
-        divisors.constant = divisors.rows * self.constant_length as f64;
+        // Of all completions, also those that are out of the loss (Liu et al. 2025): a completion that is
+        // filtered must not make the others' tokens weigh more.
+        divisors.constant = samples.len() as f64 * self.constant_length as f64;
         let mut accumulator = GradientsAccumulator::new();
         let mut of_critic = GradientsAccumulator::new();
         let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
@@ -156,8 +158,8 @@ impl Updater {
         })
     }
 
-    /// Log-probabilities of the samples' completion tokens under `policy`, one list per sample;
-    /// empty for one that does not count.
+    /// Log-probabilities of the samples' completion tokens under `policy`, one list per sample; 0 where
+    /// the policy did not write the token, and an empty list for a sample that does not count.
     ///
     /// # Errors
     /// When the device fails.
@@ -175,7 +177,7 @@ impl Updater {
     }
 
     /// Values of the samples' completion tokens, one list per sample: of each what is expected before
-    /// it is written. Empty for one that does not count.
+    /// it is written. 0 and empty as for [`Updater::logprobs`].
     ///
     /// # Errors
     /// When the device fails.
@@ -205,7 +207,11 @@ impl Updater {
             let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
             let values = read(number(hidden, &batch))?;
             for (row, index) in values.chunks(batch.width).zip(indices) {
-                result[index] = row[..samples[index].completion.len()].to_vec();
+                let sample = &samples[index];
+                result[index] = vec![0.0; sample.completion.len()];
+                for (place, &value) in sample.own().zip(row) {
+                    result[index][place] = value;
+                }
             }
         }
         Ok(result)
@@ -243,6 +249,7 @@ impl Updater {
             old_logprobs: batch.old_logprobs,
             ref_logprobs: batch.ref_logprobs,
             advantages: batch.advantages,
+            importance: batch.importance,
             mask: batch.mask,
             weights: batch.weights,
             shares: batch.shares.clone(),

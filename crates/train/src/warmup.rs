@@ -1,5 +1,5 @@
 use burn::tensor::Tensor;
-use firebrick_core::WorkedExample;
+use firebrick_core::{Completion, FinishReason, WorkedExample};
 use firebrick_models::PolicyModel;
 
 use crate::{
@@ -23,15 +23,11 @@ pub fn warmup_step<M: PolicyModel>(
 ) -> Result<(M, f64, StepOutcome), TrainError> {
     let samples: Vec<Sample> = examples
         .iter()
-        .map(|example| Sample {
-            prompt: example.prompt.clone(),
-            completion: example.completion.clone(),
-            old_logprobs: vec![0.0; example.completion.len()],
-            ref_logprobs: Vec::new(),
-            advantage: 1.0,
-            token_values: None,
-            live: true,
-            group: 0,
+        .map(|example| {
+            let tokens = example.completion.clone();
+            let logprobs = vec![0.0; tokens.len()];
+            let completion = Completion::written(tokens, logprobs, FinishReason::Stop);
+            Sample::new(&example.prompt, &completion, 0).with_advantage(1.0)
         })
         .collect();
     let updater = Updater {

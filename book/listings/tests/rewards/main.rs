@@ -134,12 +134,7 @@ fn boxed(answer: &str) -> String {
 
 fn score(verifier: &dyn firebrick_core::Verifier, reference: &str, text: &str) -> Score {
     let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
-    let completion = Completion {
-        tokens: vec![],
-        logprobs: vec![],
-        text: text.into(),
-        finish: FinishReason::Stop,
-    };
+    let completion = Completion::of_text(text);
     verifier.score(&prompt, &completion)
 }
 

@@ -3,7 +3,7 @@ use burn::{
     optim::GradientsParams,
     tensor::{Device, Int, Tensor, TensorData},
 };
-use firebrick_core::{Seed, TokenId};
+use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
     Compute, Decoder, DecoderConfig, Family, KvCache, Padding, PolicyModel, Sizes, TokenBatch,
     head_logprobs, parameters, random,
@@ -276,16 +276,12 @@ pub(super) fn samples() -> Vec<Sample> {
                     .collect()
             };
             let (old_logprobs, ref_logprobs) = (around(0), around(100));
-            Sample {
-                prompt: tokens(100 + index, 2 + index % 4),
-                completion,
-                old_logprobs,
-                ref_logprobs,
-                advantage: (4.0 * stream.uniform_at(200) - 2.0) as f32,
-                token_values: None,
-                live: true,
-                group: index as u64 / 2,
-            }
+            let advantage = (4.0 * stream.uniform_at(200) - 2.0) as f32;
+            let completion = Completion::written(completion, old_logprobs, FinishReason::Stop);
+            let prompt = tokens(100 + index, 2 + index % 4);
+            let mut sample = Sample::new(&prompt, &completion, index as u64 / 2);
+            sample.ref_logprobs = ref_logprobs;
+            sample.with_advantage(advantage)
         })
         .collect()
 }

@@ -79,16 +79,8 @@ fn mismatch(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         .map_err(failed)?;
     let mut samples = Vec::new();
     for group in &groups {
-        samples.extend(group.completions.iter().map(|completion| Sample {
-            prompt: group.prompt.tokens.clone(),
-            completion: completion.tokens.clone(),
-            old_logprobs: completion.logprobs.clone(),
-            ref_logprobs: Vec::new(),
-            advantage: 0.0,
-            token_values: None,
-            live: true,
-            group: group.draw,
-        }));
+        let sample = |completion| Sample::new(&group.prompt.tokens, completion, group.draw);
+        samples.extend(group.completions.iter().map(sample));
     }
     let updater = plain(Box::new(CrossEntropy), TEMPERATURE);
     let updated: Vec<f32> = updater.logprobs(&policy, &samples).map_err(failed)?.concat();
@@ -139,7 +131,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             scale: RewardScale { right: 1.0, wrong: 0.0 },
             shapers: Vec::new(),
             filter: Box::new(KeepAll),
-            advantage: Box::new(GroupNorm::default()),
+            advantage: Some(Box::new(GroupNorm::default())),
         },
         phrases: Phrases::default(),
         updater: plain(
@@ -161,6 +153,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             lr: 1e-2,
             lr_warmup_steps: 0,
             sampling: sampling(1.0, 0, 1.0, 4),
+            importance_cap: None,
         },
         seed: Seed::run(8),
         state: TrainerState::default(),

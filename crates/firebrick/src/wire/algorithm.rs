@@ -6,7 +6,7 @@ use firebrick_rollout::Sampling;
 use firebrick_train::{
     AdaptiveUpdates, Cispo, ClipRange, Cut, Dapo, Dynamic, GroupNorm, Gspo, KeepAll, Kl,
     KlEstimator, LeaveOneOut, MeanOnly, Memory, MemoryRule, Objective, OptimConfig, PolicyLoss,
-    PosteriorRule, RewardItself, Spread, Task, TrainConfig, Updater, VarianceRule,
+    PosteriorRule, Spread, Task, TrainConfig, Updater, VarianceRule,
 };
 
 use super::{LOGITS_AT_ONCE, reward};
@@ -34,20 +34,19 @@ pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
         recipe::Dynamic::Off => Box::new(KeepAll),
         _ => Box::new(spread(recipe)),
     };
-    let advantage: Box<dyn AdvantageEstimator> = match recipe.advantage.kind {
+    let advantage: Option<Box<dyn AdvantageEstimator>> = match recipe.advantage.kind {
         recipe::AdvantageKind::GroupNorm => {
-            Box::new(GroupNorm { epsilon: recipe.advantage.epsilon, unbiased: true })
+            Some(Box::new(GroupNorm { epsilon: recipe.advantage.epsilon, unbiased: true }))
         }
-        recipe::AdvantageKind::MeanOnly => Box::new(MeanOnly),
-        recipe::AdvantageKind::LeaveOneOut => Box::new(LeaveOneOut),
-        // The critic makes the advantages of it.
-        recipe::AdvantageKind::Gae => Box::new(RewardItself),
+        recipe::AdvantageKind::MeanOnly => Some(Box::new(MeanOnly)),
+        recipe::AdvantageKind::LeaveOneOut => Some(Box::new(LeaveOneOut)),
+        recipe::AdvantageKind::Gae => None,
     };
     Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage }
 }
 
 fn spread(recipe: &Recipe) -> Spread {
-    Spread { tolerance: recipe.sampling.tolerance as f32 }
+    Spread::new(recipe.sampling.tolerance as f32)
 }
 
 fn memory(recipe: &Recipe) -> Option<Memory> {
@@ -84,7 +83,8 @@ pub(super) fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
             recipe::KlKind::K2 => KlEstimator::K2,
             recipe::KlKind::K3 => KlEstimator::K3,
         },
-        gradient_of_k2: false,
+        // The gradient of k1 is that of log π alone: the reference would have no part in it.
+        gradient_of_k2: kl.kind == recipe::KlKind::K1,
         coef: kl.coef,
     });
     Updater {
@@ -143,6 +143,7 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
         lr: recipe.optim.lr,
         lr_warmup_steps: recipe.optim.warmup_steps,
         sampling,
+        importance_cap: None,
     }
 }
 

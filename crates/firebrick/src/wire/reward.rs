@@ -180,12 +180,7 @@ mod tests {
 
     fn score(verifier: &dyn Verifier, reference: &str, text: &str) -> Score {
         let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
-        let completion = Completion {
-            tokens: vec![],
-            logprobs: vec![],
-            text: text.into(),
-            finish: FinishReason::Stop,
-        };
+        let completion = Completion::of_text(text);
         verifier.score(&prompt, &completion)
     }
 
@@ -252,12 +247,7 @@ mod tests {
     #[test]
     fn shapers_come_in_the_order_that_is_written_down() {
         use firebrick_core::{Group, Reward, RewardScale};
-        let completion = Completion {
-            tokens: vec![0; 100],
-            logprobs: vec![0.0; 100],
-            text: String::new(),
-            finish: FinishReason::Length,
-        };
+        let completion = Completion::written(vec![0; 100], vec![0.0; 100], FinishReason::Length);
         let group =
             Group { prompt: Prompt::default(), completions: vec![completion], step: 1, draw: 0 };
         let shaped = |reward: &str, credit: f32| {

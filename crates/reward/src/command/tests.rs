@@ -37,12 +37,7 @@ fn script(restarts: u32, processes: usize) -> Command {
 
 fn score(command: &Command, text: &str) -> Score {
     let prompt = Prompt { reference: "72".into(), ..Prompt::default() };
-    let completion = Completion {
-        tokens: vec![],
-        logprobs: vec![],
-        text: text.into(),
-        finish: FinishReason::Stop,
-    };
+    let completion = Completion::of_text(text);
     command.score(&prompt, &completion)
 }
 

@@ -1,19 +1,12 @@
 use std::collections::BTreeMap;
 
-use firebrick_core::{Metrics, Prompt, PromptSource, RewardedGroup, Seed, Step};
+use firebrick_core::{Metrics, PromptSource, RewardedGroup, Seed, Step};
 use rand::seq::index;
 
 use super::{
     Beta, Memory, MemoryRule, PosteriorRule, PromptMemory, Record, VarianceRule, has_spread,
 };
-
-/// A prompt with the number of its draw.
-type Drawn = (u64, Prompt);
-
-/// The next prompt of `source`, with the number of its draw.
-pub(crate) fn next(source: &mut dyn PromptSource) -> (u64, Prompt) {
-    (source.cursor(), source.draw())
-}
+use crate::draw::{Drawn, PromptSelector, next};
 
 /// The memory during a step: what earlier steps noted, and what this one has. The step's own records
 /// are kept apart until it is done, so that one that fails or ends at the cap leaves no trace.
@@ -94,23 +87,6 @@ impl<'a> Recall<'a> {
             looked: 0,
             sampled: 0,
             recalled: Recalled::default(),
-        }
-    }
-
-    /// Prompts for a round that wants `count`, at least 1: at least one of them, in the order of their
-    /// draws but for those that were put back. At most one pass over `source`, and no more
-    /// than [`LOOKS`] draws for each place.
-    pub(crate) fn draw(
-        &mut self,
-        source: &mut dyn PromptSource,
-        count: usize,
-        seed: Seed,
-    ) -> Vec<Drawn> {
-        let pass = usize::try_from(source.size()).unwrap_or(usize::MAX);
-        let limit = pass.min(count.saturating_mul(LOOKS)).max(count);
-        match self.config.rule {
-            MemoryRule::Variance(rule) => self.by_variance(rule, source, count, limit, seed),
-            MemoryRule::Posterior(rule) => self.by_posterior(rule, source, count, limit, seed),
         }
     }
 
@@ -206,9 +182,21 @@ impl<'a> Recall<'a> {
     fn get(&self, id: u64) -> Option<Record> {
         self.fresh.get(&id).copied().or_else(|| self.memory.get(id))
     }
+}
 
-    /// Notes what became of a group that was sampled, kept or not.
-    pub(crate) fn note(&mut self, group: &RewardedGroup) {
+impl PromptSelector for Recall<'_> {
+    /// In the order of their draws but for those that were put back. At most one pass over `source`, and
+    /// no more than [`LOOKS`] draws for each place.
+    fn draw(&mut self, source: &mut dyn PromptSource, count: usize, seed: Seed) -> Vec<Drawn> {
+        let pass = usize::try_from(source.size()).unwrap_or(usize::MAX);
+        let limit = pass.min(count.saturating_mul(LOOKS)).max(count);
+        match self.config.rule {
+            MemoryRule::Variance(rule) => self.by_variance(rule, source, count, limit, seed),
+            MemoryRule::Posterior(rule) => self.by_posterior(rule, source, count, limit, seed),
+        }
+    }
+
+    fn note(&mut self, group: &RewardedGroup) {
         let id = group.group.prompt.id;
         if let Some(predicted) = self.predicted.remove(&group.group.draw) {
             let came = f64::from(u8::from(has_spread(group, self.config)));
@@ -221,9 +209,8 @@ impl<'a> Recall<'a> {
         self.fresh.insert(id, record);
     }
 
-    /// What the step did, and the records that it leaves.
-    pub(crate) fn finish(self) -> (Recalled, BTreeMap<u64, Record>) {
+    fn finish(self: Box<Self>) -> Option<(Recalled, BTreeMap<u64, Record>)> {
         let completions = (self.recalled.skipped - self.recalled.put_back) * self.group_size;
-        (Recalled { completions, ..self.recalled }, self.fresh)
+        Some((Recalled { completions, ..self.recalled }, self.fresh))
     }
 }

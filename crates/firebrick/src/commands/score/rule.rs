@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use clap::ValueEnum;
-use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
+use firebrick_core::{Completion, Prompt, Verdict, Verifier};
 use firebrick_reward::{
     AnswerFork, AnswerLine, Choice, Gsm8k, Gsm8kMode, StrictBox,
     math::{self, Certainty, Extraction, Gold, Judgement},
@@ -238,12 +238,7 @@ fn answer_line(fork: AnswerFork) -> Box<dyn Verifier> {
 /// A rule of texts gives its verdict and the answer it took, and the reason follows from these.
 fn judge_text(mode: Mode, verifier: &dyn Verifier, gold: &str, response: &str) -> Judged {
     let prompt = Prompt { reference: gold.to_owned(), ..Prompt::default() };
-    let completion = Completion {
-        tokens: Vec::new(),
-        logprobs: Vec::new(),
-        text: response.to_owned(),
-        finish: FinishReason::Stop,
-    };
+    let completion = Completion::of_text(response);
     let score = verifier.score(&prompt, &completion);
     let place = mode.place();
     let why = match score.verdict {

@@ -1,0 +1,58 @@
+//! Which prompts a step samples.
+
+use std::collections::BTreeMap;
+
+use firebrick_core::{Prompt, PromptSource, RewardedGroup, Seed};
+
+use crate::{
+    Memory, PromptMemory, Record,
+    memory::{Recall, Recalled},
+};
+
+/// A prompt with the number of its draw.
+pub(crate) type Drawn = (u64, Prompt);
+
+/// Chooses the prompts of a step's rounds.
+pub(crate) trait PromptSelector {
+    /// At least one prompt for a round that wants `count`, at least 1; as many, where that is possible.
+    fn draw(&mut self, source: &mut dyn PromptSource, count: usize, seed: Seed) -> Vec<Drawn>;
+
+    /// Hears what became of a group that was sampled, kept or not.
+    fn note(&mut self, group: &RewardedGroup);
+
+    /// The step is over: what was passed over, and the records that it leaves. None without a memory.
+    fn finish(self: Box<Self>) -> Option<(Recalled, BTreeMap<u64, Record>)>;
+}
+
+/// The selector of a step: with a memory if `rule` has one, else all prompts in their order.
+pub(crate) fn selector<'a>(
+    rule: Option<&'a Memory>,
+    memory: &'a PromptMemory,
+    step: u64,
+    group_size: usize,
+) -> Box<dyn PromptSelector + 'a> {
+    match rule {
+        Some(rule) => Box::new(Recall::new(memory, rule, step, group_size)),
+        None => Box::new(InOrder),
+    }
+}
+
+/// Every prompt as it comes.
+struct InOrder;
+
+impl PromptSelector for InOrder {
+    fn draw(&mut self, source: &mut dyn PromptSource, count: usize, _: Seed) -> Vec<Drawn> {
+        (0..count).map(|_| next(source)).collect()
+    }
+
+    fn note(&mut self, _: &RewardedGroup) {}
+
+    fn finish(self: Box<Self>) -> Option<(Recalled, BTreeMap<u64, Record>)> {
+        None
+    }
+}
+
+/// The next prompt of `source`, with the number of its draw.
+pub(crate) fn next(source: &mut dyn PromptSource) -> Drawn {
+    (source.cursor(), source.draw())
+}

@@ -1,0 +1,34 @@
+//! From groups to rewarded groups: judged, scaled and shaped.
+
+use firebrick_core::{Group, RewardScale, RewardShaper, RewardedGroup, Step, Verifier};
+
+/// Judges all completions of `groups` at once, and says that the policy of `step` wrote them. What a
+/// credit is worth is `scale`'s; `shapers` come after it, in their order.
+///
+/// # Panics
+/// When the verifier does not give one score for each completion: a missing one would shift every later
+/// reward onto another completion.
+pub fn reward(
+    groups: Vec<Group>,
+    verifier: &dyn Verifier,
+    scale: RewardScale,
+    shapers: &[Box<dyn RewardShaper>],
+    step: Step,
+) -> Vec<RewardedGroup> {
+    let asked: Vec<_> = groups
+        .iter()
+        .flat_map(|group| group.completions.iter().map(|completion| (&group.prompt, completion)))
+        .collect();
+    let mut scores = verifier.score_all(&asked).into_iter();
+    let mut rewarded = |mut group: Group| {
+        group.step = step;
+        let own = scores.by_ref().take(group.completions.len());
+        let mut rewards: Vec<_> = own.map(|score| scale.reward(score)).collect();
+        assert_eq!(rewards.len(), group.completions.len(), "a verifier gives one score for each");
+        for shaper in shapers {
+            shaper.shape(&group, &mut rewards);
+        }
+        RewardedGroup { group, rewards }
+    };
+    groups.into_iter().map(&mut rewarded).collect()
+}
