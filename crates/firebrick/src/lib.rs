@@ -12,6 +12,7 @@ pub mod compare;
 mod device;
 mod error;
 pub mod inspect;
+mod message;
 pub mod model;
 pub mod plan;
 pub mod recipe;
@@ -22,3 +23,4 @@ pub mod wire;
 
 pub use burn;
 pub use error::ProgramError;
+pub use message::Message;

@@ -33,7 +33,7 @@ use overrides::Override;
 pub use adaptive::Adaptive;
 pub use critic::{Critic, CriticKind};
 pub use data::{Columns, Data, Task, Template};
-pub use error::{Invalid, RecipeError};
+pub use error::{Invalid, Label, RecipeError};
 pub use memory::Memory;
 pub use model::{ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
 pub use observe::Observe;

@@ -14,9 +14,7 @@ use firebrick::recipe::{
 use place::{Place, repository};
 
 fn of(path: &str, text: &str) -> Imported {
-    import(Path::new(path), text, &[], None).unwrap_or_else(|error| {
-        panic!("{:?}", miette::Report::new(error));
-    })
+    import(Path::new(path), text, &[], None).unwrap()
 }
 
 /// The recipe that a text makes.

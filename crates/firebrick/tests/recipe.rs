@@ -5,6 +5,7 @@
 use std::{fs, path::Path};
 
 use firebrick::{
+    Message,
     compare::differences,
     recipe::{Aggregation, Dynamic, Recipe, RecipeError},
 };
@@ -28,7 +29,7 @@ fn error(text: &str, overrides: &[&str]) -> String {
     let mut page = String::new();
     GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
         .with_width(80)
-        .render_report(&mut page, &error)
+        .render_report(&mut page, &Message::from(&error.into()))
         .unwrap();
     let lines: Vec<&str> = page.lines().map(str::trim_end).collect();
     lines.join("\n")
@@ -505,7 +506,7 @@ group_size = 16 # per prompt
 fn a_recipe_that_is_not_there() {
     let error = Recipe::load(Path::new("recipes/none.toml"), &[]).unwrap_err();
     assert!(matches!(error, RecipeError::Read { .. }));
-    let help = miette::Diagnostic::help(&error).unwrap().to_string();
+    let help = error.help().unwrap();
     assert!(error.to_string().starts_with("can't read the recipe recipes/none.toml: "), "{error}");
     assert!(help.contains("relative to the current directory"), "{help}");
 }
@@ -536,7 +537,8 @@ parts = [{ name = "a", weight = 1, kind = "regex", pattern = "(ä)", group = 1 }
         for overrides in [&[][..], &["model.new.heads=0".into(), "data.task='ü'".into()]] {
             if let Err(error) = Recipe::parse(Path::new(path), text, overrides) {
                 assert!(!error.to_string().is_empty());
-                assert!(!format!("{:?}", miette::Report::new(error)).is_empty());
+                let shown = miette::Report::new(Message::from(&error.into()));
+                assert!(!format!("{shown:?}").is_empty());
             }
         }
     };
@@ -580,7 +582,7 @@ fn every_recipe_here_is_valid_and_means_the_same_in_yaml() {
         for overrides in [&[][..], &overrides.map(String::from)] {
             let read = |path: &Path, text: &str| {
                 Recipe::parse(path, text, overrides).unwrap_or_else(|error| {
-                    panic!("{:?}\n{text}", miette::Report::new(error));
+                    panic!("{error}\n{text}");
                 })
             };
             let loaded = read(&path, &text);

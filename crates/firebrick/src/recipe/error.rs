@@ -1,6 +1,8 @@
-use std::{io, ops::Range, path::PathBuf};
-
-use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use std::{
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
 use super::overrides::Override;
 
@@ -40,55 +42,50 @@ pub struct Invalid {
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
+    /// What the text is called: its file, and whether `--set` changed it.
+    pub name: String,
     /// The effective text of the recipe.
-    source_code: NamedSource<String>,
-    label: Option<LabeledSpan>,
+    pub text: String,
+    /// The part of `text` that is to blame, if one is.
+    pub label: Option<Label>,
 }
 
-/// Rendered by hand and not by miette's derive, because the fault is boxed to keep `Result` small.
-impl Diagnostic for RecipeError {
-    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
-        match self {
-            RecipeError::Read { path, error } => {
-                let endings = ["toml", "yaml", "yml"].map(|end| path.with_extension(end));
-                let there = endings.iter().find(|other| other.is_file());
-                match (error.kind(), there) {
-                    (io::ErrorKind::NotFound, Some(other)) => {
-                        Some(Box::new(format!("did you mean {}?", other.display())))
-                    }
-                    (io::ErrorKind::NotFound, None) => Some(Box::new(
-                        "give the path of a recipe, relative to the current directory; \
-                         the ones that come with Firebrick are in its folder recipes/",
-                    )),
-                    (io::ErrorKind::IsADirectory, _) => {
-                        Some(Box::new("that is a folder: name the .toml or .yaml file inside it"))
-                    }
-                    (io::ErrorKind::InvalidData, _) => {
-                        Some(Box::new("a recipe is TOML or YAML, which is UTF-8 text"))
-                    }
-                    _ => None,
-                }
-            }
-            RecipeError::Override { help, .. } => Some(Box::new(help)),
-            RecipeError::Invalid(fault) => {
-                fault.help.as_ref().map(|help| Box::new(help) as Box<dyn std::fmt::Display>)
-            }
-        }
-    }
+/// Words beside a part of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Bytes of the text.
+    pub span: Range<usize>,
+    /// A few words.
+    pub words: String,
+}
 
-    fn source_code(&self) -> Option<&dyn SourceCode> {
+impl RecipeError {
+    /// What to do about it, where the message does not say so by itself.
+    pub fn help(&self) -> Option<String> {
         match self {
-            RecipeError::Invalid(fault) if fault.label.is_some() => Some(&fault.source_code),
-            _ => None,
+            RecipeError::Read { path, error } => unread(path, error.kind()),
+            RecipeError::Override { help, .. } => Some(help.clone()),
+            RecipeError::Invalid(fault) => fault.help.clone(),
         }
     }
+}
 
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        match self {
-            RecipeError::Invalid(fault) => Some(Box::new(fault.label.iter().cloned())),
-            _ => None,
+fn unread(path: &Path, kind: io::ErrorKind) -> Option<String> {
+    let endings = ["toml", "yaml", "yml"].map(|end| path.with_extension(end));
+    let there = endings.iter().find(|other| other.is_file());
+    Some(match (kind, there) {
+        (io::ErrorKind::NotFound, Some(other)) => format!("did you mean {}?", other.display()),
+        (io::ErrorKind::NotFound, None) => {
+            "give the path of a recipe, relative to the current directory; the ones that come with \
+             Firebrick are in its folder recipes/"
+                .into()
         }
-    }
+        (io::ErrorKind::IsADirectory, _) => {
+            "that is a folder: name the .toml or .yaml file inside it".into()
+        }
+        (io::ErrorKind::InvalidData, _) => "a recipe is TOML or YAML, which is UTF-8 text".into(),
+        _ => return None,
+    })
 }
 
 /// A fault that has not met its text yet.
@@ -155,10 +152,10 @@ impl<'text> Text<'text> {
         } else {
             let (line, column) = line_and_column(self.text, span.start);
             let place = format!("{}:{line}:{column}", self.name);
-            (place, Some(LabeledSpan::new_primary_with_span(Some(label), span)))
+            (place, Some(Label { span, words: label }))
         };
-        let source_code = NamedSource::new(&self.name, self.text.to_owned());
-        RecipeError::Invalid(Box::new(Invalid { place, message, help, source_code, label }))
+        let (name, text) = (self.name.clone(), self.text.to_owned());
+        RecipeError::Invalid(Box::new(Invalid { place, message, help, name, text, label }))
     }
 }
 
