@@ -464,7 +464,7 @@ impl ProgramError {
             | ProgramError::NoHeldout
             | ProgramError::NoSuchRow { .. }
             | ProgramError::Run(
-                RunError::Name { .. } | RunError::Exists { .. } | RunError::NothingToResume { .. },
+                RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },
             ) => 2,
             _ => 1,
         }

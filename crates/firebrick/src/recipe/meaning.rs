@@ -44,7 +44,7 @@ struct Checks<'a> {
 
 impl Checks<'_> {
     fn name(&mut self, name: &str) {
-        if let Err(error) = firebrick_runs::check_name(name) {
+        if let Err(error) = firebrick_core::check_run_name(name) {
             self.fail(
                 &["name"],
                 error.to_string(),

@@ -4,7 +4,8 @@
 //! The doc comments are the descriptions in the JSON schema and in the book, so each one says
 //! what a user has to know and nothing about the code.
 
-pub use firebrick_device::Kind as DeviceKind;
+pub use firebrick_core::device::Kind as DeviceKind;
+use firebrick_core::device::Name;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +23,8 @@ pub struct Device {
 
 impl Device {
     /// As on the command line.
-    pub fn name(&self) -> firebrick_device::Name {
-        firebrick_device::Name { kind: self.kind, index: self.index }
+    pub fn name(&self) -> Name {
+        Name { kind: self.kind, index: self.index }
     }
 }
 

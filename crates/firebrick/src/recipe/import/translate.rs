@@ -117,7 +117,7 @@ pub(super) fn or_none(key: &str, here: &str, settings: &Settings, draft: &mut Dr
 /// The run's name, where it can be that of a folder.
 pub(super) fn name(key: &str, settings: &Settings, draft: &mut Draft) {
     let Some(name) = settings.text(key) else { return };
-    match firebrick_runs::check_name(&name) {
+    match firebrick_core::check_run_name(&name) {
         Ok(()) => draft.set("name", name, key),
         Err(_) => draft.lacks(key, "It can't be the name of a folder: set `name`."),
     }

@@ -1,13 +1,13 @@
+//! Devices by name. Which of them a machine has, and what they can do, is `firebrick-device`'s.
+
 use std::{fmt, str::FromStr};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An API that tensors are computed through. Each but `cpu` has to be built in, with the cargo
 /// feature of its name.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The processor, through burn's `flex`.
@@ -54,7 +54,7 @@ impl fmt::Display for Kind {
 pub struct Name {
     /// Its API.
     pub kind: Kind,
-    /// Its place in [`list`](crate::list) among those of its kind.
+    /// Its place among those of its kind, counted from 0.
     pub index: usize,
 }
 
