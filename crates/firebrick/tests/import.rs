@@ -7,9 +7,9 @@ mod place;
 
 use std::path::Path;
 
-use firebrick::recipe::{
-    AdvantageKind, Dynamic, Recipe, RewardKind,
+use firebrick::{
     import::{Imported, Origin, import},
+    recipe::{AdvantageKind, Dynamic, Recipe, RewardKind},
 };
 use place::{Place, repository};
 

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 use crate::{
     ProgramError,
-    recipe::import::{Origin, import},
+    import::{Origin, import},
 };
 
 /// The arguments of `firebrick recipe`.

@@ -27,9 +27,7 @@ pub struct Model {
 }
 
 /// The format that matrices are multiplied in.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ComputeType {
     /// `bfloat16` on a GPU that has it, else `float32`.

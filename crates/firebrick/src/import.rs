@@ -19,10 +19,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use super::{
-    Recipe, RecipeError,
-    error::{Problem, Text},
-};
+use crate::recipe::{Problem, Recipe, RecipeError, Text};
 use budget::Budget;
 use draft::Draft;
 use notes::Notes;

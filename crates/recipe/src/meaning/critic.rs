@@ -1,5 +1,5 @@
 use super::Checks;
-use crate::recipe::{AdvantageKind, CriticKind, Dynamic};
+use crate::{AdvantageKind, CriticKind, Dynamic};
 
 impl Checks<'_> {
     /// What only a critic makes sense of, and what a critic asks for.

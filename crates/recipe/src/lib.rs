@@ -1,4 +1,20 @@
-//! The recipe: one file that says what to train, on what, and how.
+//! The recipe of a Firebrick run: one file that says what to train, on what, and how.
+//!
+//! Every setting has one place, a type and a default, and the schema, the messages and the book are made
+//! from these types. So a program can read, check and change recipes without anything that trains.
+//!
+//! ```
+//! use firebrick_recipe::Recipe;
+//!
+//! let text = "model.path = \"qwen\"\ndata.train = \"train.jsonl\"\n[rollout]\ngroup_siz = 8\n";
+//! let error = Recipe::parse("my.toml".as_ref(), text, &[]).unwrap_err();
+//! assert_eq!(error.to_string(), "my.toml:4:1: unknown key `group_siz` in [rollout]");
+//! assert_eq!(error.help().unwrap(), "did you mean `group_size`?");
+//!
+//! let set = ["rollout.group_size=8".to_owned()];
+//! let loaded = Recipe::parse("my.toml".as_ref(), text.split("[r").next().unwrap(), &set).unwrap();
+//! assert_eq!((loaded.name.as_str(), loaded.recipe.rollout.group_size), ("my", 8));
+//! ```
 //!
 //! A recipe is read in four passes, each of which points into the text where it fails: its syntax, TOML
 //! or YAML (`yaml`), `--set` overrides (`overrides`), the shape of the document against the schema
@@ -9,7 +25,6 @@ mod adaptive;
 mod critic;
 mod data;
 mod error;
-pub mod import;
 mod meaning;
 mod memory;
 mod model;
@@ -19,7 +34,7 @@ mod reward;
 mod sampling;
 mod shape;
 mod tables;
-mod yaml;
+pub mod yaml;
 
 use std::{fs::File, io::Read as _, path::Path};
 
@@ -27,13 +42,12 @@ use schemars::{JsonSchema, Schema, generate::SchemaSettings, transform::Recursiv
 use serde::{Deserialize, Serialize};
 use toml::{Spanned, de::DeTable};
 
-use error::{Problem, Text};
 use overrides::Override;
 
 pub use adaptive::Adaptive;
 pub use critic::{Critic, CriticKind};
 pub use data::{Columns, Data, Task, Template};
-pub use error::{Invalid, Label, RecipeError};
+pub use error::{Invalid, Label, Problem, RecipeError, Text};
 pub use memory::Memory;
 pub use model::{ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
 pub use observe::Observe;
@@ -114,7 +128,51 @@ pub struct Loaded {
     pub name: String,
 }
 
+/// The recipe of a program that brings its own policy and prompts: `model` and `data` are empty, which
+/// no file may be.
+impl Default for Recipe {
+    fn default() -> Self {
+        Recipe {
+            name: None,
+            seed: default_seed(),
+            device: Device::default(),
+            model: Model::default(),
+            data: Data::default(),
+            warmup: Warmup::default(),
+            rollout: Rollout::default(),
+            sampling: Sampling::default(),
+            reward: Reward::default(),
+            advantage: Advantage::default(),
+            critic: Critic::default(),
+            loss: Loss::default(),
+            optim: Optim::default(),
+            train: Train::default(),
+            eval: Eval::default(),
+            checkpoint: Checkpoint::default(),
+            observe: Observe::default(),
+        }
+    }
+}
+
+/// A recipe that a program made, and no file: its values were not checked. Its run is called `run` if
+/// it has no name.
+impl From<Recipe> for Loaded {
+    fn from(recipe: Recipe) -> Self {
+        let text = recipe.to_toml();
+        let name = recipe.name.clone().unwrap_or_else(|| "run".into());
+        Loaded { recipe, text, name }
+    }
+}
+
 impl Recipe {
+    /// Reads the recipe at `path`, as [`Recipe::load`] does without overrides.
+    ///
+    /// # Errors
+    /// When the file can't be read, or is no valid recipe.
+    pub fn read(path: impl AsRef<Path>) -> Result<Loaded, RecipeError> {
+        Recipe::load(path.as_ref(), &[])
+    }
+
     /// Reads the recipe at `path` and applies `overrides`, each of the form `table.key=value`.
     ///
     /// A file whose name ends in `.yaml` or `.yml` is YAML, any other TOML. Paths inside a recipe are
@@ -124,7 +182,7 @@ impl Recipe {
     /// When the file can't be read, an override can't be applied, or the result is no valid recipe.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, RecipeError> {
         let text =
-            read(path).map_err(|error| RecipeError::Read { path: path.to_owned(), error })?;
+            text_of(path).map_err(|error| RecipeError::Read { path: path.to_owned(), error })?;
         Recipe::parse(path, &text, overrides)
     }
 
@@ -219,7 +277,7 @@ impl Recipe {
 }
 
 /// The text of a file of at most 1 MiB: a recipe has a few thousand bytes.
-fn read(path: &Path) -> std::io::Result<String> {
+fn text_of(path: &Path) -> std::io::Result<String> {
     const MOST: u64 = 1 << 20;
     let mut text = String::new();
     File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;

@@ -7,7 +7,7 @@
 
 /// A scalar, by YAML 1.2's core schema.
 #[derive(Clone, Debug, PartialEq)]
-pub(in super::super) enum Scalar {
+pub enum Scalar {
     /// Nothing, `null` or `~`.
     Null,
     /// `true` or `false`, small, large or with a capital.

@@ -90,22 +90,22 @@ fn unread(path: &Path, kind: io::ErrorKind) -> Option<String> {
 
 /// A fault that has not met its text yet.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub struct Problem {
     /// Bytes of the text that are to blame; empty when it is the whole file.
-    pub(super) span: Range<usize>,
+    pub span: Range<usize>,
     /// The keys that are involved, each as a path from the root.
-    pub(super) keys: Vec<Vec<String>>,
+    pub keys: Vec<Vec<String>>,
     /// What was expected and what came.
-    pub(super) message: String,
+    pub message: String,
     /// A few words beside the caret.
-    pub(super) label: String,
+    pub label: String,
     /// What to do about it.
-    pub(super) help: Option<String>,
+    pub help: Option<String>,
 }
 
 impl Problem {
     /// What the TOML parser itself says.
-    pub(super) fn syntax(error: &toml::de::Error) -> Self {
+    pub(crate) fn syntax(error: &toml::de::Error) -> Self {
         Problem {
             span: error.span().unwrap_or_default(),
             keys: Vec::new(),
@@ -117,26 +117,27 @@ impl Problem {
 }
 
 /// The text that problems point into.
-pub(super) struct Text<'text> {
+pub struct Text<'text> {
     name: String,
     text: &'text str,
     overrides: &'text [Override],
 }
 
 impl<'text> Text<'text> {
-    pub(super) fn new(name: String, text: &'text str) -> Self {
+    /// The text of the file `name`, as it stands.
+    pub fn new(name: String, text: &'text str) -> Self {
         Text { name, text, overrides: &[] }
     }
 
     /// The same file after `overrides`. Its lines need not be the file's, so the name says so.
-    pub(super) fn overridden(self, text: &'text str, overrides: &'text [Override]) -> Self {
+    pub(crate) fn overridden(self, text: &'text str, overrides: &'text [Override]) -> Self {
         let name =
             if overrides.is_empty() { self.name } else { format!("{} (with --set)", self.name) };
         Text { name, text, overrides }
     }
 
     /// The error for `problem`. When an override set one of its keys, the message names it.
-    pub(super) fn point(&self, problem: Problem) -> RecipeError {
+    pub fn point(&self, problem: Problem) -> RecipeError {
         let Problem { span, keys, mut message, label, help } = problem;
         let culprits = self.overrides.iter().filter(|set| {
             keys.iter()

@@ -8,12 +8,12 @@ use toml::{
 };
 
 use super::{Entry, Kind, Node, Problem, Scalar, problem};
-use crate::recipe::{Recipe, shape::is_table_at};
+use crate::{Recipe, shape::is_table_at};
 
 /// The tables of a recipe, with the places of the YAML text.
 ///
 /// A table that is no `{…}` has the place of its key, as a TOML table has that of its header.
-pub(in super::super) fn document(tree: Option<&Node>) -> Result<DeTable<'_>, Problem> {
+pub(crate) fn document(tree: Option<&Node>) -> Result<DeTable<'_>, Problem> {
     match tree {
         None => Ok(DeTable::new()),
         Some(Node { kind: Kind::Mapping(entries), .. }) => table(entries, &mut Vec::new()),

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, path::Path};
 
 use super::{Budget, notes::Notes, rows::Row, shell};
 use crate::recipe::{
-    error::{Problem, RecipeError},
+    Problem, RecipeError,
     yaml::{self, Kind, Node, Scalar},
 };
 

@@ -10,13 +10,13 @@ use toml::{
 };
 
 use super::Override;
-use crate::recipe::error::RecipeError;
+use crate::error::RecipeError;
 
 /// What stands in front of an override below the text.
 const MARK: &str = "--set ";
 
 /// The file's text, and below it a line for every override.
-pub(in super::super) fn below(text: &str, overrides: &[Override]) -> String {
+pub(crate) fn below(text: &str, overrides: &[Override]) -> String {
     let mut shown = text.to_owned();
     for set in overrides {
         if !shown.is_empty() && !shown.ends_with('\n') {
@@ -29,7 +29,7 @@ pub(in super::super) fn below(text: &str, overrides: &[Override]) -> String {
 }
 
 /// Puts every override in its place, in their order. `shown` is what [`below`] made of them.
-pub(in super::super) fn insert<'set>(
+pub(crate) fn insert<'set>(
     document: &mut DeTable<'set>,
     overrides: &'set [Override],
     shown: &str,

@@ -17,52 +17,62 @@ use granit_parser::{
 
 use super::error::Problem;
 
-pub(super) use document::document;
-pub(super) use scalar::Scalar;
-pub(super) use write::to_toml;
+pub(crate) use document::document;
+pub use scalar::Scalar;
+pub(crate) use write::to_toml;
 
 /// Levels of blocks inside each other, and the same of brackets; a recipe has five.
 const MAX_DEPTH: usize = 32;
 
 /// Whether a file of that name is read as YAML.
-pub(super) fn is_yaml(path: &Path) -> bool {
+pub(crate) fn is_yaml(path: &Path) -> bool {
     path.extension()
         .is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"))
 }
 
 /// A value and its place.
 #[derive(Debug)]
-pub(super) struct Node {
+pub struct Node {
     /// Bytes of the text; of a mapping or sequence that is no `{…}` or `[…]` its first line.
-    pub(super) span: Range<usize>,
-    pub(super) kind: Kind,
+    pub span: Range<usize>,
+    /// The value.
+    pub kind: Kind,
 }
 
 impl Node {
     /// Whether it has keys.
-    pub(super) fn is_mapping(&self) -> bool {
+    pub(crate) fn is_mapping(&self) -> bool {
         matches!(self.kind, Kind::Mapping(_))
     }
 }
 
 /// What a node is.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// A number, a truth value, a text or nothing.
     Scalar(Scalar),
+    /// A list.
     Sequence(Vec<Node>),
+    /// Keys with their values, each key once, in the order of the text.
     Mapping(Vec<Entry>),
 }
 
 /// A key with its value.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) span: Range<usize>,
-    pub(super) value: Node,
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Its bytes of the text.
+    pub span: Range<usize>,
+    /// The value.
+    pub value: Node,
 }
 
 /// The one document in `text`; none when there are only comments.
-pub(super) fn parse(text: &str) -> Result<Option<Node>, Problem> {
+///
+/// # Errors
+/// When the text is no YAML, has more in it than a configuration needs, or is nested too deeply.
+pub fn parse(text: &str) -> Result<Option<Node>, Problem> {
     let options = granit_parser::options! {
         strict_indentation: true,
         disallow_directives: true,

@@ -7,7 +7,7 @@ use toml::{
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 
 /// The document as TOML, its keys in the order of their places.
-pub(in super::super) fn to_toml(document: &DeTable<'_>) -> String {
+pub(crate) fn to_toml(document: &DeTable<'_>) -> String {
     let mut text = DocumentMut::new();
     *text.as_table_mut() = table(document);
     text.to_string()

@@ -1,5 +1,5 @@
 use super::Checks;
-use crate::recipe::{Memory, Reward};
+use crate::{Memory, Reward};
 
 impl Checks<'_> {
     /// What needs groups of several.
