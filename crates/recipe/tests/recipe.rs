@@ -132,7 +132,7 @@ fn a_program_may_leave_out_what_a_file_may_not() {
     assert_eq!((loaded.name.as_str(), &loaded.recipe), ("run", &made));
     assert_eq!(toml::from_str::<Recipe>(&loaded.text).unwrap(), made);
     let error = Recipe::parse(Path::new("run.toml"), &loaded.text, &[]).unwrap_err().to_string();
-    assert!(error.contains("[model] has neither `path` nor `new`"), "{error}");
+    assert!(error.contains("[data] has neither `train` nor `task`"), "{error}");
     let named = Recipe { name: Some("mine".into()), ..made };
     assert_eq!(Loaded::from(named).name, "mine");
 }
