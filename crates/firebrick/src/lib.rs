@@ -11,7 +11,6 @@ pub mod commands;
 pub mod compare;
 mod device;
 mod error;
-pub mod import;
 pub mod inspect;
 mod message;
 pub mod model;

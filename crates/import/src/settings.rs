@@ -2,11 +2,12 @@
 
 use std::{collections::HashMap, fmt, path::Path};
 
-use super::{Budget, notes::Notes, rows::Row, shell};
-use crate::recipe::{
+use firebrick_recipe::{
     Problem, RecipeError,
     yaml::{self, Kind, Node, Scalar},
 };
+
+use super::{Budget, notes::Notes, rows::Row, shell};
 
 /// The keys of a configuration, dotted, in their order.
 pub(super) struct Settings {

@@ -14,7 +14,7 @@ use super::{
     notes::{self, Notes},
     settings::{is_key, is_override},
 };
-use crate::recipe::Problem;
+use firebrick_recipe::Problem;
 use words::{Piece, Word};
 
 /// Words behind which a shell may not do what stands there, or more than once.

@@ -4,6 +4,13 @@
 //! of rows says of every key what it means here (`rows`, with the data in `verl` and `skyrl`), from which
 //! a draft of a recipe is made (`draft`) and what has to be said about it (`notes`). The recipe is checked
 //! as any other before it is given out. Nothing of a script is executed.
+//!
+//! ```
+//! let text = "generator: {n_samples_per_prompt: 4, unheard_of: 1}";
+//! let imported = firebrick_import::import("mine.yaml".as_ref(), text, &[], None).unwrap();
+//! assert!(imported.text.contains("group_size = 4  # generator.n_samples_per_prompt"));
+//! assert!(imported.remarks.contains("unheard_of"));
+//! ```
 
 mod budget;
 mod draft;
@@ -17,11 +24,9 @@ mod verl;
 
 use std::path::Path;
 
-use clap::ValueEnum;
-
-use crate::recipe::{Problem, Recipe, RecipeError, Text};
 use budget::Budget;
 use draft::Draft;
+use firebrick_recipe::{Problem, Recipe, RecipeError, Text};
 use notes::Notes;
 use rows::{Group, Idle, Index, Known, Row, Rule};
 use settings::Settings;
@@ -29,7 +34,7 @@ use settings::Settings;
 pub use rows::Key;
 
 /// A program whose configurations can be translated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// verl
     Verl,

@@ -1,6 +1,6 @@
 //! How large a configuration may become.
 
-use crate::recipe::Problem;
+use firebrick_recipe::Problem;
 
 /// Bytes that the references of a configuration, and the tables around its keys, may add to it. Ten
 /// lines, each of ten references to the one before, are 846 bytes and ten billion values; twenty

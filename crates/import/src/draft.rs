@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, fmt::Write as _};
 
+use firebrick_recipe::Recipe;
 use serde_json::Value as Json;
 
 use super::{Notes, Settings, settings::Value};
-use crate::recipe::Recipe;
 
 /// What rows write to.
 pub(super) struct Draft<'a> {

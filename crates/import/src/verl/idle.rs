@@ -1,6 +1,6 @@
 //! verl's keys that mean nothing here.
 
-use crate::import::rows::{Group, Idle};
+use crate::rows::{Group, Idle};
 
 #[rustfmt::skip] // A table: a group to two lines or three.
 pub(in super::super) static IDLE: &[Group] = &[
