@@ -12,9 +12,10 @@ use std::{
 };
 
 use firebrick::{
-    recipe::{Recipe, import::Origin},
+    recipe::Recipe,
     wire::{critic, wire},
 };
+use firebrick_import::Origin;
 use serde_json::{Map, Value};
 
 #[test]
@@ -59,7 +60,7 @@ fn the_page_of_keys_is_current_and_names_keys_that_exist() {
 /// For each program, what its keys are here; then those that mean nothing, by why.
 fn page_of_keys() -> String {
     let mut page = String::from(
-        "<!-- Made from the tables in crates/firebrick/src/recipe/import; a change here is overwritten.\n     \
+        "<!-- Made from the tables in crates/import/src; a change here is overwritten.\n     \
          FIREBRICK_UPDATE=1 cargo test -p firebrick-book -->\n\n# From verl and SkyRL\n\n\
          `firebrick recipe import` translates a configuration by these tables, and says of each of its \
          keys that is not the same here what is different. A key that is left out has *its* default, \

@@ -19,11 +19,13 @@
 
 mod advantage;
 mod completion;
+pub mod device;
 mod example;
 mod group;
 mod metrics;
 mod prompt;
 mod reward;
+mod run_name;
 mod seed;
 mod source;
 mod tracker;
@@ -35,6 +37,7 @@ pub use group::{Group, GroupFilter, RewardedGroup};
 pub use metrics::Metrics;
 pub use prompt::{Prompt, Step, TokenId, Version};
 pub use reward::{Reward, RewardScale, RewardShaper, Score, Verdict, Verifier};
+pub use run_name::{RunNameError, check_run_name};
 pub use seed::{Seed, Stream};
 pub use source::PromptSource;
 pub use tracker::{TrackError, Tracker};

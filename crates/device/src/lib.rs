@@ -6,7 +6,6 @@
 
 mod describe;
 mod failure;
-mod name;
 mod open;
 mod precision;
 mod report;
@@ -14,7 +13,7 @@ pub mod suite;
 
 pub use describe::{Description, describe, gibibytes};
 pub use failure::{Cause, Failure, guard, keep_panics_quiet};
-pub use name::{Kind, Name, ParseNameError};
+pub use firebrick_core::device::{Kind, Name, ParseNameError};
 pub use open::{OpenError, compiled, list, missing, open};
 pub use precision::{Precision, Tolerance};
 pub use report::{CaseReport, Outcome, SuiteReport};

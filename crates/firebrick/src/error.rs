@@ -7,25 +7,20 @@ use firebrick_reward::RewardError;
 use firebrick_rollout::RolloutError;
 use firebrick_runs::RunError;
 use firebrick_train::TrainError;
-use miette::Diagnostic;
 
 use crate::recipe::RecipeError;
 
 /// Everything that can end a command, said once: what was expected, what came, what to do.
-#[derive(Debug, thiserror::Error, Diagnostic)]
+#[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// The recipe is wrong.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Recipe(#[from] RecipeError),
     /// The data or the tokenizer is wrong.
     #[error(transparent)]
     Data(#[from] DataError),
     /// The verifier can't be had.
     #[error(transparent)]
-    #[diagnostic(help(
-        "reward.program is started as it stands, in the current directory and without a shell"
-    ))]
     Reward(#[from] RewardError),
     /// The model is wrong.
     #[error(transparent)]
@@ -38,11 +33,9 @@ pub enum ProgramError {
     Run(#[from] RunError),
     /// The device can't be had.
     #[error("{0}")]
-    #[diagnostic(help("{}", .0.remedy()))]
     Device(#[from] OpenError),
     /// The device failed while it was computing.
     #[error("{device} failed in {phase}: {problem}")]
-    #[diagnostic(help("{remedy}; {saved}"))]
     DeviceFailed {
         /// Which.
         device: Name,
@@ -61,20 +54,12 @@ pub enum ProgramError {
          a name on the Hugging Face Hub",
         folder.display()
     )]
-    #[diagnostic(help(
-        "set model.path to where the folder is, or to a name such as Qwen/Qwen2.5-0.5B-Instruct, which \
-         is downloaded; paths are relative to the current directory"
-    ))]
     NoModel {
         /// As in the recipe.
         folder: PathBuf,
     },
     /// The model of an adapter is nowhere.
     #[error("{} is an adapter to the model {}, which is not there", adapter.display(), base.display())]
-    #[diagnostic(help(
-        "put the model back, or set base_model_name_or_path in {} to where it is now",
-        adapter.join("adapter_config.json").display()
-    ))]
     NoBase {
         /// The adapter's folder.
         adapter: PathBuf,
@@ -83,7 +68,6 @@ pub enum ProgramError {
     },
     /// A revision of a folder.
     #[error("model.revision is set, and model.path is the folder {}", folder.display())]
-    #[diagnostic(help("only a name on the Hugging Face Hub has revisions: remove model.revision"))]
     RevisionOfFolder {
         /// As in the recipe.
         folder: PathBuf,
@@ -96,21 +80,12 @@ pub enum ProgramError {
     },
     /// `data.train` or `data.heldout` leads nowhere.
     #[error("there is no {}", path.display())]
-    #[diagnostic(help(
-        "name a file or folder of .jsonl or .parquet files, or a data set on the Hugging Face Hub, \
-         such as openai/gsm8k"
-    ))]
     NoData {
         /// As in the recipe.
         path: PathBuf,
     },
     /// Neither a path nor a name on the Hub that can be had.
     #[error("there is no {name} here ({key}); as a name on the Hugging Face Hub: {error}")]
-    #[diagnostic(help(
-        "if a path was meant, correct it: paths are relative to the current directory. Without a \
-         network, run {download} on a machine with one and name DIR, or copy its cache into HF_HOME \
-         and set HF_HUB_OFFLINE=1"
-    ))]
     NotHere {
         /// Who asks, such as `model.path`.
         key: &'static str,
@@ -123,36 +98,27 @@ pub enum ProgramError {
     },
     /// The `path` of a reward model leads nowhere.
     #[error("the reward model's path is {}, expected a folder with config.json, model.safetensors and tokenizer.json", folder.display())]
-    #[diagnostic(help(
-        "reward.path names a ...ForSequenceClassification checkpoint with one label; paths are relative to the current directory"
-    ))]
     NoRewardModel {
         /// As in the recipe.
         folder: PathBuf,
     },
     /// A reward model's folder says nothing of how it reads a conversation.
     #[error("{} has no chat template, and a reward model reads conversations", folder.display())]
-    #[diagnostic(help(
-        "it is the key chat_template of tokenizer_config.json, or the file chat_template.jinja"
-    ))]
     RewardModelWithoutTemplate {
         /// The reward model's folder.
         folder: PathBuf,
     },
     /// A new model has no tokenizer.
     #[error("model.new has no tokenizer, and there is no data.task to make an alphabet for")]
-    #[diagnostic(help("set model.new.tokenizer to a folder with a tokenizer.json, or data.task"))]
     NewModelNeedsTask,
     /// `data.template = "chat"` without a template.
     #[error("data.template is \"chat\", but {} has no chat template", folder.display())]
-    #[diagnostic(help("use an instruct model, or data.template = \"plain\""))]
     NoChatTemplate {
         /// The model's folder; empty for a new model.
         folder: PathBuf,
     },
     /// `data.template_options` without a template that reads them.
     #[error("{key} names `{name}`, which {place} does not read")]
-    #[diagnostic(help("{}", template_options(variables)))]
     TemplateOption {
         /// Where it was given.
         key: &'static str,
@@ -168,7 +134,6 @@ pub enum ProgramError {
         "{}: tokenizer.json has {tokenizer} tokens, but the vocab_size of config.json is {model}",
         folder.display()
     )]
-    #[diagnostic(help("the two files belong to different models; download the folder again"))]
     Vocabulary {
         /// The model's folder.
         folder: PathBuf,
@@ -181,7 +146,6 @@ pub enum ProgramError {
     #[error(
         "model.new.vocab_size is {vocab_size}, expected at least the tokenizer's {tokenizer} tokens"
     )]
-    #[diagnostic(help("raise model.new.vocab_size, or leave it out: it is then the tokenizer's"))]
     NewVocabulary {
         /// Tokens of the tokenizer.
         tokenizer: usize,
@@ -190,18 +154,12 @@ pub enum ProgramError {
     },
     /// `model.dtype = "bfloat16"` on a device without it.
     #[error("model.dtype is \"bfloat16\", which {device} does not compute")]
-    #[diagnostic(help("leave model.dtype out: it is then chosen by the device"))]
     NoBfloat16 {
         /// Which.
         device: Name,
     },
     /// `[model.lora]` beside a model that is an adapter already.
     #[error("{} is an adapter already, and the recipe has [model.lora] for another", folder.display())]
-    #[diagnostic(help(
-        "remove [model.lora] to go on with that adapter, or merge it first: firebrick export {} OUT \
-         --merge",
-        folder.display()
-    ))]
     TwoAdapters {
         /// The adapter's folder.
         folder: PathBuf,
@@ -211,7 +169,6 @@ pub enum ProgramError {
         "rollout.max_completion_tokens = {completion} leaves no room for a prompt: the model's \
          context is {context} tokens"
     )]
-    #[diagnostic(help("lower rollout.max_completion_tokens"))]
     Context {
         /// As in the recipe.
         completion: usize,
@@ -222,7 +179,6 @@ pub enum ProgramError {
     #[error(
         "the prompt has {tokens} tokens; the model's context takes {context}, completion included"
     )]
-    #[diagnostic(help("give a prompt of at least one token that leaves room for a completion"))]
     PromptLength {
         /// Its tokens.
         tokens: usize,
@@ -231,7 +187,6 @@ pub enum ProgramError {
     },
     /// Every prompt is too long.
     #[error("no prompt of {place} is left ({report}); a prompt may have {limit} tokens")]
-    #[diagnostic(help("{remedy}"))]
     NoPrompts {
         /// The file, or the task.
         place: String,
@@ -244,12 +199,6 @@ pub enum ProgramError {
     },
     /// The recipe of a resumed run asks for what its checkpoints can't give.
     #[error("{} can't go on with {}", run.display(), changes.join(", "))]
-    #[diagnostic(help(
-        "to go on as it was: firebrick train {} --resume; else give the run another name to begin \
-         anew, or let a new run start from what this one learnt: model.path = \"{}\"",
-        run.join("recipe.toml").display(),
-        run.join("checkpoints/…").display()
-    ))]
     Changed {
         /// The run's folder.
         run: PathBuf,
@@ -258,7 +207,6 @@ pub enum ProgramError {
     },
     /// The recipe in a run's folder is to be resumed, and that is not where runs are.
     #[error("{} is the recipe of a run, which is not in {}", recipe.display(), runs.display())]
-    #[diagnostic(help("say where it is: --runs {}", there.display()))]
     RunElsewhere {
         /// As given.
         recipe: PathBuf,
@@ -269,18 +217,12 @@ pub enum ProgramError {
     },
     /// Two recipes of a comparison have the same name, so their runs would have the same folders.
     #[error("two of the recipes are called {name}")]
-    #[diagnostic(help(
-        "give one of them another file name or a `name` of its own; --set name=… would name them all"
-    ))]
     SameName {
         /// The name.
         name: String,
     },
     /// A run of the comparison is there already, with other settings.
     #[error("{} was run with other settings: now {}", run.display(), changes.join(", "))]
-    #[diagnostic(help(
-        "a table must not mix them: choose another folder with --out, or remove this run"
-    ))]
     OtherSettings {
         /// The run's folder.
         run: PathBuf,
@@ -289,10 +231,6 @@ pub enum ProgramError {
     },
     /// The checkpoint to resume from can't be used.
     #[error("{error}")]
-    #[diagnostic(help(
-        "to resume from the checkpoint before this one, remove the folder {}",
-        checkpoint.display()
-    ))]
     Damaged {
         /// The folder of the checkpoint.
         checkpoint: PathBuf,
@@ -304,14 +242,12 @@ pub enum ProgramError {
         "{} is not a checkpoint of a run: there is no recipe.toml two folders up",
         path.display()
     )]
-    #[diagnostic(help("say with --recipe what to measure a model on that no run made"))]
     NotACheckpoint {
         /// As given.
         path: PathBuf,
     },
     /// A path that should be a model's folder is none.
     #[error("{} is not a model folder: {problem}", path.display())]
-    #[diagnostic(help("{remedy}"))]
     NotAModel {
         /// As given.
         path: PathBuf,
@@ -322,24 +258,18 @@ pub enum ProgramError {
     },
     /// A path that should be a run's folder is none.
     #[error("{} holds no run: it has no run.db", path.display())]
-    #[diagnostic(help("give the folder of a run, such as runs/quickstart"))]
     NotARun {
         /// As given.
         path: PathBuf,
     },
     /// The data is not what the run began with.
     #[error("{} was trained on other prompts than the recipe gives now", checkpoint.display())]
-    #[diagnostic(help(
-        "its place in the data means nothing in other data: give back the file, the prompt format \
-         and the limits on length that the run began with, or begin a new run"
-    ))]
     OtherPrompts {
         /// The checkpoint to resume from.
         checkpoint: PathBuf,
     },
     /// The recipe has nothing to evaluate on.
     #[error("the recipe has no held-out prompts")]
-    #[diagnostic(help("set data.heldout to a file, or data.heldout_size above 0"))]
     NoHeldout,
     /// A checkpoint's record of what the run measured can't be read.
     #[error("{} is not a run's progress: {problem}", path.display())]
@@ -359,7 +289,6 @@ pub enum ProgramError {
     },
     /// No row is the one to be explained.
     #[error("no row has the id {id:?}")]
-    #[diagnostic(help("a row without an id is called FILE:LINE, such as answers.jsonl:17"))]
     NoSuchRow {
         /// As given.
         id: String,
@@ -388,6 +317,125 @@ impl From<RolloutError> for ProgramError {
 }
 
 impl ProgramError {
+    /// What to do about it, where the message does not say so by itself.
+    pub fn help(&self) -> Option<String> {
+        Some(match self {
+            ProgramError::Recipe(error) => return error.help(),
+            ProgramError::Reward(_) => "reward.program is started as it stands, in the current \
+                                        directory and without a shell"
+                .into(),
+            ProgramError::Device(error) => error.remedy(),
+            ProgramError::DeviceFailed { remedy, saved, .. } => format!("{remedy}; {saved}"),
+            ProgramError::NoModel { .. } => {
+                "set model.path to where the folder is, or to a name such as \
+                 Qwen/Qwen2.5-0.5B-Instruct, which is downloaded; paths are relative to the current \
+                 directory"
+                    .into()
+            }
+            ProgramError::NoBase { adapter, .. } => format!(
+                "put the model back, or set base_model_name_or_path in {} to where it is now",
+                adapter.join("adapter_config.json").display()
+            ),
+            ProgramError::RevisionOfFolder { .. } => {
+                "only a name on the Hugging Face Hub has revisions: remove model.revision".into()
+            }
+            ProgramError::NoData { .. } => {
+                "name a file or folder of .jsonl or .parquet files, or a data set on the Hugging Face \
+                 Hub, such as openai/gsm8k"
+                    .into()
+            }
+            ProgramError::NotHere { download, .. } => format!(
+                "if a path was meant, correct it: paths are relative to the current directory. \
+                 Without a network, run {download} on a machine with one and name DIR, or copy its \
+                 cache into HF_HOME and set HF_HUB_OFFLINE=1"
+            ),
+            ProgramError::NoRewardModel { .. } => {
+                "reward.path names a ...ForSequenceClassification checkpoint with one label; paths \
+                 are relative to the current directory"
+                    .into()
+            }
+            ProgramError::RewardModelWithoutTemplate { .. } => {
+                "it is the key chat_template of tokenizer_config.json, or the file \
+                 chat_template.jinja"
+                    .into()
+            }
+            ProgramError::NewModelNeedsTask => {
+                "set model.new.tokenizer to a folder with a tokenizer.json, or data.task".into()
+            }
+            ProgramError::NoChatTemplate { .. } => {
+                "use an instruct model, or data.template = \"plain\"".into()
+            }
+            ProgramError::TemplateOption { variables, .. } => template_options(variables),
+            ProgramError::Vocabulary { .. } => {
+                "the two files belong to different models; download the folder again".into()
+            }
+            ProgramError::NewVocabulary { .. } => {
+                "raise model.new.vocab_size, or leave it out: it is then the tokenizer's".into()
+            }
+            ProgramError::NoBfloat16 { .. } => {
+                "leave model.dtype out: it is then chosen by the device".into()
+            }
+            ProgramError::TwoAdapters { folder } => format!(
+                "remove [model.lora] to go on with that adapter, or merge it first: firebrick export \
+                 {} OUT --merge",
+                folder.display()
+            ),
+            ProgramError::Context { .. } => "lower rollout.max_completion_tokens".into(),
+            ProgramError::PromptLength { .. } => {
+                "give a prompt of at least one token that leaves room for a completion".into()
+            }
+            ProgramError::NoPrompts { remedy, .. } | ProgramError::NotAModel { remedy, .. } => {
+                (*remedy).to_owned()
+            }
+            ProgramError::Changed { run, .. } => format!(
+                "to go on as it was: firebrick train {} --resume; else give the run another name to \
+                 begin anew, or let a new run start from what this one learnt: model.path = \"{}\"",
+                run.join("recipe.toml").display(),
+                run.join("checkpoints/…").display()
+            ),
+            ProgramError::RunElsewhere { there, .. } => {
+                format!("say where it is: --runs {}", there.display())
+            }
+            ProgramError::SameName { .. } => {
+                "give one of them another file name or a `name` of its own; --set name=… would name \
+                 them all"
+                    .into()
+            }
+            ProgramError::OtherSettings { .. } => {
+                "a table must not mix them: choose another folder with --out, or remove this run".into()
+            }
+            ProgramError::Damaged { checkpoint, .. } => format!(
+                "to resume from the checkpoint before this one, remove the folder {}",
+                checkpoint.display()
+            ),
+            ProgramError::NotACheckpoint { .. } => {
+                "say with --recipe what to measure a model on that no run made".into()
+            }
+            ProgramError::NotARun { .. } => {
+                "give the folder of a run, such as runs/quickstart".into()
+            }
+            ProgramError::OtherPrompts { .. } => {
+                "its place in the data means nothing in other data: give back the file, the prompt \
+                 format and the limits on length that the run began with, or begin a new run"
+                    .into()
+            }
+            ProgramError::NoHeldout => {
+                "set data.heldout to a file, or data.heldout_size above 0".into()
+            }
+            ProgramError::NoSuchRow { .. } => {
+                "a row without an id is called FILE:LINE, such as answers.jsonl:17".into()
+            }
+            ProgramError::Data(_)
+            | ProgramError::Checkpoint(_)
+            | ProgramError::Train(_)
+            | ProgramError::Run(_)
+            | ProgramError::NoRevision { .. }
+            | ProgramError::Progress { .. }
+            | ProgramError::Export { .. }
+            | ProgramError::File { .. } => return None,
+        })
+    }
+
     /// 2 for what the arguments and the recipe ask for, 1 for what went wrong in doing it.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -416,7 +464,7 @@ impl ProgramError {
             | ProgramError::NoHeldout
             | ProgramError::NoSuchRow { .. }
             | ProgramError::Run(
-                RunError::Name { .. } | RunError::Exists { .. } | RunError::NothingToResume { .. },
+                RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },
             ) => 2,
             _ => 1,
         }

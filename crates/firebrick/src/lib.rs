@@ -12,9 +12,9 @@ pub mod compare;
 mod device;
 mod error;
 pub mod inspect;
+mod message;
 pub mod model;
 pub mod plan;
-pub mod recipe;
 pub mod resume;
 pub mod run;
 pub mod source;
@@ -22,3 +22,5 @@ pub mod wire;
 
 pub use burn;
 pub use error::ProgramError;
+pub use firebrick_recipe as recipe;
+pub use message::Message;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Parser;
-use firebrick::{ProgramError, commands::Command};
+use firebrick::{Message, ProgramError, commands::Command};
 use miette::MietteHandlerOpts;
 
 /// Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
@@ -47,7 +47,7 @@ fn fail(error: ProgramError) -> ExitCode {
     // Set once and before any other report, so it can't fail.
     let _ = miette::set_hook(Box::new(|_| Box::new(look(std::io::stderr().is_terminal()).build())));
     // A closed standard error, as of `2>&1 | head`, must not turn an error into a panic.
-    let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(error));
+    let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(Message::from(&error)));
     ExitCode::from(code)
 }
 

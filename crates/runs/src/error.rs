@@ -1,18 +1,15 @@
 use std::{io, path::PathBuf};
 
+use firebrick_core::RunNameError;
+
 /// Why a run could not be recorded or read.
 ///
 /// Each message is complete: what the system said stands in it, and is not repeated as a source.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The name can't be a folder's.
-    #[error("`{name}` can't be a run's name: {why}")]
-    Name {
-        /// The name that was given.
-        name: String,
-        /// What about it.
-        why: &'static str,
-    },
+    #[error(transparent)]
+    Name(#[from] RunNameError),
     /// The folder exists and holds a run.
     #[error(
         "{} already holds a run: continue it with --resume, give this one another name, \

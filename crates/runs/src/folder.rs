@@ -4,7 +4,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick_core::Step;
+use firebrick_core::{Step, check_run_name};
 
 use crate::RunError;
 
@@ -44,7 +44,7 @@ impl RunFolder {
     /// # Errors
     /// When the name is no folder's, or the folder already holds a run.
     pub fn check_free(runs: &Path, name: &str) -> Result<(), RunError> {
-        check_name(name)?;
+        check_run_name(name)?;
         let path = runs.join(name);
         let traces = [path.join("recipe.toml"), path.join("run.db")];
         match traces.iter().any(|trace| trace.exists()) {
@@ -59,7 +59,7 @@ impl RunFolder {
     /// # Errors
     /// When there is no run, another process has it, or it can't be read.
     pub fn resume(runs: &Path, name: &str) -> Result<Self, RunError> {
-        check_name(name)?;
+        check_run_name(name)?;
         let path = runs.join(name);
         if !path.join("recipe.toml").is_file() {
             return Err(RunError::NothingToResume { path });
@@ -198,27 +198,6 @@ pub fn publish_folder(temporary: &Path, published: &Path) -> Result<(), RunError
     remove(&replaced)
 }
 
-/// Checks that `name` can be a folder's on every system: no separators, no `..`, nothing hidden.
-///
-/// # Errors
-/// When it can't; the message says why.
-pub fn check_name(name: &str) -> Result<(), RunError> {
-    let why = if name.is_empty() {
-        "it is empty"
-    } else if name.len() > 128 {
-        "it is longer than 128 bytes"
-    } else if name.starts_with('.') {
-        "it starts with a dot"
-    } else if name.ends_with(['.', ' ']) {
-        "it ends with a dot or a space"
-    } else if name.chars().any(|letter| letter.is_control() || r#"/\:*?"<>|"#.contains(letter)) {
-        r#"it contains one of / \ : * ? " < > | or a control character"#
-    } else {
-        return Ok(());
-    };
-    Err(RunError::Name { name: name.to_owned(), why })
-}
-
 /// Marks what is not complete yet, or no longer.
 const TEMPORARY: &str = ".tmp-";
 
@@ -312,16 +291,6 @@ fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Ru
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_is_one_plain_folder() {
-        for good in ["addition", "gsm8k-qwen2.5-0.5b", "lauf 3", "größe"] {
-            assert!(check_name(good).is_ok(), "{good}");
-        }
-        for bad in ["", ".", "..", "a/b", r"a\b", "../x", "/etc", ".hidden", "a\0b", "c:", "x."] {
-            assert!(check_name(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn a_run_is_not_started_twice() {

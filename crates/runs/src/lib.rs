@@ -19,7 +19,7 @@ mod terminal;
 
 pub use bars::{Bars, Phase};
 pub use error::RunError;
-pub use folder::{RunFolder, check_name, publish_folder, write_atomically};
+pub use folder::{RunFolder, publish_folder, write_atomically};
 pub use indicatif::ProgressDrawTarget;
 pub use store::Store;
 pub use summary::{Completions, Heldout, Seconds, Summary, TokensPerSecond, peak_rss_bytes};

@@ -11,7 +11,6 @@ use std::{
 use clap::Args;
 use firebrick_device::{Name, Precision, describe, guard, open};
 use firebrick_runs::{Bars, ProgressDrawTarget, RunError, Summary, Terminal};
-use miette::Diagnostic as _;
 
 use super::train::{interrupted, train};
 use crate::{

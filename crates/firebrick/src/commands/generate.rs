@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use firebrick_core::{FinishReason, Prompt, Seed};
 use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer};
 use firebrick_device::{Kind, Name, Precision, guard};
@@ -63,10 +63,32 @@ pub struct Generate {
     device: Name,
     /// Multiply matrices in this format: auto, float32 or bfloat16
     #[arg(long, value_enum, default_value_t)]
-    dtype: ComputeType,
+    dtype: Dtype,
     /// Print one JSON object at the end instead of the text as it comes
     #[arg(long)]
     json: bool,
+}
+
+/// The format that matrices are multiplied in.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Dtype {
+    /// `bfloat16` on a GPU that has it, else `float32`
+    #[default]
+    Auto,
+    /// 32 bits
+    Float32,
+    /// 16 bits with the range of 32
+    Bfloat16,
+}
+
+impl From<Dtype> for ComputeType {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::Auto => ComputeType::Auto,
+            Dtype::Float32 => ComputeType::Float32,
+            Dtype::Bfloat16 => ComputeType::Bfloat16,
+        }
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -111,7 +133,7 @@ impl Generate {
         let began = Instant::now();
         let streamed = self.guarded(|| {
             let device = firebrick_device::open(self.device, Precision::F32)?;
-            let compute = model::compute(self.dtype, self.device, &device)?;
+            let compute = model::compute(self.dtype.into(), self.device, &device)?;
             let policy = folders.load(&device)?.with_compute(compute);
             self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
                 .load(Ordering::Relaxed)

@@ -4,12 +4,10 @@ use std::{
     path::PathBuf,
 };
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use firebrick_import::{Origin, import};
 
-use crate::{
-    ProgramError,
-    recipe::import::{Origin, import},
-};
+use crate::ProgramError;
 
 /// The arguments of `firebrick recipe`.
 #[derive(Args)]
@@ -36,7 +34,16 @@ struct Import {
     set: Vec<String>,
     /// Whose configuration it is; by default it shows in its keys
     #[arg(long, value_enum)]
-    from: Option<Origin>,
+    from: Option<Program>,
+}
+
+/// A program whose configurations can be translated.
+#[derive(Clone, Copy, ValueEnum)]
+enum Program {
+    /// verl
+    Verl,
+    /// SkyRL
+    Skyrl,
 }
 
 const EXAMPLES: &str = "\
@@ -62,7 +69,11 @@ impl Recipe {
         if text.len() as u64 > MOST_BYTES {
             return Err(unread(std::io::Error::other("it is larger than 1 MiB")));
         }
-        let imported = import(&config, &text, &set, from)?;
+        let origin = from.map(|from| match from {
+            Program::Verl => Origin::Verl,
+            Program::Skyrl => Origin::Skyrl,
+        });
+        let imported = import(&config, &text, &set, origin)?;
         // What a closed terminal can't show is no reason to keep the recipe back.
         let _ = std::io::stderr().write_all(imported.remarks.as_bytes());
         super::print(&imported.text)

@@ -1,0 +1,100 @@
+//! Devices by name. Which of them a machine has, and what they can do, is `firebrick-device`'s.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// An API that tensors are computed through. Each but `cpu` has to be built in, with the cargo
+/// feature of its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The processor, through burn's `flex`.
+    #[default]
+    Cpu,
+    /// Any GPU with a Vulkan driver: AMD, Intel, NVIDIA and others.
+    Vulkan,
+    /// Any GPU, through whichever of Vulkan, DirectX 12, OpenGL and Metal the machine has.
+    Wgpu,
+    /// Apple GPUs.
+    Metal,
+    /// NVIDIA GPUs.
+    Cuda,
+    /// AMD GPUs with ROCm.
+    Rocm,
+}
+
+impl Kind {
+    /// All of them, compiled in or not.
+    pub const ALL: [Kind; 6] =
+        [Kind::Cpu, Kind::Vulkan, Kind::Wgpu, Kind::Metal, Kind::Cuda, Kind::Rocm];
+
+    /// As in a recipe; the cargo feature of each but the CPU has the same name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Cpu => "cpu",
+            Kind::Vulkan => "vulkan",
+            Kind::Wgpu => "wgpu",
+            Kind::Metal => "metal",
+            Kind::Cuda => "cuda",
+            Kind::Rocm => "rocm",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A device of this machine: `cpu`, `vulkan:0`, `cuda:1`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// Its API.
+    pub kind: Kind,
+    /// Its place among those of its kind, counted from 0.
+    pub index: usize,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Cpu if self.index == 0 => f.write_str("cpu"),
+            kind => write!(f, "{kind}:{}", self.index),
+        }
+    }
+}
+
+/// A text that names no device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a device: expected cpu, or one of vulkan, wgpu, metal, cuda and rocm with a \
+     number, such as vulkan:0"
+)]
+pub struct ParseNameError(String);
+
+impl FromStr for Name {
+    type Err = ParseNameError;
+
+    /// Without a number it is the first of its kind.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refuse = || ParseNameError(text.to_owned());
+        let (kind, index) = match text.split_once(':') {
+            Some((kind, index)) if index.bytes().all(|byte| byte.is_ascii_digit()) => {
+                (kind, index.parse().map_err(|_| refuse())?)
+            }
+            Some(_) => return Err(refuse()),
+            None => (text, 0),
+        };
+        let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(refuse)?;
+        Ok(Name { kind, index })
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

@@ -1,0 +1,158 @@
+//! A recipe in the making: keys with their values, and where each came from.
+
+use std::{collections::HashMap, fmt::Write as _};
+
+use firebrick_recipe::Recipe;
+use serde_json::Value as Json;
+
+use super::{Notes, Settings, settings::Value};
+
+/// What rows write to.
+pub(super) struct Draft<'a> {
+    settings: &'a Settings,
+    /// In the order in which they were last set; none where a later one is in the place of it.
+    entries: Vec<Option<Entry>>,
+    places: HashMap<String, usize>,
+    pub(super) notes: &'a mut Notes,
+}
+
+struct Entry {
+    /// Our key, dotted.
+    here: String,
+    value: toml_edit::Value,
+    /// The other program's.
+    from: String,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(settings: &'a Settings, notes: &'a mut Notes) -> Self {
+        Draft { settings, entries: Vec::new(), places: HashMap::new(), notes }
+    }
+
+    /// Writes the value of `from` under `here`, as it is. Nothing, for `null`.
+    pub(super) fn take(&mut self, here: &str, from: &str) {
+        let value = match self.settings.get(from) {
+            Value::Null => return,
+            value if value.is_open() => {
+                let why =
+                    "only the other program knows the rest of this value; set the key yourself";
+                return self.notes.lacks(from, &value.to_string(), &format!("`{here}`: {why}"));
+            }
+            value => toml(&value),
+        };
+        self.set(here, value, from);
+    }
+
+    /// Writes a path, or a name on the Hub, as it is: a user can see what is to be filled in.
+    pub(super) fn take_path(&mut self, here: &str, from: &str) {
+        let value = self.settings.get(from);
+        let path = match &value {
+            Value::List(paths) => {
+                if paths.len() > 1 {
+                    let says = format!(
+                        "`{here}` is one path: put the files into a folder and name that; the recipe \
+                         has the first"
+                    );
+                    self.notes.differs(from, &value.to_string(), &says);
+                }
+                paths.first().cloned().unwrap_or(Value::Null)
+            }
+            one => one.clone(),
+        };
+        let Value::Text(path) = path else { return };
+        if Value::Text(path.clone()).is_open() || path.starts_with('~') {
+            let says = format!("`{here}` is taken as it stands: write the path out");
+            self.notes.differs(from, &path, &says);
+        } else if !self.settings.is_given(from) {
+            let says = "is left out, and this is its default there; write the path that you want";
+            self.notes.differs(from, &path, says);
+        }
+        self.set(here, path, from);
+    }
+
+    /// Writes a value under `here`; `from` is the key that it comes from. A later one wins, but for a
+    /// default, which does not replace what was given.
+    pub(super) fn set(&mut self, here: &str, value: impl Into<toml_edit::Value>, from: &str) {
+        if let Some(&place) = self.places.get(here) {
+            let was_given = |entry: &Entry| self.settings.is_given(&entry.from);
+            if !self.settings.is_given(from) && self.entries[place].as_ref().is_some_and(was_given)
+            {
+                return;
+            }
+            self.entries[place] = None;
+        }
+        self.places.insert(here.to_owned(), self.entries.len());
+        let entry = Entry { here: here.into(), value: value.into(), from: from.into() };
+        self.entries.push(Some(entry));
+    }
+
+    /// Says that `from` could not be translated, and why.
+    pub(super) fn lacks(&mut self, from: &str, says: &str) {
+        let value = self.settings.get(from);
+        self.notes.lacks(from, &value.to_string(), says);
+    }
+
+    /// The tables in the order of the schema. What only repeats a default is left out.
+    pub(super) fn text(&self) -> String {
+        let defaults = defaults();
+        let schema = Recipe::schema();
+        let tables = schema.get("properties").and_then(Json::as_object);
+        let mut text = String::new();
+        for (table, _) in tables.into_iter().flatten() {
+            let mut lines = String::new();
+            let mut alone = false;
+            for entry in self.entries.iter().flatten() {
+                let (key, is_key) = match entry.here.split_once('.') {
+                    Some((of, key)) if of == table => (key, true),
+                    None if entry.here == *table => (entry.here.as_str(), false),
+                    _ => continue,
+                };
+                let is_given = self.settings.is_given(&entry.from);
+                let same = || {
+                    let pointer = format!("/{}", entry.here.replace('.', "/"));
+                    defaults.pointer(&pointer).is_some_and(|ours| equal(ours, &entry.value))
+                };
+                if !is_given && same() {
+                    continue;
+                }
+                let whose = if is_given { "" } else { "default of " };
+                let _ = writeln!(lines, "{key} = {}  # {whose}{}", entry.value, entry.from);
+                alone |= !is_key;
+            }
+            if !lines.is_empty() {
+                let header = if alone { String::new() } else { format!("\n[{table}]\n") };
+                let _ = write!(text, "{header}{lines}");
+            }
+        }
+        text.trim_start().to_owned()
+    }
+}
+
+fn toml(value: &Value) -> toml_edit::Value {
+    match value {
+        Value::Null => "".into(),
+        Value::Bool(value) => (*value).into(),
+        Value::Number(number) => number.parse().unwrap_or_else(|_| number.as_str().into()),
+        Value::Text(text) => text.as_str().into(),
+        Value::List(items) => items.iter().map(toml).collect::<toml_edit::Array>().into(),
+    }
+}
+
+/// Our own defaults, by table and key.
+fn defaults() -> Json {
+    let least = "[model]\npath = \"m\"\n[data]\ntrain = \"d\"\n";
+    let recipe = Recipe::parse("least.toml".as_ref(), least, &[]);
+    recipe.ok().and_then(|loaded| serde_json::to_value(loaded.recipe).ok()).unwrap_or_default()
+}
+
+fn equal(ours: &Json, value: &toml_edit::Value) -> bool {
+    match ours {
+        Json::Bool(ours) => value.as_bool() == Some(*ours),
+        Json::String(ours) => value.as_str() == Some(ours),
+        Json::Number(ours) => {
+            let value = value.as_float().or_else(|| value.as_integer().map(|value| value as f64));
+            ours.as_f64() == value
+        }
+        _ => false,
+    }
+}

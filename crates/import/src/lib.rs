@@ -1,0 +1,192 @@
+//! Other programs' configurations as recipes: verl's and SkyRL's.
+//!
+//! A configuration, however it was written, becomes a flat list of keys (`settings`, `shell`). A table
+//! of rows says of every key what it means here (`rows`, with the data in `verl` and `skyrl`), from which
+//! a draft of a recipe is made (`draft`) and what has to be said about it (`notes`). The recipe is checked
+//! as any other before it is given out. Nothing of a script is executed.
+//!
+//! ```
+//! let text = "generator: {n_samples_per_prompt: 4, unheard_of: 1}";
+//! let imported = firebrick_import::import("mine.yaml".as_ref(), text, &[], None).unwrap();
+//! assert!(imported.text.contains("group_size = 4  # generator.n_samples_per_prompt"));
+//! assert!(imported.remarks.contains("unheard_of"));
+//! ```
+
+mod budget;
+mod draft;
+mod notes;
+mod rows;
+mod settings;
+mod shell;
+mod skyrl;
+mod translate;
+mod verl;
+
+use std::path::Path;
+
+use budget::Budget;
+use draft::Draft;
+use firebrick_recipe::{Problem, Recipe, RecipeError, Text};
+use notes::Notes;
+use rows::{Group, Idle, Index, Known, Row, Rule};
+use settings::Settings;
+
+pub use rows::Key;
+
+/// A program whose configurations can be translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// verl
+    Verl,
+    /// SkyRL
+    Skyrl,
+}
+
+/// A configuration as a recipe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Imported {
+    /// The recipe in TOML, with what is to be known about it as comments at its end.
+    pub text: String,
+    /// The same remarks for a terminal.
+    pub remarks: String,
+}
+
+impl Origin {
+    /// As the program calls itself.
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Verl => "verl",
+            Origin::Skyrl => "SkyRL",
+        }
+    }
+
+    /// Every key that is known, for the book.
+    pub fn keys(self) -> impl Iterator<Item = Key> {
+        rows::keys(self.rows(), self.idle())
+    }
+
+    /// Where its keys were read.
+    pub fn source(self) -> &'static str {
+        match self {
+            Origin::Verl => verl::SOURCE,
+            Origin::Skyrl => skyrl::SOURCE,
+        }
+    }
+
+    fn rows(self) -> &'static [Row] {
+        match self {
+            Origin::Verl => verl::ROWS,
+            Origin::Skyrl => skyrl::ROWS,
+        }
+    }
+
+    fn idle(self) -> &'static [Group] {
+        match self {
+            Origin::Verl => verl::IDLE,
+            Origin::Skyrl => skyrl::IDLE,
+        }
+    }
+
+    /// Whose configuration this is, by the tables that only one of them has.
+    fn of(settings: &Settings) -> Option<Self> {
+        let has = |tables: &[&str]| {
+            settings.keys().any(|key| tables.iter().any(|table| key.starts_with(table)))
+        };
+        if has(&["actor_rollout_ref."]) {
+            Some(Origin::Verl)
+        } else if has(&["generator.", "environment.", "trainer.algorithm.", "trainer.policy."]) {
+            Some(Origin::Skyrl)
+        } else {
+            None
+        }
+    }
+}
+
+/// Translates the configuration in `text`: YAML, or by the name of `path` a shell script (`.sh`) or lines
+/// of `key=value`. `overrides`, each `key=value`, are put over it as their own programs do.
+///
+/// # Errors
+/// When the text can't be read, belongs to neither program, or makes no valid recipe.
+pub fn import(
+    path: &Path,
+    text: &str,
+    overrides: &[String],
+    origin: Option<Origin>,
+) -> Result<Imported, RecipeError> {
+    let file = Text::new(path.display().to_string(), text);
+    let mut notes = Notes::default();
+    let mut settings =
+        Settings::read(path, text, &mut notes).map_err(|problem| file.point(problem))?;
+    settings.set_all(overrides)?;
+    let origin = origin.or_else(|| Origin::of(&settings)).ok_or_else(|| {
+        file.point(Problem {
+            span: 0..0,
+            keys: Vec::new(),
+            message: "no key of verl or SkyRL is in it".into(),
+            label: String::new(),
+            help: Some(
+                "verl's begin with actor_rollout_ref, SkyRL's with trainer.algorithm or generator; \
+                 otherwise say which with --from"
+                    .into(),
+            ),
+        })
+    })?;
+    settings.resolve(origin.rows()).map_err(|problem| file.point(problem))?;
+    let mut draft = Draft::new(&settings, &mut notes);
+    for row in origin.rows() {
+        translate(row, &settings, &mut draft);
+    }
+    let body = draft.text();
+    sort_out(&settings, origin, &mut notes);
+
+    let comments = notes.comments();
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let file: String = file.chars().filter(|c| !c.is_control()).collect();
+    let text = format!("# From a configuration of {}: {file}\n\n{body}\n{comments}", origin.name());
+    Recipe::parse(Path::new("imported.toml"), &text, &[])?;
+    Ok(Imported { text, remarks: notes.page(origin.name(), settings.keys()) })
+}
+
+fn translate(row: &Row, settings: &Settings, draft: &mut Draft) {
+    match row.rule {
+        Rule::Same => draft.take(row.here, row.name),
+        Rule::By(function) => function(settings, draft),
+        Rule::Read | Rule::Lacks(_) => return, // `sort_out` speaks of these.
+    }
+    let fits = !settings.get(row.name).is_open() && (row.fits)(settings);
+    if settings.is_given(row.name) && fits && !row.says.is_empty() {
+        draft.notes.differs(row.name, &settings.get(row.name).to_string(), row.says);
+    }
+}
+
+/// Says of every key that no recipe got anything from why that is.
+fn sort_out(settings: &Settings, origin: Origin, notes: &mut Notes) {
+    let index = Index::new(origin.rows(), origin.idle());
+    for key in settings.keys() {
+        let value = settings.get(key);
+        match index.find(key) {
+            Known::Nothing => notes.unknown(key, &value.to_string()),
+            Known::Idle(why) => notes.idle(key, why.says()),
+            Known::Row(Row { rule: Rule::Lacks(_), fits, .. }) if !fits(settings) => {
+                notes.idle(key, Idle::Off.says());
+            }
+            Known::Row(Row { rule: Rule::Lacks(harmless), says, .. }) => {
+                match harmless.contains(&value.to_string().as_str()) {
+                    true => notes.idle(key, "at this value they change nothing"),
+                    false => notes.lacks(key, &value.to_string(), says),
+                }
+            }
+            // What is read as a number or a yes can't be, and counted as if nothing were said.
+            Known::Row(_) if value.is_open() && !notes.is_said(key) => {
+                let why = "only the other program knows the rest of this value: set it yourself";
+                notes.lacks(key, &value.to_string(), why);
+            }
+            Known::Row(Row { rule: Rule::Read, says, fits, .. }) => {
+                if fits(settings) && !says.is_empty() {
+                    notes.differs(key, &value.to_string(), says);
+                }
+            }
+            Known::Row(_) => {}
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The overrides that stand in a shell script, with the variables that the script itself sets.
+//!
+//! Nothing is executed: no command is run, no file opened, no variable of the environment read. Lines
+//! are taken from top to bottom, so what stands in an `if` counts as if it were true. What depends on
+//! anything else stays in the value as `${NAME}`, for the user to see.
+
+mod arithmetic;
+mod words;
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    Budget,
+    notes::{self, Notes},
+    settings::{is_key, is_override},
+};
+use firebrick_recipe::Problem;
+use words::{Piece, Word};
+
+/// Words behind which a shell may not do what stands there, or more than once.
+const CONDITIONS: [&str; 7] = ["if", "elif", "else", "for", "while", "until", "case"];
+
+/// Words that an assignment may stand behind.
+const BEFORE_ASSIGNMENTS: [&str; 7] =
+    ["export", "local", "declare", "readonly", "then", "else", "do"];
+
+/// Commands whose arguments are no configuration.
+const OTHERS: [&str; 9] = ["[", "[[", "test", "echo", "cd", "mkdir", "set", "unset", "exit"];
+
+/// Arguments that choose a configuration which is put below the overrides.
+const CHOOSES: [&str; 6] = ["--config-name", "--config-path", "--config-dir", "-cn", "-cp", "-cd"];
+
+/// `key` and `value` of every argument such as `a.b=${X}`, in their order. What may hold overrides and
+/// can't be read is remarked on.
+pub(super) fn overrides(
+    script: &str,
+    notes: &mut Notes,
+    budget: &mut Budget,
+) -> Result<Vec<(String, String)>, Problem> {
+    let mut variables = Variables { values: HashMap::new(), budget };
+    let mut found = Vec::new();
+    let mut texts = Vec::new();
+    for command in words::commands(script) {
+        let name = command.first().and_then(Word::plain).unwrap_or_default();
+        if CONDITIONS.contains(&name) {
+            notes.general(format!(
+                "the script has `{name}`: its lines were taken from top to bottom, whether or not a \
+                 shell would"
+            ));
+        }
+        let is_asked = !CONDITIONS.contains(&name) && !OTHERS.contains(&name);
+        let mut assigns = true;
+        for word in &command {
+            if assigns && BEFORE_ASSIGNMENTS.contains(&word.plain().unwrap_or_default()) {
+                continue;
+            }
+            match word.assignment() {
+                Some((name, value)) if assigns => {
+                    let value = variables.expand(&value)?;
+                    texts.extend(overrides_within(&value));
+                    variables.set(&name, value);
+                }
+                _ => {
+                    assigns = false;
+                    for field in variables.fields(word)? {
+                        match field.split_once('=') {
+                            Some((key, value)) if is_key(key) => {
+                                found.push((key.to_owned(), value.to_owned()));
+                            }
+                            _ => {
+                                texts.extend(overrides_within(&field));
+                                if is_asked {
+                                    variables.remark(&field, notes);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let keys: HashSet<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
+    for key in texts.iter().filter(|key| !keys.contains(key.as_str())) {
+        notes.general(format!(
+            "`{key}=…` stands in a text that is no argument of a command: it is not in the recipe"
+        ));
+    }
+    Ok(found)
+}
+
+/// The keys of overrides in a text that is none itself.
+fn overrides_within(text: &str) -> impl Iterator<Item = String> {
+    text.split_whitespace()
+        .filter(|part| is_override(part))
+        .filter_map(|part| part.split_once('='))
+        .map(|(key, _)| key.to_owned())
+}
+
+/// What the script has set so far.
+struct Variables<'a> {
+    values: HashMap<String, String>,
+    /// For what is filled in; what stands in the script is no larger than it.
+    budget: &'a mut Budget,
+}
+
+impl Variables<'_> {
+    /// Sets a variable, or adds to it where the name ends in `+`.
+    fn set(&mut self, name: &str, value: String) {
+        match name.strip_suffix('+') {
+            Some(name) => self.values.entry(name.to_owned()).or_default().push_str(&value),
+            None => {
+                self.values.insert(name.to_owned(), value);
+            }
+        }
+    }
+
+    /// The word as one text.
+    fn expand(&mut self, word: &Word) -> Result<String, Problem> {
+        let mut text = String::new();
+        for piece in &word.0 {
+            text.push_str(&self.filled_in(piece)?);
+        }
+        Ok(text)
+    }
+
+    /// The arguments that a word becomes: outside of quotes, what a variable holds is split at spaces.
+    fn fields(&mut self, word: &Word) -> Result<Vec<String>, Problem> {
+        let mut fields = Vec::new();
+        let mut field: Option<String> = None;
+        for piece in &word.0 {
+            let text = self.filled_in(piece)?;
+            let is_split = matches!(piece, Piece::Variable { quoted: false, .. });
+            if !is_split {
+                field.get_or_insert_default().push_str(&text);
+                continue;
+            }
+            for c in text.chars() {
+                match c.is_whitespace() {
+                    true => fields.extend(field.take()),
+                    false => field.get_or_insert_default().push(c),
+                }
+            }
+        }
+        fields.extend(field);
+        Ok(fields)
+    }
+
+    fn filled_in(&mut self, piece: &Piece) -> Result<String, Problem> {
+        Ok(match piece {
+            Piece::Text(part) => part.clone(),
+            Piece::Variable { name, or, .. } => match (self.values.get(name), or) {
+                (Some(value), _) => {
+                    self.budget.spend(value.len())?;
+                    value.clone()
+                }
+                (None, Some(or)) => self.expand(or)?,
+                (None, None) => format!("${{{name}}}"),
+            },
+            Piece::Arithmetic(sum) => {
+                // A longer text is no number, and would be read again at every place.
+                let short =
+                    |name: &str| self.values.get(name).filter(|value| value.len() <= 64).cloned();
+                let value = arithmetic::value(sum, &short);
+                value.map_or_else(|| format!("$(({sum}))"), |value| value.to_string())
+            }
+            Piece::Foreign(code) => code.clone(),
+        })
+    }
+
+    /// Says what may be lost with an argument that is no override.
+    fn remark(&self, field: &str, notes: &mut Notes) {
+        let option = field.split_once('=').map_or(field, |(option, _)| option);
+        if CHOOSES.contains(&option) {
+            notes.general(format!(
+                "`{option}` names a configuration: what it sets is not in the recipe, which has the \
+                 defaults that the program's own configuration has; import that file with these overrides"
+            ));
+        }
+        let is_whole = field.ends_with(['}', ')']) || field.contains('=');
+        // The elements of an array were taken where they stand.
+        let array = field.strip_prefix("${").and_then(|rest| rest.split_once('['));
+        let is_known = array.is_some_and(|(name, _)| self.values.contains_key(name));
+        if (field.starts_with("${") || field.starts_with("$(")) && is_whole && !is_known {
+            notes.general(format!(
+                "`{}` is an argument that the script does not say: if it holds overrides, give them to the \
+                 import too",
+                notes::shown(field)
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(script: &str) -> Vec<(String, String)> {
+        overrides(script, &mut Notes::default(), &mut Budget::default()).unwrap()
+    }
+
+    fn value(script: &str) -> String {
+        let mut found = read(script);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0).1
+    }
+
+    #[test]
+    fn variables_of_the_script_are_filled_in() {
+        for (script, expected) in [
+            ("n=16\nrun x.y=$n", "16"),
+            ("n=16; run x.y=${n}", "16"),
+            ("export n=16 m=2\nrun \\\n  x.y=\"${n}\" \\\n  -v\n", "16"),
+            ("n=$((1024 * 4))\nrun x.y=$((n / 2 + 1))", "2049"),
+            ("run x.y=${N:-16}", "16"),
+            ("a=b\nrun x.y=${N:-\"${a}/c\"}", "b/c"),
+            ("run x.y='${N}'", "${N}"),
+            ("run x.y=$HOME/data", "${HOME}/data"),
+            ("run x.y=$(date +%s)", "$(date +%s)"),
+            ("run x.y=`date`", "$(date)"),
+            ("f=t.parquet\nrun x.y=\"['$f']\"", "['t.parquet']"),
+            ("run x.y='[\"console\",\"wandb\"]'", "[\"console\",\"wandb\"]"),
+            ("run x.y=1 # x.z=2", "1"),
+            ("run +x.y=1", "1"),
+            ("A=(\n  x.y=1\n)\n", "1"),
+            ("A=(\"x.y=$((2 * 3))\")\n", "6"),
+            ("a=1\na=2\nrun x.y=$a", "2"),
+            ("n=0x10\nrun x.y=$((n))", "$((n))"),
+            ("run x.y=$((1 / 0))", "$((1 / 0))"),
+            ("a=1\na+=2\nrun x.y=$a", "12"),
+            ("a=(1)\na+=( x.y=2 )", "2"),
+            ("p=x.y\nrun $p=3", "3"),
+            ("a=' 1  2 '\nrun x.y=\"$a\"", " 1  2 "),
+            ("a='x.y=\"b\"'\nrun $a", "\"b\""),
+        ] {
+            assert_eq!(value(script), expected, "{script}");
+        }
+        assert_eq!(read("a.b\na=1\n./run --x.y=3 http://a.b/?c=d $@\n"), []);
+    }
+
+    #[test]
+    fn a_variable_outside_of_quotes_is_as_many_arguments_as_it_has_words() {
+        let both = [("a.b".to_owned(), "1".to_owned()), ("c.d".to_owned(), "2".to_owned())];
+        for script in [
+            "A='a.b=1 c.d=2'\nrun $A",
+            "A=a.b=1\nA+=' c.d=2'\nrun $A",
+            "A=a.b=1\nA=\"$A c.d=2\"\nrun ${A}",
+            "run ${A:-a.b=1 c.d=2}",
+            "A='1 c.d'\nrun a.b=$A=2",
+        ] {
+            assert_eq!(read(script), both, "{script}");
+        }
+        let one = [("a.b".to_owned(), "1 c.d=2".to_owned())];
+        assert_eq!(read("A='a.b=1 c.d=2'\nrun \"$A\""), one);
+    }
+
+    #[test]
+    fn a_script_can_neither_hang_nor_fill_the_memory() {
+        let doubled = format!("a=xxxxxxxxxx\n{}run x.y=$a", "a=$a$a\n".repeat(100));
+        let copied: String = (0..20_000).map(|n| format!("v{n}=$a\n")).collect();
+        let copied = format!("a={}\n{copied}run x.y=1", "x".repeat(32_000));
+        let added = format!("a=xx\n{}run x.y=$a", "a+=$a\n".repeat(100));
+        let split = format!("a='{}'\nrun {}", "x.y=1 ".repeat(10_000), "$a ".repeat(10_000));
+        for script in [doubled, copied, added, split] {
+            let outcome = overrides(&script, &mut Notes::default(), &mut Budget::default());
+            assert!(outcome.unwrap_err().message.contains("MiB"));
+        }
+        for deep in ["${a:-", "$((", "(", "$((1+(", "\"", "'", "$(", "`", "\\", "x.y=$((-"] {
+            read(&format!("run x.y={}", deep.repeat(100_000)));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! How to translate what both programs have, each under its own keys.
+
+use super::{Draft, Settings, rows::Idle, settings::Value};
+
+/// The three keys of an adapter, which both programs have.
+pub(super) fn adapters(
+    rank: &str,
+    alpha: &str,
+    targets: &str,
+    settings: &Settings,
+    draft: &mut Draft,
+) {
+    let Some(width) = settings.whole(rank).filter(|&width| width > 0) else { return };
+    draft.set("model.lora.rank", width, rank);
+    draft.take("model.lora.alpha", alpha);
+    if let Value::List(names) = settings.get(targets) {
+        let names: toml_edit::Array = names.iter().map(Value::to_string).collect();
+        draft.set("model.lora.targets", names, targets);
+    } else if let Some(name) = settings.text(targets).filter(|name| name != "all-linear") {
+        // Anything else is a pattern, or not known yet.
+        match name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            true => draft.set("model.lora.targets", toml_edit::Array::from_iter([name]), targets),
+            false => draft.lacks(targets, "Write `model.lora.targets` as a list of projections."),
+        }
+    }
+}
+
+/// Options of the chat template, whose names are the template's.
+pub(super) fn template(settings: &Settings, draft: &mut Draft, table: &str) {
+    for key in settings.keys() {
+        let Some(option) = key.strip_prefix(table) else { continue };
+        // The name goes into the recipe as it stands, so it may not be more than a name.
+        match option.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
+            true => draft.take(&format!("data.template_options.{option}"), key),
+            false => draft.lacks(key, "Set `data.template_options` yourself."),
+        }
+    }
+}
+
+/// A group of one is for a critic alone.
+pub(super) fn group(key: &str, estimator: &str, settings: &Settings, draft: &mut Draft) {
+    match settings.whole(key) {
+        Some(1) if !has_critic(estimator, settings) => {
+            draft.lacks(key, "A group of one has no advantage: set `rollout.group_size`.");
+        }
+        _ => draft.take("rollout.group_size", key),
+    }
+}
+
+/// Dynamic sampling as verl and SkyRL do it: up to a number of rounds, then an error.
+pub(super) fn refilled(rounds: i64, cap: &str, key: &str, draft: &mut Draft) {
+    draft.set("sampling.max_rounds", rounds.max(0), cap);
+    if rounds > 0 {
+        draft.set("sampling.on_cap", "error", cap);
+    }
+    draft.set("sampling.surplus", "drop", key);
+}
+
+pub(super) fn verifier(draft: &mut Draft, kind: &str, wrong: f64, from: &str) {
+    draft.set("reward.kind", kind, from);
+    draft.set("reward.right", 1.0, from);
+    draft.set("reward.wrong", wrong, from);
+}
+
+pub(super) fn estimator(key: &str, by_std: &str, settings: &Settings, draft: &mut Draft) {
+    match settings.text(key).unwrap_or_default().as_str() {
+        "grpo" if settings.truth(by_std) => draft.set("advantage.kind", "group_norm", key),
+        "grpo" => draft.set("advantage.kind", "mean_only", by_std),
+        "rloo" => draft.set("advantage.kind", "leave_one_out", key),
+        "gae" => draft.set("advantage.kind", "gae", key),
+        _ => draft.lacks(
+            key,
+            "The estimators here are group_norm (grpo), mean_only, leave_one_out (rloo) and gae; the recipe \
+             has the default, group_norm.",
+        ),
+    }
+}
+
+pub(super) fn betas(key: &str, settings: &Settings, draft: &mut Draft) {
+    if let Value::List(betas) = settings.get(key) {
+        for (beta, here) in betas.iter().zip(["optim.beta1", "optim.beta2"]) {
+            if let Value::Number(beta) = beta
+                && let Ok(beta) = beta.parse::<f64>()
+            {
+                draft.set(here, beta, key);
+            }
+        }
+    }
+}
+
+/// A mini-batch in completions, from one in prompts.
+pub(super) fn completions(key: &str, group: &str, settings: &Settings, draft: &mut Draft) {
+    match (settings.whole(key), settings.whole(group)) {
+        (Some(prompts), Some(group)) => {
+            draft.set("train.mini_batch", prompts.saturating_mul(group), key);
+        }
+        _ => draft.lacks(key, "Set `train.mini_batch`, in completions."),
+    }
+}
+
+/// A number of steps between two of something; -1 is never.
+pub(super) fn every(key: &str, here: &str, settings: &Settings, draft: &mut Draft) {
+    match settings.whole(key) {
+        Some(steps) if steps > 0 => draft.set(here, steps, key),
+        _ if settings.is_given(key) => {
+            draft.lacks(key, &format!("It can't be switched off; `{here}` has its default."));
+        }
+        _ => {}
+    }
+}
+
+/// A number where 0 here is what null or -1 is there: no bound.
+pub(super) fn or_none(key: &str, here: &str, settings: &Settings, draft: &mut Draft) {
+    draft.set(here, settings.whole(key).unwrap_or(0).max(0), key);
+}
+
+/// The run's name, where it can be that of a folder.
+pub(super) fn name(key: &str, settings: &Settings, draft: &mut Draft) {
+    let Some(name) = settings.text(key) else { return };
+    match firebrick_core::check_run_name(&name) {
+        Ok(()) => draft.set("name", name, key),
+        Err(_) => draft.lacks(key, "It can't be the name of a folder: set `name`."),
+    }
+}
+
+/// What goes with GAE, each as our key and theirs: the critic is a model of its own in both programs.
+pub(super) fn critic(
+    estimator: &str,
+    keys: &[(&str, &str)],
+    settings: &Settings,
+    draft: &mut Draft,
+) {
+    if has_critic(estimator, settings) {
+        for (here, key) in keys {
+            draft.take(here, key);
+        }
+        draft.set("critic.kind", "separate", estimator);
+        // Both take half of the squared error as it is.
+        draft.set("critic.coef", 1.0, estimator);
+    } else {
+        for (_, key) in keys.iter().filter(|(_, key)| settings.is_given(key)) {
+            draft.notes.idle(key, Idle::Off.says());
+        }
+    }
+}
+
+/// Only this estimator has a critic, in both programs.
+pub(super) fn has_critic(estimator: &str, settings: &Settings) -> bool {
+    settings.text(estimator).as_deref() == Some("gae")
+}
+
+/// What is said of the critic's learning rate.
+pub(super) const CRITIC_RATE: &str =
+    "It rises with `optim.warmup_steps` here; there the policy's warm-up is not the critic's.";
+
+/// What is said of several passes over a step.
+pub(super) const PASSES: &str = "Each completion is used once in a step. `train.adaptive = { n_min = k, \
+    n_max = k, kl_stop = 1e9 }` makes k updates with a mini-batch before the next one, where there all \
+    mini-batches are gone through k times.";

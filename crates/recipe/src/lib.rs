@@ -1,0 +1,335 @@
+//! The recipe of a Firebrick run: one file that says what to train, on what, and how.
+//!
+//! Every setting has one place, a type and a default, and the schema, the messages and the book are made
+//! from these types. So a program can read, check and change recipes without anything that trains.
+//!
+//! ```
+//! use firebrick_recipe::Recipe;
+//!
+//! let text = "model.path = \"qwen\"\ndata.train = \"train.jsonl\"\n[rollout]\ngroup_siz = 8\n";
+//! let error = Recipe::parse("my.toml".as_ref(), text, &[]).unwrap_err();
+//! assert_eq!(error.to_string(), "my.toml:4:1: unknown key `group_siz` in [rollout]");
+//! assert_eq!(error.help().unwrap(), "did you mean `group_size`?");
+//!
+//! let set = ["rollout.group_size=8".to_owned()];
+//! let loaded = Recipe::parse("my.toml".as_ref(), text.split("[r").next().unwrap(), &set).unwrap();
+//! assert_eq!((loaded.name.as_str(), loaded.recipe.rollout.group_size), ("my", 8));
+//! ```
+//!
+//! A recipe is read in four passes, each of which points into the text where it fails: its syntax, TOML
+//! or YAML (`yaml`), `--set` overrides (`overrides`), the shape of the document against the schema
+//! (`shape`), and the meaning of its values (`meaning`). The last two walk the same document, whatever
+//! it was written in.
+
+mod adaptive;
+mod critic;
+mod data;
+mod error;
+mod meaning;
+mod memory;
+mod model;
+mod observe;
+mod overrides;
+mod reward;
+mod sampling;
+mod shape;
+mod tables;
+pub mod yaml;
+
+use std::{fs::File, io::Read as _, path::Path};
+
+use schemars::{JsonSchema, Schema, generate::SchemaSettings, transform::RecursiveTransform};
+use serde::{Deserialize, Serialize};
+use toml::{Spanned, de::DeTable};
+
+use overrides::Override;
+
+pub use adaptive::Adaptive;
+pub use critic::{Critic, CriticKind};
+pub use data::{Columns, Data, Task, Template};
+pub use error::{Invalid, Label, Problem, RecipeError, Text};
+pub use memory::Memory;
+pub use model::{ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
+pub use observe::Observe;
+pub use reward::{
+    AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
+    Transform,
+};
+pub use sampling::{Dynamic, OnCap, Sampling, Surplus};
+pub use tables::{
+    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval,
+    Kl, KlKind, Loss, LossKind, Optim, Rollout, Train, Warmup,
+};
+
+/// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Name of the run and of its folder; the recipe's file name without its ending if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Seed of everything random: data order, new weights, sampling.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// Where to compute.
+    #[serde(default)]
+    pub device: Device,
+    /// The policy to start from.
+    pub model: Model,
+    /// The prompts to train and to evaluate on.
+    pub data: Data,
+    /// Supervised steps before the first rollout.
+    #[serde(default)]
+    pub warmup: Warmup,
+    /// How completions are sampled for training.
+    #[serde(default)]
+    pub rollout: Rollout,
+    /// Which groups a step trains on (dynamic sampling).
+    #[serde(default)]
+    pub sampling: Sampling,
+    /// How a completion is judged, and what the judgement is worth.
+    #[serde(default)]
+    pub reward: Reward,
+    /// How the rewards of a group become advantages.
+    #[serde(default)]
+    pub advantage: Advantage,
+    /// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
+    #[serde(default)]
+    pub critic: Critic,
+    /// The policy loss.
+    #[serde(default)]
+    pub loss: Loss,
+    /// AdamW and its learning rate.
+    #[serde(default)]
+    pub optim: Optim,
+    /// How long to train, and how a step is cut up.
+    #[serde(default)]
+    pub train: Train,
+    /// How held-out accuracy is measured.
+    #[serde(default)]
+    pub eval: Eval,
+    /// When the run is saved.
+    #[serde(default)]
+    pub checkpoint: Checkpoint,
+    /// What is counted in completions.
+    #[serde(default)]
+    pub observe: Observe,
+}
+
+/// A recipe as it was read, overrides included.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The checked values.
+    pub recipe: Recipe,
+    /// The effective TOML: what the run folder keeps. It has the comments of a TOML file, and not
+    /// those of a YAML file.
+    pub text: String,
+    /// Name of the run: the recipe's own, or the stem of the file's name.
+    pub name: String,
+}
+
+/// The recipe of a program that brings its own policy and prompts: `model` and `data` are empty, which
+/// no file may be.
+impl Default for Recipe {
+    fn default() -> Self {
+        Recipe {
+            name: None,
+            seed: default_seed(),
+            device: Device::default(),
+            model: Model::default(),
+            data: Data::default(),
+            warmup: Warmup::default(),
+            rollout: Rollout::default(),
+            sampling: Sampling::default(),
+            reward: Reward::default(),
+            advantage: Advantage::default(),
+            critic: Critic::default(),
+            loss: Loss::default(),
+            optim: Optim::default(),
+            train: Train::default(),
+            eval: Eval::default(),
+            checkpoint: Checkpoint::default(),
+            observe: Observe::default(),
+        }
+    }
+}
+
+/// A recipe that a program made, and no file: its values were not checked. Its run is called `run` if
+/// it has no name.
+impl From<Recipe> for Loaded {
+    fn from(recipe: Recipe) -> Self {
+        let text = recipe.to_toml();
+        let name = recipe.name.clone().unwrap_or_else(|| "run".into());
+        Loaded { recipe, text, name }
+    }
+}
+
+impl Recipe {
+    /// Reads the recipe at `path`, as [`Recipe::load`] does without overrides.
+    ///
+    /// # Errors
+    /// When the file can't be read, or is no valid recipe.
+    pub fn read(path: impl AsRef<Path>) -> Result<Loaded, RecipeError> {
+        Recipe::load(path.as_ref(), &[])
+    }
+
+    /// Reads the recipe at `path` and applies `overrides`, each of the form `table.key=value`.
+    ///
+    /// A file whose name ends in `.yaml` or `.yml` is YAML, any other TOML. Paths inside a recipe are
+    /// relative to the current directory and stay as they are written.
+    ///
+    /// # Errors
+    /// When the file can't be read, an override can't be applied, or the result is no valid recipe.
+    pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, RecipeError> {
+        let text =
+            text_of(path).map_err(|error| RecipeError::Read { path: path.to_owned(), error })?;
+        Recipe::parse(path, &text, overrides)
+    }
+
+    /// Reads a recipe from `text`; `path` names it in errors, says by its ending what it is written in,
+    /// and gives the run its default name.
+    ///
+    /// # Errors
+    /// As for [`Recipe::load`], except that no file is read.
+    pub fn parse(path: &Path, text: &str, overrides: &[String]) -> Result<Loaded, RecipeError> {
+        let overrides: Vec<Override> =
+            overrides.iter().map(|given| Override::parse(given)).collect::<Result<_, _>>()?;
+        match yaml::is_yaml(path) {
+            true => Recipe::from_yaml(path, text, &overrides),
+            false => Recipe::from_toml(path, text, &overrides),
+        }
+    }
+
+    fn from_toml(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
+        let file = Text::new(path.display().to_string(), text);
+        DeTable::parse(text).map_err(|error| {
+            let is_yaml =
+                yaml::parse(text).is_ok_and(|tree| tree.is_some_and(|it| it.is_mapping()));
+            let help = is_yaml.then(|| "a recipe in YAML has a name that ends in .yaml".to_owned());
+            file.point(Problem { help, ..Problem::syntax(&error) })
+        })?;
+        let effective = overrides::apply(text, overrides)?;
+        let file = file.overridden(&effective, overrides);
+        let document =
+            DeTable::parse(&effective).map_err(|error| file.point(Problem::syntax(&error)))?;
+        let (recipe, name) = checked(path, document).map_err(|problem| file.point(problem))?;
+        Ok(Loaded { recipe, text: effective, name })
+    }
+
+    fn from_yaml(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
+        let file = Text::new(path.display().to_string(), text);
+        let tree = yaml::parse(text).map_err(|problem| file.point(problem))?;
+        let mut document = yaml::document(tree.as_ref()).map_err(|problem| file.point(problem))?;
+        let shown = overrides::below(text, overrides);
+        overrides::insert(&mut document, overrides, &shown)?;
+        let file = file.overridden(&shown, overrides);
+        let effective = yaml::to_toml(&document);
+        let (recipe, name) =
+            checked(path, Spanned::new(0..0, document)).map_err(|problem| file.point(problem))?;
+        let origin = "# From a recipe in YAML, whose comments are not kept.\n\n";
+        Ok(Loaded { recipe, text: format!("{origin}{effective}"), name })
+    }
+
+    /// The recipe in TOML with its defaults written out, but for what would change nothing, which is
+    /// refused where it is written.
+    pub fn to_toml(&self) -> String {
+        let Ok(mut table) = toml::Table::try_from(self) else { return String::new() };
+        for key in self.without_effect() {
+            let (parent, last) = key.split_once('.').unwrap_or(("", key));
+            match table.get_mut(parent).and_then(toml::Value::as_table_mut) {
+                Some(inner) => inner.remove(last),
+                None => table.remove(last),
+            };
+        }
+        toml::to_string(&table).unwrap_or_default()
+    }
+
+    /// The keys that change nothing in this recipe, whatever their values.
+    fn without_effect(&self) -> Vec<&'static str> {
+        let of_gae = ["critic", "advantage.gamma", "advantage.lambda", "advantage.normalise"];
+        let of_replace = ["sampling.min_replace_ratio"];
+        let gae = self.advantage.kind == AdvantageKind::Gae;
+        let replace = self.sampling.dynamic == Dynamic::Replace;
+        let gae = of_gae.into_iter().filter(|_| !gae);
+        gae.chain(of_replace.into_iter().filter(|_| !replace)).collect()
+    }
+
+    /// The verifier: the recipe's, or the one that fits its data.
+    pub fn reward_kind(&self) -> RewardKind {
+        self.reward.kind.clone().unwrap_or(match self.data.task {
+            Some(Task::Addition { .. } | Task::Multiplication { .. }) => {
+                RewardKind::Integer { marker: None }
+            }
+            Some(Task::Countdown { .. }) => RewardKind::Countdown { use_all: true },
+            None => RewardKind::Gsm8k,
+        })
+    }
+
+    /// The JSON schema of a recipe: what editors complete from, what unknown keys are measured
+    /// against, and what the book's table of options is made from.
+    pub fn schema() -> serde_json::Value {
+        SchemaSettings::draft2020_12()
+            .with_transform(RecursiveTransform(tidy))
+            .into_generator()
+            .into_root_schema_for::<Recipe>()
+            .to_value()
+    }
+}
+
+/// The text of a file of at most 1 MiB: a recipe has a few thousand bytes.
+fn text_of(path: &Path) -> std::io::Result<String> {
+    const MOST: u64 = 1 << 20;
+    let mut text = String::new();
+    File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > MOST {
+        true => Err(std::io::Error::other("it is larger than 1 MiB")),
+        false => Ok(text),
+    }
+}
+
+/// The recipe that a document means, and the name of its run; else the first fault.
+fn checked(path: &Path, document: Spanned<DeTable<'_>>) -> Result<(Recipe, String), Problem> {
+    if let Some(problem) = shape::first_problem(document.get_ref(), &Recipe::schema()) {
+        return Err(problem);
+    }
+    let recipe = Recipe::deserialize(toml::Deserializer::from(document.clone()))
+        .map_err(|error| Problem::syntax(&error))?;
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let name = recipe.name.clone().or(stem).unwrap_or_default();
+    match meaning::first_problem(&recipe, &name, document.get_ref()) {
+        Some(problem) => Err(problem),
+        None => Ok((recipe, name)),
+    }
+}
+
+/// Takes out of a schema what means nothing in TOML or to its reader: `null`, which TOML lacks;
+/// Rust's number formats; the defaults of whole tables, which repeat those of their keys; and the
+/// line breaks of the source.
+fn tidy(schema: &mut Schema) {
+    schema.remove("format");
+    if schema.get("default").is_some_and(serde_json::Value::is_object) {
+        schema.remove("default");
+    }
+    if let Some(serde_json::Value::String(description)) = schema.get_mut("description") {
+        *description = description.replace('\n', " ");
+    }
+    if let Some(kinds) = schema.get("type").and_then(serde_json::Value::as_array)
+        && let [kind, null] = kinds.as_slice()
+        && null == "null"
+    {
+        let kind = kind.clone();
+        schema.insert("type".into(), kind);
+    }
+    if let Some(options) = schema.get("anyOf").and_then(serde_json::Value::as_array)
+        && let [option, null] = options.as_slice()
+        && null.get("type").is_some_and(|kind| kind == "null")
+        && let Some(reference) = option.get("$ref").cloned()
+    {
+        schema.remove("anyOf");
+        schema.insert("$ref".into(), reference);
+    }
+}
+
+fn default_seed() -> u64 {
+    17
+}

@@ -1,0 +1,484 @@
+//! The meaning of a recipe: keys that agree with each other.
+//!
+//! What holds of one value alone is in the schema, and was checked with the shape.
+
+mod critic;
+mod sampling;
+
+use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{Adaptive, Aggregation, Length, NewModel, Recipe, RewardKind, Task, error::Problem};
+
+/// The fault that comes first in the text; `name` is what the run would be called.
+pub(super) fn first_problem(
+    recipe: &Recipe,
+    name: &str,
+    document: &DeTable<'_>,
+) -> Option<Problem> {
+    let mut checks = Checks { recipe, document, problems: Vec::new() };
+    checks.name(name);
+    checks.model();
+    checks.data();
+    checks.reward();
+    checks.overlong();
+    checks.critic();
+    checks.memory();
+    checks.sampling();
+    checks.without_effect();
+    checks.loss();
+    checks.mini_batch();
+    checks.adaptive();
+    checks.observe();
+    checks.problems.into_iter().min_by_key(|problem| problem.span.start)
+}
+
+struct Checks<'a> {
+    recipe: &'a Recipe,
+    document: &'a DeTable<'a>,
+    problems: Vec<Problem>,
+}
+
+impl Checks<'_> {
+    fn name(&mut self, name: &str) {
+        if let Err(error) = firebrick_core::check_run_name(name) {
+            self.fail(
+                &["name"],
+                error.to_string(),
+                "no name for a folder",
+                "set `name` to letters, digits, `-`, `_` and `.`",
+            );
+        }
+    }
+
+    fn model(&mut self) {
+        let model = &self.recipe.model;
+        match (&model.path, &model.new) {
+            (Some(_), Some(_)) => self.fail(
+                &["model.new", "model.path"],
+                "[model] has both `path` and `new`, expected one of them".into(),
+                "one too many",
+                "`path` starts from a checkpoint, `new` from random weights",
+            ),
+            (None, None) => self.fail(
+                &["model"],
+                "[model] has neither `path` nor `new`, expected one of them".into(),
+                "no model",
+                "add `path = \"Qwen/Qwen2.5-0.5B-Instruct\"`, or a table [model.new]",
+            ),
+            (None, Some(new)) => self.new_model(new),
+            (Some(_), None) => {}
+        }
+        if model.lora.is_some() && model.path.is_none() {
+            self.fail(
+                &["model.lora"],
+                "model.lora is set, expected only beside a `path`".into(),
+                "adapters to random weights that nobody else has",
+                "remove it: a new model is trained whole",
+            );
+        }
+        if model.revision.is_some() && model.path.is_none() {
+            self.fail(
+                &["model.revision"],
+                "model.revision is set, expected only beside a `path` on the Hub".into(),
+                "would change nothing",
+                "remove it",
+            );
+        }
+    }
+
+    fn new_model(&mut self, model: &NewModel) {
+        let NewModel { hidden_size, heads, kv_heads, max_position_embeddings, .. } = *model;
+        let width = hidden_size / heads; // The schema wants at least one head.
+        if !hidden_size.is_multiple_of(heads) {
+            self.fail(
+                &["model.new.hidden_size", "model.new.heads"],
+                format!(
+                    "model.new.hidden_size is {hidden_size}, expected a multiple of heads = {heads}"
+                ),
+                "every head gets hidden_size / heads",
+                &format!("the next multiple is {}", hidden_size.next_multiple_of(heads)),
+            );
+        } else if !width.is_multiple_of(2) {
+            self.fail(
+                &["model.new.heads", "model.new.hidden_size"],
+                format!("a head is {hidden_size} / {heads} = {width} wide, expected an even width"),
+                "the rotary embedding turns pairs",
+                "change `heads` or `hidden_size`",
+            );
+        }
+        if !heads.is_multiple_of(kv_heads) {
+            self.fail(
+                &["model.new.kv_heads", "model.new.heads"],
+                format!("model.new.kv_heads is {kv_heads}, expected a divisor of heads = {heads}"),
+                "heads share keys and values in equal parts",
+                &format!("`kv_heads = {heads}` gives every head its own"),
+            );
+        }
+        let longest = self.recipe.rollout.max_completion_tokens;
+        if longest >= max_position_embeddings {
+            self.fail(
+                &["model.new.max_position_embeddings", "rollout.max_completion_tokens"],
+                format!(
+                    "model.new.max_position_embeddings is {max_position_embeddings}, expected more \
+                     than rollout.max_completion_tokens = {longest}"
+                ),
+                "no room for a prompt",
+                "a sequence is a prompt and a completion: raise the one or lower the other",
+            );
+        }
+    }
+
+    fn data(&mut self) {
+        let data = &self.recipe.data;
+        match (&data.train, &data.task) {
+            (Some(_), Some(_)) => self.fail(
+                &["data.task", "data.train"],
+                "[data] has both `train` and `task`, expected one of them".into(),
+                "one too many",
+                "`train` reads a data set, `task` generates problems",
+            ),
+            (None, None) => self.fail(
+                &["data"],
+                "[data] has neither `train` nor `task`, expected one of them".into(),
+                "no prompts",
+                "add `train = \"prompts.jsonl\"`, or `task = { kind = \"addition\", digits = 3 }`",
+            ),
+            _ => {}
+        }
+        if data.columns.is_some() && data.train.is_none() && data.heldout.is_none() {
+            self.fail(
+                &["data.columns"],
+                "[data] has `columns`, expected a file that has them".into(),
+                "a task has no columns",
+                "remove `columns`",
+            );
+        }
+        let parts = [
+            ("subset", data.subset.is_some(), data.train.is_some()),
+            ("split", data.split.is_some(), data.train.is_some()),
+            ("heldout_subset", data.heldout_subset.is_some(), data.heldout.is_some()),
+            (
+                "heldout_split",
+                data.heldout_split.is_some(),
+                data.heldout.is_some() || data.train.is_some(),
+            ),
+        ];
+        for (key, given, has_whole) in parts {
+            if given && !has_whole {
+                let whole = if key == "heldout_subset" { "heldout" } else { "train" };
+                self.fail(
+                    &[&format!("data.{key}")],
+                    format!("[data] has `{key}`, expected `{whole}`, a part of which it names"),
+                    "a part of nothing",
+                    &format!("add `{whole}`, or remove `{key}`"),
+                );
+            }
+        }
+        if data.heldout.is_none()
+            && data.heldout_split.is_some()
+            && data.heldout_split.as_deref() == Some(data.split.as_deref().unwrap_or("train"))
+        {
+            self.fail(
+                &["data.heldout_split"],
+                "data.heldout_split is the split that is trained on".into(),
+                "would measure what was learnt by heart",
+                "name another split, or leave it out: then some of `train` is held out",
+            );
+        }
+        if data.prompt.as_ref().is_some_and(|pattern| !pattern.contains("{prompt}")) {
+            self.fail(
+                &["data.prompt"],
+                "data.prompt has no `{prompt}` in it".into(),
+                "every prompt would be this text",
+                "put `{prompt}` where the question goes",
+            );
+        }
+        if let Some(Task::Countdown { max_number, max_target, .. }) = data.task
+            && max_target < max_number
+        {
+            self.fail(
+                &["data.task.max_target", "data.task.max_number"],
+                format!(
+                    "data.task.max_target is {max_target}, expected at least max_number = \
+                     {max_number}"
+                ),
+                "below a number that may be given",
+                "raise the one or lower the other",
+            );
+        }
+    }
+
+    fn reward(&mut self) {
+        let reward = &self.recipe.reward;
+        if let Some(kind) = &reward.kind {
+            self.reward_kind("reward", kind);
+        }
+        if let Some(stop) = &reward.stop
+            && stop.scale.is_some() == stop.replace.is_some()
+        {
+            let (what, label) = match stop.scale {
+                Some(_) => ("both `scale` and `replace`", "one too many"),
+                None => ("neither `scale` nor `replace`", "no penalty"),
+            };
+            self.fail(
+                &["reward.stop.replace", "reward.stop"],
+                format!("[reward.stop] has {what}, expected one of them"),
+                label,
+                "`scale` multiplies the reward, `replace` takes its place",
+            );
+        }
+        if let Some(Length { target, free_factor, max_cut, .. }) = reward.length {
+            let longest = self.recipe.rollout.max_completion_tokens;
+            if max_cut > 0.0 && free_factor * target as f64 >= longest as f64 {
+                self.fail(
+                    &["reward.length.target", "rollout.max_completion_tokens"],
+                    format!(
+                        "reward.length.target is {target}, of which {free_factor:?} times is free, \
+                         expected that to be less than rollout.max_completion_tokens = {longest}"
+                    ),
+                    "no completion would be too long",
+                    "lower it, or leave the loss to `truncation_cut` alone with `max_cut = 0.0`",
+                );
+            }
+        }
+        if reward.right <= reward.wrong {
+            self.fail(
+                &["reward.right", "reward.wrong"],
+                format!(
+                    "reward.right is {:?}, expected more than reward.wrong = {:?}",
+                    reward.right, reward.wrong
+                ),
+                "would teach wrong answers",
+                "the usual pairs are 1.0 and -1.0, or 1.0 and 0.0",
+            );
+        }
+    }
+
+    /// The options of the verifier in the table at `place`.
+    fn reward_kind(&mut self, place: &str, kind: &RewardKind) {
+        let key = |name: &str| format!("{place}.{name}");
+        match kind {
+            RewardKind::Regex { pattern, group, matches, tail } => {
+                let regex = |group| {
+                    let (pattern, matches, tail) = (pattern.clone(), *matches, *tail);
+                    Regex::new(RegexOptions { pattern, group, matches, tail })
+                };
+                if let Err(error) = regex(None) {
+                    // The crate's words are a picture of the pattern, and the reason below it.
+                    let words = match error {
+                        RewardError::Pattern { problem, .. } => problem,
+                        other => other.to_string(),
+                    };
+                    let reason = words.lines().last().unwrap_or_default();
+                    let reason = reason.trim().trim_start_matches("error: ");
+                    self.fail(
+                        &[&key("pattern")],
+                        format!("{} is no regular expression: {reason}", key("pattern")),
+                        "can't be used",
+                        "'single quotes' keep backslashes as they are",
+                    );
+                } else if let Some(group) = *group
+                    && regex(Some(RegexGroup::Number(group))).is_err()
+                {
+                    self.fail(
+                        &[&key("group")],
+                        format!("{} is {group}, which the pattern does not have", key("group")),
+                        "no such group",
+                        "0 is the whole match, 1 the first opening bracket",
+                    );
+                }
+            }
+            RewardKind::Format {
+                think: false,
+                boxed: false,
+                answer_line: false,
+                nothing_after: false,
+            } => self.fail(
+                &[&key("kind")],
+                format!("[{place}] of kind \"format\" asks for nothing"),
+                "would mark nothing",
+                "set one of `think`, `boxed`, `answer_line` and `nothing_after` to true",
+            ),
+            RewardKind::Command { program, .. }
+                if program.first().is_some_and(String::is_empty) =>
+            {
+                self.fail(
+                    &[&key("program")],
+                    format!("{} begins with an empty text, expected a program", key("program")),
+                    "names no program",
+                    "write the program and its arguments, such as [\"python3\", \"judge.py\"]",
+                );
+            }
+            RewardKind::Model { scale, offset, .. }
+                if *scale <= 0.0 || !(scale + offset).is_finite() =>
+            {
+                self.fail(
+                    &[&key("scale"), place],
+                    format!(
+                        "{} is {scale:?} and {} is {offset:?}, expected a number above 0 and a number",
+                        key("scale"),
+                        key("offset")
+                    ),
+                    "would not keep the order of the scores",
+                    "a score is multiplied by `scale`, and `offset` is added",
+                );
+            }
+            RewardKind::Weighted { parts } => {
+                for (index, part) in parts.iter().enumerate() {
+                    let place = format!("{place}.parts.{index}");
+                    if parts[..index].iter().any(|other| other.name == part.name) {
+                        self.fail(
+                            &[&format!("{place}.name")],
+                            format!("reward.parts has two parts named \"{}\"", part.name),
+                            "the second of that name",
+                            "every part has a metric of its own name: give them two",
+                        );
+                    }
+                    self.reward_kind(&place, &part.kind);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn overlong(&mut self) {
+        let overlong = &self.recipe.reward.overlong;
+        let longest = self.recipe.rollout.max_completion_tokens;
+        if overlong.buffer > longest {
+            self.fail(
+                &["reward.overlong.buffer", "rollout.max_completion_tokens"],
+                format!(
+                    "reward.overlong.buffer is {}, expected at most rollout.max_completion_tokens \
+                     = {longest}",
+                    overlong.buffer
+                ),
+                "longer than a completion",
+                "the punishment grows over a completion's last `buffer` tokens: a quarter is usual",
+            );
+        } else if overlong.buffer == 0 && overlong.penalty > 0.0 {
+            self.fail(
+                &["reward.overlong.penalty", "reward.overlong.buffer"],
+                format!(
+                    "reward.overlong.penalty is {:?} with a buffer of 0, expected a longer buffer",
+                    overlong.penalty
+                ),
+                "would punish nothing",
+                &format!("add a buffer, such as `buffer = {}`", (longest / 4).max(1)),
+            );
+        }
+    }
+
+    fn loss(&mut self) {
+        let loss = &self.recipe.loss;
+        if loss.constant_length.is_some() && loss.aggregation != Aggregation::Constant {
+            self.fail(
+                &["loss.constant_length", "loss.aggregation"],
+                "loss.constant_length is set, expected only with aggregation = \"constant\"".into(),
+                "would change nothing",
+                "remove it, or choose that aggregation",
+            );
+        }
+    }
+
+    /// Whether they are written, and not whether they are the defaults: who writes `critic.kind =
+    /// "head"` believes that there is a critic.
+    fn without_effect(&mut self) {
+        for key in self.recipe.without_effect() {
+            if self.find(key).is_none() {
+                continue;
+            }
+            let (needs, name) = match key {
+                "sampling.min_replace_ratio" => ("sampling.dynamic = \"replace\"", key),
+                "critic" => ("advantage.kind = \"gae\"", "[critic]"),
+                _ => ("advantage.kind = \"gae\"", key),
+            };
+            self.fail(
+                &[key],
+                format!("{name} is set, expected only with {needs}"),
+                "would change nothing",
+                "remove it, or set that beside it",
+            );
+        }
+    }
+
+    fn mini_batch(&mut self) {
+        let mini_batch = self.recipe.train.mini_batch;
+        let prompts = self.recipe.sampling.prompts_per_step;
+        let group = self.recipe.rollout.group_size;
+        let step = prompts.saturating_mul(group);
+        if mini_batch > step {
+            let by_default =
+                if self.find("train.mini_batch").is_some() { "" } else { " by default" };
+            self.fail(
+                &["train.mini_batch", "sampling.prompts_per_step", "rollout.group_size"],
+                format!(
+                    "train.mini_batch is {mini_batch}{by_default}, expected at most \
+                     prompts_per_step × group_size = {prompts} × {group} = {step}"
+                ),
+                "a step has fewer completions",
+                &format!("`mini_batch = {step}` under [train] makes one update of a step"),
+            );
+        }
+    }
+
+    fn adaptive(&mut self) {
+        if let Some(Adaptive { n_min, n_max, .. }) = self.recipe.train.adaptive
+            && n_min > n_max
+        {
+            self.fail(
+                &["train.adaptive.n_min", "train.adaptive.n_max"],
+                format!("train.adaptive.n_min is {n_min}, expected at most n_max = {n_max}"),
+                "the fewest are more than the most",
+                "raise the one or lower the other",
+            );
+        }
+    }
+
+    fn observe(&mut self) {
+        let phrases = &self.recipe.observe.phrases;
+        let lower: Vec<String> = phrases.iter().map(|phrase| phrase.to_lowercase()).collect();
+        let twice = (0..lower.len()).find(|&index| lower[..index].contains(&lower[index]));
+        if let Some(index) = twice {
+            self.fail(
+                &["observe.phrases"],
+                format!("observe.phrases has \"{}\" twice", phrases[index]),
+                "the same phrase, whatever its case",
+                "remove one of them",
+            );
+        }
+    }
+
+    /// Blames the first of `keys` that stands in the text, with the value it has there; when all
+    /// have their defaults, the table that the first could stand in.
+    fn fail(&mut self, keys: &[&str], message: String, label: &str, help: &str) {
+        let tables = keys.iter().filter_map(|key| Some(key.rsplit_once('.')?.0));
+        let places = keys.iter().copied().chain(tables);
+        let span = places.filter_map(|place| self.find(place)).map(Spanned::span).next();
+        self.problems.push(Problem {
+            label: if span.is_some() { label.into() } else { String::new() },
+            span: span.unwrap_or_default(),
+            keys: keys.iter().map(|key| key.split('.').map(str::to_owned).collect()).collect(),
+            message,
+            help: Some(help.to_owned()),
+        });
+    }
+
+    fn find(&self, key: &str) -> Option<&Spanned<DeValue<'_>>> {
+        let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
+        let mut table = self.document;
+        let mut names = tables.split('.').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            let mut value = table.get(name)?.get_ref();
+            if let (Some(items), Some(index)) = (value.as_array(), names.peek()) {
+                value = items.get(index.parse::<usize>().ok()?)?.get_ref();
+                names.next();
+            }
+            table = value.as_table()?;
+        }
+        table.get(last)
+    }
+}

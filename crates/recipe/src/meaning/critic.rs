@@ -1,0 +1,39 @@
+use super::Checks;
+use crate::{AdvantageKind, CriticKind, Dynamic};
+
+impl Checks<'_> {
+    /// What only a critic makes sense of, and what a critic asks for.
+    pub(super) fn critic(&mut self) {
+        let recipe = self.recipe;
+        if recipe.advantage.kind == AdvantageKind::Gae {
+            if recipe.critic.detach && recipe.critic.kind == CriticKind::Separate {
+                self.fail(
+                    &["critic.detach", "critic.kind"],
+                    "critic.detach is true, expected only with kind = \"head\"".into(),
+                    "would change nothing",
+                    "remove it: the loss of a separate critic trains no policy",
+                );
+            }
+            if recipe.rollout.group_size == 1 && recipe.sampling.dynamic != Dynamic::Off {
+                self.fail(
+                    &["sampling.dynamic", "rollout.group_size"],
+                    format!(
+                        "sampling.dynamic is \"{}\", expected \"off\" for rollout.group_size = 1",
+                        recipe.sampling.dynamic.name()
+                    ),
+                    "a group of one has no spread to be kept for",
+                    "add `dynamic = \"off\"` under [sampling], or sample more completions per prompt",
+                );
+            }
+            return;
+        }
+        if recipe.rollout.group_size == 1 {
+            self.fail(
+                &["rollout.group_size"],
+                "rollout.group_size is 1, expected at least 2".into(),
+                "a group of one has no advantage",
+                "only a critic gives a lone completion an advantage: advantage.kind = \"gae\"",
+            );
+        }
+    }
+}

@@ -1,0 +1,43 @@
+use super::Checks;
+use crate::{Memory, Reward};
+
+impl Checks<'_> {
+    /// What needs groups of several.
+    pub(super) fn sampling(&mut self) {
+        let (sampling, group_size) = (&self.recipe.sampling, self.recipe.rollout.group_size);
+        if sampling.memory.is_some() && group_size == 1 {
+            self.fail(
+                &["sampling.memory", "rollout.group_size"],
+                "sampling.memory is set, expected only with rollout.group_size above 1".into(),
+                "would skip every prompt",
+                "it predicts which groups have no spread, and a group of one never has: remove it, or \
+                 sample more completions per prompt",
+            );
+        }
+    }
+
+    pub(super) fn memory(&mut self) {
+        let Reward { right, wrong, .. } = self.recipe.reward;
+        // Of numbers between two ends: half of them at each. Shown without the rounding of binary.
+        let largest = (right - wrong).powi(2) / 4.0;
+        let short = |number: f64| number as f32;
+        if let Some(Memory::Variance { min_variance, .. }) = self.recipe.sampling.memory
+            && right > wrong
+            && min_variance >= largest
+        {
+            self.fail(
+                &["sampling.memory.min_variance", "sampling.memory", "reward.right"],
+                format!(
+                    "sampling.memory.min_variance is {min_variance:?}, expected less than {:?}, \
+                     the largest variance of rewards from {wrong:?} to {right:?}",
+                    short(largest)
+                ),
+                "every prompt would be skipped",
+                &format!(
+                    "the usual 0.01 is a hundredth of that of 1.0 and -1.0; here a hundredth is {:?}",
+                    short(0.01 * largest)
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The table of the model.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The policy to start from: a checkpoint (`path`) or random weights (`new`), one of the two.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// Hugging Face model folder with `config.json`, `*.safetensors` and `tokenizer.json`, or a name
+    /// on the Hub such as `Qwen/Qwen2.5-0.5B-Instruct`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Branch, tag or commit of a model on the Hub; `main` if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// The shape of a new model with random weights, for tasks learnt from nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new: Option<NewModel>,
+    /// The format that matrices are multiplied in. Weights, moments and sums are 32 bits wide anyhow.
+    pub dtype: ComputeType,
+    /// Trains low-rank adapters beside the weights, which stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<Lora>,
+}
+
+/// The format that matrices are multiplied in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ComputeType {
+    /// `bfloat16` on a GPU that has it, else `float32`.
+    #[default]
+    Auto,
+    /// 32 bits.
+    Float32,
+    /// 16 bits with the range of 32.
+    Bfloat16,
+}
+
+/// Low-rank adapters (LoRA).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Lora {
+    /// Width of the adapters.
+    #[schemars(range(min = 1))]
+    pub rank: usize,
+    /// The adapters' output is multiplied by `alpha / rank`; twice the rank if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub alpha: Option<f64>,
+    /// The projections that get one; all seven if there are none.
+    #[serde(default = "every_projection")]
+    #[schemars(length(min = 1))]
+    pub targets: Vec<LoraTarget>,
+    /// Multiplies by `alpha / √rank` instead, so that a larger rank does not learn more slowly.
+    #[serde(default)]
+    pub rslora: bool,
+}
+
+impl Lora {
+    /// Adapters of that width, with the defaults.
+    pub fn of_rank(rank: usize) -> Self {
+        Lora { rank, alpha: None, targets: every_projection(), rslora: false }
+    }
+}
+
+/// A projection of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LoraTarget {
+    /// Queries.
+    QProj,
+    /// Keys.
+    KProj,
+    /// Values.
+    VProj,
+    /// The attention's output.
+    OProj,
+    /// The feed-forward layer's gate.
+    GateProj,
+    /// The feed-forward layer's way up.
+    UpProj,
+    /// The feed-forward layer's way down.
+    DownProj,
+}
+
+/// The shape of a model that starts from random weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewModel {
+    /// The architecture.
+    #[serde(default)]
+    pub family: ModelFamily,
+    /// Width of the residual stream; a multiple of `heads`.
+    #[schemars(range(min = 1))]
+    pub hidden_size: usize,
+    /// Number of decoder layers.
+    #[schemars(range(min = 1))]
+    pub layers: usize,
+    /// Number of attention heads; each is `hidden_size / heads` wide, an even number.
+    #[schemars(range(min = 1))]
+    pub heads: usize,
+    /// Number of key and value heads, which divides `heads`.
+    #[schemars(range(min = 1))]
+    pub kv_heads: usize,
+    /// Width of the feed-forward layer.
+    #[schemars(range(min = 1))]
+    pub intermediate_size: usize,
+    /// The longest sequence in tokens, prompt and completion together.
+    #[serde(default = "default_max_position_embeddings")]
+    #[schemars(range(min = 1))]
+    pub max_position_embeddings: usize,
+    /// Base of the rotary position embedding.
+    #[serde(default = "default_rope_theta")]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub rope_theta: f64,
+    /// Whether the output head shares the input embedding's weights.
+    #[serde(default = "yes")]
+    pub tied: bool,
+    /// Folder of a tokenizer; without one, every character of the task is a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<PathBuf>,
+    /// Rows of the embedding, at least as many as the tokenizer has tokens; as many if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub vocab_size: Option<usize>,
+}
+
+/// A model architecture that can be made new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelFamily {
+    /// Qwen2 and Qwen2.5.
+    #[default]
+    Qwen2,
+    /// Qwen3.
+    Qwen3,
+    /// Llama 2 and 3.
+    Llama,
+    /// Mistral.
+    Mistral,
+    /// Gemma.
+    Gemma,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn every_projection() -> Vec<LoraTarget> {
+    use LoraTarget::{DownProj, GateProj, KProj, OProj, QProj, UpProj, VProj};
+    vec![QProj, KProj, VProj, OProj, GateProj, UpProj, DownProj]
+}
+
+fn default_max_position_embeddings() -> usize {
+    1024
+}
+
+fn default_rope_theta() -> f64 {
+    10_000.0
+}

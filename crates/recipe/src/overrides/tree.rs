@@ -1,0 +1,99 @@
+//! `--set` on a document that was not read from TOML, and so has no text of TOML to edit.
+//!
+//! For the places of errors every override stands as a line of its own below the file's text.
+
+use std::{borrow::Cow, ops::Range};
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::Override;
+use crate::error::RecipeError;
+
+/// What stands in front of an override below the text.
+const MARK: &str = "--set ";
+
+/// The file's text, and below it a line for every override.
+pub(crate) fn below(text: &str, overrides: &[Override]) -> String {
+    let mut shown = text.to_owned();
+    for set in overrides {
+        if !shown.is_empty() && !shown.ends_with('\n') {
+            shown.push('\n');
+        }
+        shown.push_str(MARK);
+        shown.push_str(&set.given);
+    }
+    shown
+}
+
+/// Puts every override in its place, in their order. `shown` is what [`below`] made of them.
+pub(crate) fn insert<'set>(
+    document: &mut DeTable<'set>,
+    overrides: &'set [Override],
+    shown: &str,
+) -> Result<(), RecipeError> {
+    // They are the end of the text, so their places are found from there.
+    let mut end = shown.len();
+    let mut starts = Vec::new();
+    for set in overrides.iter().rev() {
+        starts.push(end - set.given.len());
+        end = end.saturating_sub(MARK.len() + set.given.len() + 1);
+    }
+    for (set, start) in overrides.iter().zip(starts.into_iter().rev()) {
+        let (key, value) = set.given.split_once('=').unwrap_or((&set.given, ""));
+        let place = start..start + key.len();
+        let Some((last, tables)) = set.path.split_last() else { continue };
+        let parent = descend(document, tables, &place).map_err(|key| set.inside_a_value(&key))?;
+        let blank = value.len() - value.trim_start().len();
+        let at = place.end + 1 + blank;
+        // As in `Override::parse`: what is no TOML is a text.
+        let value = value.trim();
+        let value = DeValue::parse(value)
+            .unwrap_or_else(|_| Spanned::new(0..value.len(), DeValue::String(value.into())));
+        parent.remove(last.as_str()); // Or the old key, and its place, would stay.
+        parent.insert(Spanned::new(place, Cow::Borrowed(last)), shifted(value, at));
+    }
+    Ok(())
+}
+
+/// The table at `path`, made where it is missing; else the dotted name of the key that is none.
+fn descend<'doc, 'set>(
+    root: &'doc mut DeTable<'set>,
+    path: &'set [String],
+    place: &Range<usize>,
+) -> Result<&'doc mut DeTable<'set>, String> {
+    let mut table = root;
+    for (depth, key) in path.iter().enumerate() {
+        if !table.contains_key(key.as_str()) {
+            let made = Spanned::new(place.clone(), DeValue::Table(DeTable::new()));
+            table.insert(Spanned::new(place.clone(), Cow::Borrowed(key)), made);
+        }
+        table = match table.get_mut(key.as_str()).map(Spanned::get_mut) {
+            Some(DeValue::Table(inner)) => inner,
+            _ => return Err(path[..=depth].join(".")),
+        };
+    }
+    Ok(table)
+}
+
+/// The value with all its places moved on by `by`.
+fn shifted<'v>(value: Spanned<DeValue<'v>>, by: usize) -> Spanned<DeValue<'v>> {
+    let moved = |span: Range<usize>| span.start + by..span.end + by;
+    let span = moved(value.span());
+    let value = match value.into_inner() {
+        DeValue::Array(items) => {
+            DeValue::Array(items.into_iter().map(|item| shifted(item, by)).collect())
+        }
+        DeValue::Table(table) => {
+            let entries = table.into_iter().map(|(key, value)| {
+                let place = moved(key.span());
+                (Spanned::new(place, key.into_inner()), shifted(value, by))
+            });
+            DeValue::Table(entries.collect())
+        }
+        scalar => scalar,
+    };
+    Spanned::new(span, value)
+}
