@@ -14,8 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick_core::Verdict;
-use firebrick_reward::math::Verifier;
+use firebrick_reward::math::{Verdict, Verifier};
 use firebrick_tests::fixture::aloud;
 use splice::{Response, Solution, responses};
 
@@ -53,15 +52,15 @@ fn errors(name: &str, files: &[PathBuf], count: usize) -> usize {
     let verifier = Verifier::default();
     let mut errors = 0;
     for Response { gold, text, right, dress } in &responses {
-        let judged = verifier.score(gold, text);
+        let judged = verifier.judge(gold, text);
         if (judged.verdict == Verdict::Right) != *right {
             errors += 1;
             let kind = if *right { "false negative" } else { "false positive" };
             aloud(&format!(
-                "{kind}: {dress:?}: gold {gold:?}, extracted {:?} of …{:?}: {}: {}",
+                "{kind}: {dress:?}: gold {gold:?}, extracted {:?} of …{:?}: {:?}: {}",
                 judged.extracted.map(|span| span.text),
                 &text[text.ceil_char_boundary(text.len().saturating_sub(160))..],
-                judged.verdict.name(),
+                judged.verdict,
                 judged.why,
             ));
         }

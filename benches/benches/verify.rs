@@ -95,7 +95,7 @@ fn length(criterion: &mut Criterion) {
                 BenchmarkId::new(name, bytes),
                 &response,
                 |bencher, response| {
-                    bencher.iter(|| black_box(verifier.score("0.75", black_box(response))));
+                    bencher.iter(|| black_box(verifier.judge("0.75", black_box(response))));
                 },
             );
         }
@@ -152,7 +152,7 @@ fn batch(criterion: &mut Criterion) {
             bencher.iter_custom(|passes| {
                 let began = Instant::now();
                 for _ in 0..passes {
-                    black_box(pool.install(|| verifier.score_all(black_box(&rows))));
+                    black_box(pool.install(|| verifier.judge_all(black_box(&rows))));
                 }
                 began.elapsed().div_f64(rows.len() as f64)
             });

@@ -156,7 +156,7 @@ impl Rule {
     /// Judges `response` against `gold`.
     pub fn judge(&self, gold: &str, response: &str) -> Judged {
         match self {
-            Rule::Math(verifier) => verifier.score(gold, response).into(),
+            Rule::Math(verifier) => verifier.judge(gold, response).into(),
             Rule::Text { mode, verifier } => judge_text(*mode, verifier.as_ref(), gold, response),
         }
     }
@@ -220,7 +220,7 @@ impl From<Judgement> for Judged {
     fn from(judgement: Judgement) -> Self {
         let (extracted, range) = judgement.extracted.map(|span| (span.text, span.range)).unzip();
         Judged {
-            verdict: judgement.verdict,
+            verdict: judgement.verdict.into(),
             extracted,
             range,
             canonical: judgement.canonical,
