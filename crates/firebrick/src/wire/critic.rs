@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use firebrick_models::Decoder;
+use firebrick_models::{Decoder, PolicyModel as _};
 use firebrick_train::{AdamW, Critic, CriticConfig, Gae, TrainError, ValueLoss, ValueModel};
 
 use super::algorithm::optim;
