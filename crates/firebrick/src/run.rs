@@ -20,7 +20,7 @@ use firebrick_runs::{
     peak_rss_bytes, write_atomically,
 };
 use firebrick_train::{
-    AdamW, Observer, Phase, SamplingReport, StepReport, TrainError, UpdateTotals, warmup_step,
+    Observer, Phase, SamplingReport, StepReport, TrainError, UpdateTotals, warmup_step,
 };
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
@@ -168,7 +168,7 @@ impl Run {
             let rise = (warmup.steps as f64 / 10.0).clamp(1.0, 50.0);
             let (policy, loss, outcome) = warmup_step(
                 trainer.policy.clone(),
-                &mut trainer.optimizer,
+                &mut *trainer.optimizer,
                 &examples,
                 warmup.lr * (step as f64 / rise).min(1.0),
                 trainer.updater.cut,
@@ -207,7 +207,7 @@ impl Run {
         }
         drop(bar);
         // Adam's moments of supervised gradients say nothing about the sizes of policy gradients.
-        self.wired.trainer.optimizer = AdamW::new(wire::optim(&self.recipe.optim));
+        self.wired.trainer.optimizer.reset();
         self.progress.warmed_up = true;
         if warmup.steps > 0 {
             self.progress.heldout.after_warmup = self.evaluate()?;

@@ -19,7 +19,7 @@ use firebrick_data::{DateTime, PromptReport, Prompts, Tokenizer};
 use firebrick_device::Kind;
 use firebrick_models::{AdapterBase, Decoder, RewardModel, WeightDtype};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
-use firebrick_train::{AdamW, Phrases, Trainer, TrainerState, load_state};
+use firebrick_train::{Phrases, Trainer, TrainerState, load_state};
 
 use crate::{
     ProgramError, device,
@@ -28,10 +28,9 @@ use crate::{
     recipe::Recipe,
     source::{Need, Sources},
 };
-use algorithm::{eval_sampling, task, train_config, train_sampling, updater};
+use algorithm::{eval_sampling, optimizer, schedule, task, train_config, train_sampling, updater};
 use data::{Data, fingerprint, text_folder, tokenizer};
 
-pub use algorithm::optim;
 pub use critic::critic;
 pub(crate) use data::known_options;
 
@@ -86,7 +85,7 @@ pub fn wire(
         Policy::read(recipe, folders.as_ref(), tokenizer, seed, &device, &said)?;
     let vocab = policy.config().vocab_size;
 
-    let mut optimizer = AdamW::new(optim(&recipe.optim));
+    let mut optimizer = optimizer(&recipe.optim);
     let prompts = fingerprint(&data.train);
     let mut source = Prompts::new(data.train, seed)?;
     let mut state = TrainerState { prompts, ..TrainerState::default() };
@@ -97,7 +96,7 @@ pub fn wire(
             &device,
             "loading the optimizer",
             device::smaller_model(),
-            || Ok(load_state(&checkpoint.join(TRAINER), &policy, &mut optimizer)?),
+            || Ok(load_state(&checkpoint.join(TRAINER), &policy, &mut *optimizer)?),
         )?;
         if state.prompts != prompts {
             return Err(ProgramError::OtherPrompts { checkpoint: checkpoint.to_owned() });
@@ -125,6 +124,7 @@ pub fn wire(
         phrases: Phrases::new(recipe.observe.phrases.clone()),
         updater: updater(recipe, vocab),
         optimizer,
+        schedule: schedule(&recipe.optim, recipe.optim.lr),
         config: train_config(recipe, train_sampling(recipe, &data.tokenizer)),
         seed,
         state,

@@ -101,8 +101,8 @@ fn a_critic_is_warmed_up_while_the_policy_stands_still() {
         succeed(&place, "warm", &[&more[..], &["train.steps=42", "--resume"]].concat());
         assert!(model(0) != model(42), "{kind}: the policy was not moved");
         // Its learning rate rises over two steps of its own, and the critic's did over the first two.
-        assert_eq!(place.values("warm", "update/lr")[40..], [0.0, 5e-4]);
-        assert_eq!(place.values("warm", "critic/lr")[..3], [0.0, 1.5e-3, 3e-3]);
+        assert_eq!(place.values("warm", "update/lr")[40..], [5e-4, 1e-3]);
+        assert_eq!(place.values("warm", "critic/lr")[..3], [1.5e-3, 3e-3, 3e-3]);
         assert!(place.values("warm", "update/count")[40..].iter().all(|&count| count > 0.0));
         assert_eq!(trained(), 2 * 16 * 4);
     }

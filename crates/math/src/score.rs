@@ -29,7 +29,7 @@ impl From<Verdict> for firebrick_core::Verdict {
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::{FinishReason, Verifier as _};
+    use firebrick_core::Verifier as _;
 
     use super::*;
 
@@ -42,12 +42,7 @@ mod tests {
             ("", r"\boxed{1}", Score::partial(firebrick_core::Verdict::Error, 0.0, "1")),
         ] {
             let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
-            let completion = Completion {
-                tokens: vec![],
-                logprobs: vec![],
-                text: text.into(),
-                finish: FinishReason::Stop,
-            };
+            let completion = Completion::of_text(text);
             assert_eq!(Verifier::default().score(&prompt, &completion), expected, "{text}");
         }
     }

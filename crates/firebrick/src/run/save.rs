@@ -105,7 +105,7 @@ impl Run {
             let weights = make_folder(inner.join(WEIGHTS))?;
             save(&trainer.policy, config, &weights, &SaveOptions::default())?;
         }
-        save_state(&inner, &trainer.state, &trainer.optimizer)?;
+        save_state(&inner, &trainer.state, &*trainer.optimizer)?;
         if let Some(critic) = &trainer.critic {
             critic.save(&inner)?;
         }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use firebrick_models::{Decoder, PolicyModel as _};
-use firebrick_train::{AdamW, Critic, CriticConfig, Gae, TrainError, ValueLoss, ValueModel};
+use firebrick_train::{Critic, CriticConfig, Gae, TrainError, ValueLoss, ValueModel};
 
-use super::algorithm::optim;
+use super::algorithm::{optimizer, schedule};
 use crate::recipe::{AdvantageKind, CriticKind, Recipe};
 
 /// The critic that training begins with, beside `policy` as it is at that moment; none where the
@@ -20,7 +20,8 @@ pub fn critic(recipe: &Recipe, policy: &Decoder) -> Option<Critic<Decoder>> {
             CriticKind::Head => ValueModel::on(policy),
             CriticKind::Separate => ValueModel::beside(policy.clone().trunk()),
         },
-        optimizer: AdamW::new(optim(&recipe.optim)),
+        optimizer: optimizer(&recipe.optim),
+        schedule: schedule(&recipe.optim, critic.lr.unwrap_or(recipe.optim.lr)),
         config: CriticConfig {
             gae: Gae {
                 gamma: advantage.gamma,
@@ -29,7 +30,6 @@ pub fn critic(recipe: &Recipe, policy: &Decoder) -> Option<Critic<Decoder>> {
             },
             loss: ValueLoss { clip: critic.clip },
             coef: critic.coef,
-            lr: critic.lr.unwrap_or(recipe.optim.lr),
             warmup_steps: critic.warmup_steps,
             detach: critic.detach,
         },
