@@ -104,11 +104,6 @@ fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError
     }
 }
 
-/// What chat templates may print as today's date. The one place that reads the clock's date.
-fn now() -> firebrick_data::DateTime {
-    jiff::Zoned::now().datetime()
-}
-
 /// Writes to standard output. A reader that has seen enough, such as head, is no problem.
 fn print(text: &str) -> Result<(), ProgramError> {
     match std::io::stdout().write_all(text.as_bytes()) {

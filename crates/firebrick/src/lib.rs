@@ -6,7 +6,9 @@
 //! otherwise the second time, [`compare`] puts runs beside each other, [`inspect`] says what a model
 //! folder holds, [`commands`] are the program's.
 
+pub mod bars;
 pub mod card;
+mod closing;
 pub mod commands;
 pub mod compare;
 mod device;
@@ -18,9 +20,14 @@ pub mod plan;
 pub mod resume;
 pub mod run;
 pub mod source;
+pub mod terminal;
+mod thousands;
+pub mod train;
+pub mod watch;
 pub mod wire;
 
 pub use burn;
 pub use error::ProgramError;
 pub use firebrick_recipe as recipe;
 pub use message::Message;
+pub use thousands::thousands;

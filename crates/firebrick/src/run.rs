@@ -16,16 +16,17 @@ use firebrick_core::{Metrics, Step, Tracker as _, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel as _;
 use firebrick_runs::{
-    Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
-    peak_rss_bytes, write_atomically,
+    Completions, Heldout, RunFolder, Seconds, Store, Summary, TokensPerSecond, peak_rss_bytes,
+    write_atomically,
 };
-use firebrick_train::{AdamW, Observer, Phase, StepReport, TrainError, warmup_step};
+use firebrick_train::{AdamW, StepReport, TrainError, warmup_step};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     ProgramError, device,
     recipe::Recipe,
+    watch::{Phases, Stage, Watcher},
     wire::{self, TRAINER, Wired},
 };
 
@@ -39,11 +40,9 @@ pub struct Run {
     pub folder: RunFolder,
     /// Its record.
     pub store: Store,
-    /// What a person sees of it.
-    pub terminal: Terminal,
-    /// How far a phase has come.
-    pub bars: Bars,
-    /// Set by Ctrl-C: finish the step, save, end.
+    /// Hears of it.
+    pub watcher: Box<dyn Watcher>,
+    /// Set from outside, such as by Ctrl-C: finish the step, save, end.
     pub interrupted: Arc<AtomicBool>,
     /// What has been done and measured so far, by earlier processes too.
     pub progress: Progress,
@@ -55,7 +54,7 @@ pub struct Run {
     pub phase: String,
 }
 
-/// `stopped_because` of a run that Ctrl-C ended.
+/// `stopped_because` of a run that was ended from outside, such as by Ctrl-C.
 pub const INTERRUPTED: &str = "interrupted";
 
 /// The fact in `run.db` that says how many prompts an accuracy is measured on.
@@ -67,7 +66,7 @@ pub struct Ended {
     pub summary: Summary,
     /// The last checkpoint.
     pub checkpoint: Option<PathBuf>,
-    /// Whether Ctrl-C ended it.
+    /// Whether it was ended from outside, such as by Ctrl-C.
     pub interrupted: bool,
 }
 
@@ -155,8 +154,8 @@ impl Run {
     /// interrupted.
     fn warm_up(&mut self) -> Result<bool, ProgramError> {
         let warmup = self.recipe.warmup.clone();
-        let bar = self.bars.phase("warm-up", warmup.steps);
-        bar.advance(self.progress.warmup_steps);
+        self.watcher.begin(Stage::Warmup, warmup.steps);
+        self.watcher.advance(self.progress.warmup_steps);
         for step in self.progress.warmup_steps + 1..=warmup.steps {
             self.phase = format!("warm-up step {step}");
             let began = Instant::now();
@@ -174,9 +173,9 @@ impl Run {
             trainer.policy = policy;
             if outcome.skipped {
                 let text = format!("warm-up step {step} was skipped: its gradient was not finite");
-                let _ = self.terminal.say(&text);
+                self.watcher.note(&text);
             }
-            bar.advance(1);
+            self.watcher.advance(1);
             self.progress.warmup_steps = step;
             self.progress.seconds.warmup += began.elapsed().as_secs_f64();
             if step.is_multiple_of(warmup.every.max(1)) || step == warmup.steps {
@@ -186,7 +185,7 @@ impl Run {
                 if let Some(accuracy) = accuracy {
                     metrics.set("warmup/accuracy", accuracy);
                 }
-                let _ = self.terminal.log(step, &metrics);
+                self.watcher.metrics(step, &metrics);
                 if accuracy
                     .zip(warmup.stop_at)
                     .is_some_and(|(accuracy, stop_at)| accuracy >= stop_at)
@@ -197,13 +196,14 @@ impl Run {
             // After the measurement, which may be the one that ends the warm-up: a resumed run goes
             // on with the next step and would never make it.
             if self.interrupted.load(Ordering::Relaxed) {
+                self.watcher.end();
                 return Ok(false);
             }
             if step.is_multiple_of(self.recipe.checkpoint.every.max(1)) {
                 self.checkpoint()?;
             }
         }
-        drop(bar);
+        self.watcher.end();
         // Adam's moments of supervised gradients say nothing about the sizes of policy gradients.
         self.wired.trainer.optimizer = AdamW::new(wire::optim(&self.recipe.optim));
         self.progress.warmed_up = true;
@@ -229,8 +229,7 @@ impl Run {
         }
         let recipe = self.recipe.clone();
         if self.wired.trainer.state.step >= recipe.train.steps {
-            let _ =
-                self.terminal.say("all its steps are done; --set train.steps=N makes it longer");
+            self.watcher.note("all its steps are done; --set train.steps=N makes it longer");
         }
         loop {
             let step = self.wired.trainer.state.step;
@@ -248,7 +247,7 @@ impl Run {
             }
             let step = step + 1;
             self.phase = format!("step {step}");
-            let report = self.wired.trainer.step(&mut Watch { bars: &self.bars, phase: None });
+            let report = self.wired.trainer.step(&mut Phases(&mut *self.watcher));
             let StepReport { metrics, groups, skipped, stop } = match report {
                 Ok(report) => report,
                 Err(error) => {
@@ -261,7 +260,7 @@ impl Run {
                 }
             };
             self.count(&metrics);
-            let _ = self.terminal.log(step, &metrics);
+            self.watcher.metrics(step, &metrics);
             self.pass_on_notes();
             self.explain_empty(&metrics);
             self.save_skipped(step, &skipped)?;
@@ -312,8 +311,7 @@ impl Run {
                 get("sampling/completions"),
                 (get("rollout/truncated") * get("sampling/completions")).round(),
             );
-            // What the terminal can't show is in the store.
-            let _ = self.terminal.say(&text);
+            self.watcher.note(&text);
         }
     }
 
@@ -322,7 +320,7 @@ impl Run {
         let stored =
             self.store.log(step, metrics).and_then(|()| self.store.log_groups(step, groups));
         if let Err(error) = stored {
-            let _ = self.terminal.say(&format!("step {step} is not in run.db: {error}"));
+            self.watcher.note(&format!("step {step} is not in run.db: {error}"));
         }
     }
 
@@ -356,8 +354,8 @@ impl Run {
         trainer.engine.publish(&trainer.policy)?;
         let prompts = &heldout[..prompts.min(heldout.len())];
         let samples = self.recipe.eval.samples.max(1);
-        let watch = &mut Watch { bars: &self.bars, phase: None };
-        let report = trainer.evaluate(prompts, samples, eval_sampling, watch)?;
+        let phases = &mut Phases(&mut *self.watcher);
+        let report = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
         self.phase = phase;
         self.pass_on_notes();
@@ -367,7 +365,7 @@ impl Run {
     /// Says what the verifier had to say.
     fn pass_on_notes(&mut self) {
         for note in self.wired.notes.try_iter() {
-            let _ = self.terminal.say(&note);
+            self.watcher.note(&note);
         }
     }
 
@@ -376,7 +374,7 @@ impl Run {
         if let Some(accuracy) = accuracy {
             let mut metrics = Metrics::default();
             metrics.set("eval/heldout_accuracy", accuracy);
-            let _ = self.terminal.log(step, &metrics);
+            self.watcher.metrics(step, &metrics);
         }
     }
 
@@ -388,7 +386,7 @@ impl Run {
 
     fn finish(mut self, stopped_because: String) -> Result<Ended, ProgramError> {
         self.read_clock();
-        let Run { wired, folder, store, mut terminal, progress, .. } = self;
+        let Run { wired, folder, store, mut watcher, progress, .. } = self;
         let state = &wired.trainer.state;
         let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
         let summary = Summary {
@@ -406,7 +404,7 @@ impl Run {
         summary.write(&folder.summary())?;
         export(&store, &folder.metrics())?;
         let checkpoint = folder.checkpoints()?.pop().map(|(_, path)| path);
-        let _ = terminal.close(&summary, checkpoint.as_deref());
+        watcher.finished(&summary, checkpoint.as_deref());
         let interrupted = summary.stopped_because == INTERRUPTED;
         Ok(Ended { summary, checkpoint, interrupted })
     }
@@ -428,31 +426,4 @@ fn export(store: &Store, path: &Path) -> Result<(), ProgramError> {
     let mut bytes = Vec::new();
     store.export_jsonl(&mut bytes)?;
     Ok(write_atomically(path, &bytes)?)
-}
-
-/// Shows the phases of a step as bars.
-struct Watch<'a> {
-    bars: &'a Bars,
-    phase: Option<firebrick_runs::Phase>,
-}
-
-impl Observer for Watch<'_> {
-    fn begin(&mut self, phase: Phase, total: usize) {
-        let name = match phase {
-            Phase::Rollout => "rollout",
-            Phase::Update => "update",
-            Phase::Eval => "held-out",
-        };
-        self.phase = Some(self.bars.phase(name, total as u64));
-    }
-
-    fn advance(&mut self, units: usize) {
-        if let Some(phase) = &self.phase {
-            phase.advance(units as u64);
-        }
-    }
-
-    fn end(&mut self) {
-        self.phase = None;
-    }
 }

@@ -204,6 +204,11 @@ fn verifier(
     })
 }
 
+/// What chat templates may print as today's date. The one place that reads the clock's date.
+pub fn now() -> DateTime {
+    jiff::Zoned::now().datetime()
+}
+
 /// The folder inside a checkpoint that holds what is not the model.
 pub const TRAINER: &str = "trainer";
 

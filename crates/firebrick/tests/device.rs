@@ -21,7 +21,7 @@ use firebrick_data::DateTime;
 use firebrick_device::guard;
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Sampling};
-use firebrick_runs::{Bars, ProgressDrawTarget, RunFolder, Store, Terminal};
+use firebrick_runs::{RunFolder, Store};
 use firebrick_train::{KeepAll, TrainerState};
 use place::{Place, repository};
 use serde_json::Value;
@@ -137,14 +137,12 @@ fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
     let engine = std::mem::replace(&mut wired.trainer.engine, Box::new(Failing::default()));
     wired.trainer.engine = Box::new(Failing { engine: Some(engine), calls_left: 2 });
     let folder = RunFolder::create(&place.path("runs"), "failing").unwrap();
-    let bars = Bars::new(ProgressDrawTarget::hidden());
     let run = Run {
         recipe: recipe.recipe,
         wired,
         store: Store::open(&folder.database()).unwrap(),
         folder,
-        terminal: Terminal::new(Box::new(std::io::sink()), bars.clone(), false, 6),
-        bars,
+        watcher: Box::new(()),
         interrupted: Arc::new(AtomicBool::new(false)),
         progress: Progress::default(),
         clock: Instant::now(),

@@ -10,11 +10,12 @@ use std::{
 
 use clap::Args;
 use firebrick_device::{Name, Precision, describe, guard, open};
-use firebrick_runs::{Bars, ProgressDrawTarget, RunError, Summary, Terminal};
+use firebrick_runs::{RunError, Summary};
 
 use super::train::{interrupted, train};
 use crate::{
     ProgramError,
+    bars::Bars,
     compare::{
         Compared, Comparison, Difference, Measured, Outcome, State, differences, differing,
         warmup_folders,
@@ -22,6 +23,8 @@ use crate::{
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
     run::INTERRUPTED,
+    terminal::Terminal,
+    watch::Watcher as _,
 };
 
 /// The arguments of `firebrick compare`.
@@ -97,8 +100,8 @@ impl Compare {
             super::print(&intention)?;
             return Ok(0);
         }
-        let bars = Bars::new(ProgressDrawTarget::stderr());
-        let terminal = Terminal::new(Box::new(std::io::stderr()), bars.clone(), false, 0);
+        let bars = Bars::on_stderr();
+        let terminal = Terminal::plain(bars.clone());
         let (machine, target) = (machine(&values), self.target);
         let mut under_way = UnderWay { out, recipes, differences, machine, target, bars, terminal };
         under_way.say(intention.trim_end());
@@ -210,9 +213,8 @@ impl UnderWay {
         Ok(comparison)
     }
 
-    /// What a closed terminal can't show is no reason to end.
     fn say(&mut self, text: &str) {
-        let _ = self.terminal.say(text);
+        self.terminal.note(text);
     }
 }
 

@@ -3,10 +3,17 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use firebrick_core::{Seed, Verdict};
 use firebrick_device::Name;
-use firebrick_runs::{Bars, ProgressDrawTarget, Terminal};
 use firebrick_train::{EvalReport, evaluate};
 
-use crate::{ProgramError, device, recipe::Recipe, wire};
+use crate::{
+    ProgramError,
+    bars::Bars,
+    device,
+    recipe::Recipe,
+    terminal::Terminal,
+    watch::{Stage, Watcher as _},
+    wire,
+};
 
 /// The arguments of `firebrick eval`.
 #[derive(Args)]
@@ -34,16 +41,16 @@ pub struct Eval {
 impl Eval {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let set = [self.set.as_slice(), &super::device_settings(self.device)].concat();
-        let bars = Bars::new(ProgressDrawTarget::stderr());
+        let bars = Bars::on_stderr();
         let sources = super::sources::sources(&bars);
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let recipe = Recipe::load(&self.recipe_path(&folder)?, &set)?.recipe;
-        let mut evaluation = wire::evaluation(&recipe, &folder, &sources, super::now())?;
+        let mut evaluation = wire::evaluation(&recipe, &folder, &sources, wire::now())?;
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
         }
         let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
-        let bar = bars.phase("held-out", (evaluation.heldout.len() * samples) as u64);
+        let bar = bars.bar(Stage::Eval.name(), (evaluation.heldout.len() * samples) as u64);
         let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));
         let (report, _) = device::unsaved(&recipe, &device, "the evaluation", smaller, || {
             Ok(evaluate(
@@ -57,10 +64,9 @@ impl Eval {
             )?)
         })?;
         drop(bar);
-        let mut terminal = Terminal::new(Box::new(std::io::stderr()), bars, false, 0);
+        let mut terminal = Terminal::plain(bars);
         for note in evaluation.notes.try_iter() {
-            // What a closed terminal can't show is no reason to fail.
-            let _ = terminal.say(&note);
+            terminal.note(&note);
         }
         let text = if self.json { json(&report) } else { table(&report, &evaluation.sampling) };
         super::print(&text)

@@ -22,7 +22,7 @@ use crate::{
     model::{self, Folders},
     recipe::ComputeType,
     source::Need,
-    wire::known_options,
+    wire::{self, known_options},
 };
 
 /// The arguments of `firebrick generate`.
@@ -184,7 +184,7 @@ impl Generate {
         known_options("--option", &kwargs, chat.as_ref())?;
         Ok(PromptFormat {
             system: self.system.clone(),
-            chat: chat.map(|chat| chat.with_date(super::now())),
+            chat: chat.map(|chat| chat.with_date(wire::now())),
             kwargs,
             ..PromptFormat::default()
         })

@@ -1,29 +1,33 @@
 use firebrick_data::Progress;
-use firebrick_runs::{Bars, Phase, ProgressDrawTarget, Terminal};
 
-use crate::source::{Sources, hub_of};
+use crate::{
+    bars::{Bar, Bars},
+    source::{Sources, hub_of},
+    terminal::Terminal,
+    watch::Watcher as _,
+};
 
 /// Bytes that a bar counts as one.
 const MEGABYTE: u64 = 1_000_000;
 
 /// [`sources`] of a command that has no bars of its own.
 pub(super) fn alone() -> Sources {
-    sources(&Bars::new(ProgressDrawTarget::stderr()))
+    sources(&Bars::on_stderr())
 }
 
 /// The Hub as the environment has it, with its downloads shown between `bars`.
 pub(super) fn sources(bars: &Bars) -> Sources {
     let hub = hub_of(|name| std::env::var(name).ok(), std::env::home_dir());
-    let mut terminal = Terminal::new(Box::new(std::io::stderr()), bars.clone(), false, 0);
+    let mut terminal = Terminal::plain(bars.clone());
     let bars = bars.clone();
-    let mut bar: Option<Phase> = None;
+    let mut bar: Option<Bar> = None;
     let mut bytes = 0;
     Sources::new(hub, move |progress| match progress {
         Progress::Begin { file, bytes: size } => {
             let megabytes = size.div_ceil(MEGABYTE);
             // Where there is no terminal, a line says what a log will want to know.
-            let _ = terminal.say(&format!("downloading {file}, {megabytes} MB"));
-            let begun = bars.phase("download", megabytes);
+            terminal.note(&format!("downloading {file}, {megabytes} MB"));
+            let begun = bars.bar("download", megabytes);
             begun.note("MB");
             (bar, bytes) = (Some(begun), 0);
         }
@@ -36,7 +40,7 @@ pub(super) fn sources(bars: &Bars) -> Sources {
         }
         Progress::End => bar = None,
         Progress::Note(note) => {
-            let _ = terminal.say(note);
+            terminal.note(note);
         }
     })
 }

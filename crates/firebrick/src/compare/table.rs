@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Compared, Comparison, Difference, Means, Outcome, State};
-use crate::inspect::thousands;
+use crate::thousands;
 
 /// The table of recipes, and the notes that say what its columns are.
 pub(super) fn table(comparison: &Comparison) -> String {

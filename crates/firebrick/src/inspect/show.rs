@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use firebrick_models::{Biases, DecoderConfig};
 
-use super::{Inspection, printable, thousands};
+use super::{Inspection, printable};
+use crate::thousands;
 
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Inspection, thousands};
+use super::Inspection;
+use crate::thousands;
 
 /// A context below this leaves little room for reasoning.
 const SHORT_CONTEXT: usize = 1024;

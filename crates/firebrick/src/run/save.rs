@@ -35,7 +35,7 @@ impl Run {
                 "step {step}: a gradient was not finite; its batch is in {}",
                 path.display()
             );
-            let _ = self.terminal.say(&text);
+            self.watcher.note(&text);
         }
         Ok(())
     }

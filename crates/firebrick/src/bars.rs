@@ -1,20 +1,25 @@
+//! Progress bars.
+
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The progress bars of long phases. Clones draw in the same place, so that the
-/// [`Terminal`](crate::Terminal)'s lines and the bars keep out of each other's way.
+/// The progress bars of what takes long. Clones draw in the same place, so that the
+/// [`Terminal`](crate::terminal::Terminal)'s lines and the bars keep out of each other's way.
 #[derive(Clone, Debug)]
 pub struct Bars(MultiProgress);
 
 impl Bars {
-    /// Bars drawn on `target`. `ProgressDrawTarget::stderr()` draws nothing by itself where standard
-    /// error is no terminal.
+    /// Bars drawn on `target`.
     pub fn new(target: ProgressDrawTarget) -> Self {
         Bars(MultiProgress::with_draw_target(target))
     }
 
-    /// A bar for a phase of `total` units, such as completions to sample; 0 when it is unknown how
-    /// many.
-    pub fn phase(&self, name: &str, total: u64) -> Phase {
+    /// Bars on standard error, which are not drawn where it is no terminal.
+    pub fn on_stderr() -> Self {
+        Bars::new(ProgressDrawTarget::stderr())
+    }
+
+    /// A bar for `total` units, such as completions to sample; 0 when it is unknown how many.
+    pub fn bar(&self, name: &str, total: u64) -> Bar {
         let (bar, template) = if total == 0 {
             (ProgressBar::no_length(), "{prefix:>10} {spinner} {pos} {msg}")
         } else {
@@ -24,7 +29,7 @@ impl Bars {
         let style = ProgressStyle::with_template(template)
             .unwrap_or_else(|_| ProgressStyle::default_bar())
             .progress_chars("=> ");
-        Phase { bar: self.0.add(bar).with_style(style).with_prefix(name.to_owned()) }
+        Bar { bar: self.0.add(bar).with_style(style).with_prefix(name.to_owned()) }
     }
 
     /// Does `write` while no bar is on the screen.
@@ -33,13 +38,13 @@ impl Bars {
     }
 }
 
-/// A phase under way, shown as a bar until it is dropped. It may move to the thread that works.
+/// A bar that is shown until it is dropped. It may move to the thread that works.
 #[derive(Debug)]
-pub struct Phase {
+pub struct Bar {
     bar: ProgressBar,
 }
 
-impl Phase {
+impl Bar {
     /// Moves the bar on by `units`.
     pub fn advance(&self, units: u64) {
         self.bar.inc(units);
@@ -51,7 +56,7 @@ impl Phase {
     }
 }
 
-impl Drop for Phase {
+impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -1,20 +1,29 @@
+//! What a person sees of a run.
+
 use std::{
     collections::VecDeque,
     io::{self, Write},
     path::Path,
 };
 
-use firebrick_core::{Metrics, Step, TrackError, Tracker};
+use firebrick_core::{Metrics, Step};
+use firebrick_runs::Summary;
 
-use crate::{Bars, Summary, closing};
+use crate::{
+    bars::{Bar, Bars},
+    closing,
+    watch::{Stage, Watcher},
+};
 
-/// What a person sees of a run: one line a step, evaluations, and a closing table.
+/// One line a step, evaluations, a bar for every stage, and a closing table.
 ///
-/// It is a [`Tracker`], and reads what to show from the metrics' names; what is absent is shown as
-/// `-`.
+/// It reads what to show from the metrics' names; what is absent is shown as `-`. What a closed terminal
+/// can't show is no reason to end a run.
 pub struct Terminal {
     out: Box<dyn Write + Send>,
     bars: Bars,
+    /// Those of the stages that are under way, the innermost last.
+    stages: Vec<Bar>,
     color: bool,
     total: Step,
     lines: usize,
@@ -28,33 +37,41 @@ impl Terminal {
     ///
     /// `color` is the program's to decide: yes on a terminal, unless `NO_COLOR` is set.
     pub fn new(out: Box<dyn Write + Send>, bars: Bars, color: bool, total: Step) -> Self {
-        Terminal { out, bars, color, total, lines: 0, recent: VecDeque::new(), heldout: None }
+        let (stages, recent) = (Vec::new(), VecDeque::new());
+        Terminal { out, bars, stages, color, total, lines: 0, recent, heldout: None }
     }
 
-    /// Writes a line of talk, such as where a run was resumed from.
-    ///
-    /// # Errors
-    /// When it can't be written.
-    pub fn say(&mut self, text: &str) -> io::Result<()> {
-        self.line(text)
-    }
-
-    /// Writes the closing table: the result, the cost, and where the last checkpoint is.
-    ///
-    /// # Errors
-    /// When it can't be written.
-    pub fn close(&mut self, summary: &Summary, checkpoint: Option<&Path>) -> io::Result<()> {
-        self.line("")?;
-        for row in closing::table(summary, checkpoint) {
-            self.line(&row)?;
-        }
-        self.out.flush()
+    /// One for a command that trains nothing, on standard error.
+    pub fn plain(bars: Bars) -> Self {
+        Terminal::new(Box::new(io::stderr()), bars, false, 0)
     }
 }
 
-impl Tracker for Terminal {
-    fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError> {
-        self.show(step, metrics).map_err(|error| TrackError(Box::new(error)))
+impl Watcher for Terminal {
+    fn begin(&mut self, stage: Stage, total: u64) {
+        self.stages.push(self.bars.bar(stage.name(), total));
+    }
+
+    fn advance(&mut self, units: u64) {
+        if let Some(bar) = self.stages.last() {
+            bar.advance(units);
+        }
+    }
+
+    fn end(&mut self) {
+        self.stages.pop();
+    }
+
+    fn note(&mut self, text: &str) {
+        let _ = self.line(text);
+    }
+
+    fn metrics(&mut self, step: Step, metrics: &Metrics) {
+        let _ = self.show(step, metrics);
+    }
+
+    fn finished(&mut self, summary: &Summary, checkpoint: Option<&Path>) {
+        let _ = self.close(summary, checkpoint);
     }
 }
 
@@ -87,6 +104,15 @@ const HEADING_EVERY: usize = 20;
 const RECENT: usize = 20;
 
 impl Terminal {
+    /// Writes the closing table: the result, the cost, and where the last checkpoint is.
+    fn close(&mut self, summary: &Summary, checkpoint: Option<&Path>) -> io::Result<()> {
+        self.line("")?;
+        for row in closing::table(summary, checkpoint) {
+            self.line(&row)?;
+        }
+        self.out.flush()
+    }
+
     fn show(&mut self, step: Step, metrics: &Metrics) -> io::Result<()> {
         if let Some(loss) = metrics.get("warmup/loss") {
             let accuracy = metrics.get("warmup/accuracy");
@@ -175,7 +201,7 @@ fn groups(metrics: &Metrics) -> String {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use crate::ProgressDrawTarget;
+    use indicatif::ProgressDrawTarget;
 
     use super::*;
 
@@ -196,10 +222,10 @@ mod tests {
     fn lines_align_under_a_heading_that_comes_again() {
         let page = Page::default();
         let bars = Bars::new(ProgressDrawTarget::hidden());
-        let mut terminal = Terminal::new(Box::new(page.clone()), bars.clone(), false, 200);
+        let mut terminal = Terminal::new(Box::new(page.clone()), bars, false, 200);
         let mut metrics = Metrics::default();
         metrics.set("eval/heldout_accuracy", 0.012);
-        terminal.log(0, &metrics).unwrap();
+        terminal.metrics(0, &metrics);
         for step in 1..=21 {
             let mut metrics = Metrics::default();
             for (name, value) in [
@@ -218,11 +244,11 @@ mod tests {
             ] {
                 metrics.set(name, value);
             }
-            terminal.log(step, &metrics).unwrap();
+            terminal.metrics(step, &metrics);
         }
-        let phase = bars.phase("rollout", 10);
-        phase.advance(3);
-        drop(phase);
+        terminal.begin(Stage::Rollout, 10);
+        terminal.advance(3);
+        terminal.end();
 
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<&str> = text.lines().collect();

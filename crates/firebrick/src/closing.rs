@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::Summary;
+use firebrick_runs::Summary;
 
 /// The rows, aligned in three columns; what was not measured has none.
 pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String> {
