@@ -24,7 +24,7 @@ use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ProgramError, device,
+    Error, device,
     recipe::Recipe,
     watch::{Phases, Stage, Watcher},
     wire::{self, TRAINER, Wired},
@@ -91,7 +91,7 @@ impl Run {
     ///
     /// # Errors
     /// What ended the run early. What was done before the last checkpoint is on disk.
-    pub fn run(mut self) -> Result<Ended, ProgramError> {
+    pub fn run(mut self) -> Result<Ended, Error> {
         let recipe = self.recipe.clone();
         match device::guarded(&recipe, || self.phases()) {
             Ok(stopped_because) => self.finish(stopped_because?),
@@ -100,7 +100,7 @@ impl Run {
     }
 
     /// Everything up to the end of the last step; gives the reason for it.
-    fn phases(&mut self) -> Result<String, ProgramError> {
+    fn phases(&mut self) -> Result<String, Error> {
         if self.progress.heldout.initial.is_none() {
             self.progress.heldout.initial = self.evaluate()?;
             self.show_accuracy(0, self.progress.heldout.initial);
@@ -117,7 +117,7 @@ impl Run {
     }
 
     /// Saves what a failed device left whole, and says where the run can go on from.
-    fn rescue(&mut self, failure: &Failure) -> ProgramError {
+    fn rescue(&mut self, failure: &Failure) -> Error {
         let trainer = &self.wired.trainer;
         let (step, device) = (trainer.state.step, trainer.policy.device().inner());
         // Weights of a finished step can still be read, if the device is there to be read from. In
@@ -152,7 +152,7 @@ impl Run {
 
     /// Supervised steps, until their number or the accuracy that the recipe asks for; false when
     /// interrupted.
-    fn warm_up(&mut self) -> Result<bool, ProgramError> {
+    fn warm_up(&mut self) -> Result<bool, Error> {
         let warmup = self.recipe.warmup.clone();
         self.watcher.begin(Stage::Warmup, warmup.steps);
         self.watcher.advance(self.progress.warmup_steps);
@@ -221,7 +221,7 @@ impl Run {
     }
 
     /// Rollout steps to the end; gives the reason for it.
-    fn steps(&mut self) -> Result<String, ProgramError> {
+    fn steps(&mut self) -> Result<String, Error> {
         self.keep_reference()?;
         let trainer = &mut self.wired.trainer;
         if trainer.critic.is_none() {
@@ -335,12 +335,12 @@ impl Run {
     }
 
     /// Held-out accuracy of the policy as it is; none without held-out prompts.
-    fn evaluate(&mut self) -> Result<Option<f64>, ProgramError> {
+    fn evaluate(&mut self) -> Result<Option<f64>, Error> {
         self.measure(self.wired.heldout.len())
     }
 
     /// The same on the first `prompts` of them.
-    fn measure(&mut self, prompts: usize) -> Result<Option<f64>, ProgramError> {
+    fn measure(&mut self, prompts: usize) -> Result<Option<f64>, Error> {
         let began = Instant::now();
         let Wired { trainer, heldout, eval_sampling, .. } = &mut self.wired;
         if heldout.is_empty() {
@@ -384,7 +384,7 @@ impl Run {
         self.clock = now;
     }
 
-    fn finish(mut self, stopped_because: String) -> Result<Ended, ProgramError> {
+    fn finish(mut self, stopped_because: String) -> Result<Ended, Error> {
         self.read_clock();
         let Run { wired, folder, store, mut watcher, progress, .. } = self;
         let state = &wired.trainer.state;
@@ -414,15 +414,15 @@ impl Run {
 ///
 /// # Errors
 /// When the file is missing or damaged.
-pub fn read_progress(checkpoint: &Path) -> Result<Progress, ProgramError> {
+pub fn read_progress(checkpoint: &Path) -> Result<Progress, Error> {
     let path = checkpoint.join(TRAINER).join(PROGRESS);
-    let damaged = |problem| ProgramError::Progress { path: path.clone(), problem };
+    let damaged = |problem| Error::Progress { path: path.clone(), problem };
     let text = fs::read_to_string(&path).map_err(|error| damaged(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))
 }
 
 /// Writes the metrics of `store` as JSON lines to `path`.
-fn export(store: &Store, path: &Path) -> Result<(), ProgramError> {
+fn export(store: &Store, path: &Path) -> Result<(), Error> {
     let mut bytes = Vec::new();
     store.export_jsonl(&mut bytes)?;
     Ok(write_atomically(path, &bytes)?)

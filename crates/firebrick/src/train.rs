@@ -11,7 +11,7 @@ use firebrick_models::{Compute, Decoder, parameters};
 use firebrick_runs::{RunFolder, Store, write_atomically};
 
 use crate::{
-    ProgramError,
+    Error,
     plan::warning,
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
@@ -39,7 +39,7 @@ pub fn train(
     sources: &Sources,
     mut watcher: Box<dyn Watcher>,
     interrupted: impl FnOnce() -> Arc<AtomicBool>,
-) -> Result<Ended, ProgramError> {
+) -> Result<Ended, Error> {
     let earlier = match resumed {
         true => Some(Earlier::find(runs, &loaded)?),
         false => RunFolder::check_free(runs, &loaded.name).map(|()| None)?,
@@ -124,7 +124,7 @@ struct Earlier {
 }
 
 impl Earlier {
-    fn find(runs: &Path, loaded: &Loaded) -> Result<Self, ProgramError> {
+    fn find(runs: &Path, loaded: &Loaded) -> Result<Self, Error> {
         let folder = RunFolder::resume(runs, &loaded.name)?;
         let checkpoint = folder.checkpoints()?.pop();
         let before = Recipe::load(&folder.recipe(), &[])?.recipe;
@@ -134,7 +134,7 @@ impl Earlier {
         let refused: Vec<String> = refused.map(Change::to_string).collect();
         match refused.is_empty() {
             true => Ok(Earlier { folder, checkpoint, changes }),
-            false => Err(ProgramError::Changed { run: folder.path().into(), changes: refused }),
+            false => Err(Error::Changed { run: folder.path().into(), changes: refused }),
         }
     }
 }
@@ -143,6 +143,6 @@ fn resume(
     recipe: &Recipe,
     checkpoint: &Path,
     sources: &Sources,
-) -> Result<(Wired, Progress), ProgramError> {
+) -> Result<(Wired, Progress), Error> {
     Ok((wire(recipe, Some(checkpoint), sources, now())?, read_progress(checkpoint)?))
 }
