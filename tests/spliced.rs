@@ -31,8 +31,8 @@ fn published_solutions_in_every_dress() {
 
 #[test]
 fn our_own_solutions_in_every_dress() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../crates/firebrick/tests/data/gsm8k-style.jsonl");
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/tests/data/gsm8k-style.jsonl");
     let errors = errors("our own", &[file], 1000);
     assert!(errors <= 1, "{errors} of 1000 verdicts are mistaken");
 }

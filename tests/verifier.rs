@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick::commands::score::{Judged, Row};
+use firebrick_cli::commands::score::{Judged, Row};
 use firebrick_core::Verdict;
 use firebrick_tests::fixture::aloud;
 

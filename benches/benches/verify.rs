@@ -1,8 +1,8 @@
 //! The maths verifier, timed: what one judgement takes.
 //!
 //! ```text
-//! FIREBRICK_VERIFIER_DIR=… cargo bench -p firebrick -p firebrick-benches --bench verify
-//! cargo bench -p firebrick -p firebrick-benches --bench verify -- length      a part of it
+//! FIREBRICK_VERIFIER_DIR=… cargo bench -p firebrick-cli -p firebrick-benches --bench verify
+//! cargo bench -p firebrick-cli -p firebrick-benches --bench verify -- length      a part of it
 //! ```
 //!
 //! `suite/…` is the mean of one judgement over the rows of a case file in the folder that the
@@ -22,7 +22,7 @@ use std::{
 };
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use firebrick::commands::score::{Row, Rule};
+use firebrick_cli::commands::score::{Row, Rule};
 use firebrick_reward::math::Verifier;
 
 criterion_group! {

@@ -16,18 +16,17 @@ use firebrick_core::{Metrics, Step, Tracker as _, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel as _;
 use firebrick_runs::{
-    Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
-    peak_rss_bytes, write_atomically,
+    Completions, Heldout, RunFolder, Seconds, Store, Summary, TokensPerSecond, peak_rss_bytes,
+    write_atomically,
 };
-use firebrick_train::{
-    Observer, Phase, SamplingReport, StepReport, TrainError, UpdateTotals, warmup_step,
-};
+use firebrick_train::{SamplingReport, StepReport, TrainError, UpdateTotals, warmup_step};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ProgramError, device,
+    Error, device,
     recipe::Recipe,
+    watch::{Phases, Stage, Watcher},
     wire::{self, TRAINER, Wired},
 };
 
@@ -41,11 +40,9 @@ pub struct Run {
     pub folder: RunFolder,
     /// Its record.
     pub store: Store,
-    /// What a person sees of it.
-    pub terminal: Terminal,
-    /// How far a phase has come.
-    pub bars: Bars,
-    /// Set by Ctrl-C: finish the step, save, end.
+    /// Hears of it.
+    pub watcher: Box<dyn Watcher>,
+    /// Set from outside, such as by Ctrl-C: finish the step, save, end.
     pub interrupted: Arc<AtomicBool>,
     /// What has been done and measured so far, by earlier processes too.
     pub progress: Progress,
@@ -57,7 +54,7 @@ pub struct Run {
     pub phase: String,
 }
 
-/// `stopped_because` of a run that Ctrl-C ended.
+/// `stopped_because` of a run that was ended from outside, such as by Ctrl-C.
 pub const INTERRUPTED: &str = "interrupted";
 
 /// The fact in `run.db` that says how many prompts an accuracy is measured on.
@@ -69,7 +66,7 @@ pub struct Ended {
     pub summary: Summary,
     /// The last checkpoint.
     pub checkpoint: Option<PathBuf>,
-    /// Whether Ctrl-C ended it.
+    /// Whether it was ended from outside, such as by Ctrl-C.
     pub interrupted: bool,
 }
 
@@ -94,7 +91,7 @@ impl Run {
     ///
     /// # Errors
     /// What ended the run early. What was done before the last checkpoint is on disk.
-    pub fn run(mut self) -> Result<Ended, ProgramError> {
+    pub fn run(mut self) -> Result<Ended, Error> {
         let recipe = self.recipe.clone();
         match device::guarded(&recipe, || self.phases()) {
             Ok(stopped_because) => self.finish(stopped_because?),
@@ -103,7 +100,7 @@ impl Run {
     }
 
     /// Everything up to the end of the last step; gives the reason for it.
-    fn phases(&mut self) -> Result<String, ProgramError> {
+    fn phases(&mut self) -> Result<String, Error> {
         if self.progress.heldout.initial.is_none() {
             self.progress.heldout.initial = self.evaluate()?;
             self.show_accuracy(0, self.progress.heldout.initial);
@@ -120,7 +117,7 @@ impl Run {
     }
 
     /// Saves what a failed device left whole, and says where the run can go on from.
-    fn rescue(&mut self, failure: &Failure) -> ProgramError {
+    fn rescue(&mut self, failure: &Failure) -> Error {
         let trainer = &self.wired.trainer;
         let (step, device) = (trainer.state.step, trainer.policy.device().inner());
         // Weights of a finished step can still be read, if the device is there to be read from. In
@@ -155,10 +152,10 @@ impl Run {
 
     /// Supervised steps, until their number or the accuracy that the recipe asks for; false when
     /// interrupted.
-    fn warm_up(&mut self) -> Result<bool, ProgramError> {
+    fn warm_up(&mut self) -> Result<bool, Error> {
         let warmup = self.recipe.warmup.clone();
-        let bar = self.bars.phase("warm-up", warmup.steps);
-        bar.advance(self.progress.warmup_steps);
+        self.watcher.begin(Stage::Warmup, warmup.steps);
+        self.watcher.advance(self.progress.warmup_steps);
         for step in self.progress.warmup_steps + 1..=warmup.steps {
             self.phase = format!("warm-up step {step}");
             let began = Instant::now();
@@ -176,9 +173,9 @@ impl Run {
             trainer.policy = policy;
             if outcome.skipped {
                 let text = format!("warm-up step {step} was skipped: its gradient was not finite");
-                let _ = self.terminal.say(&text);
+                self.watcher.note(&text);
             }
-            bar.advance(1);
+            self.watcher.advance(1);
             self.progress.warmup_steps = step;
             self.progress.seconds.warmup += began.elapsed().as_secs_f64();
             if step.is_multiple_of(warmup.every.max(1)) || step == warmup.steps {
@@ -188,7 +185,7 @@ impl Run {
                 if let Some(accuracy) = accuracy {
                     metrics.set("warmup/accuracy", accuracy);
                 }
-                let _ = self.terminal.log(step, &metrics);
+                self.watcher.metrics(step, &metrics);
                 if accuracy
                     .zip(warmup.stop_at)
                     .is_some_and(|(accuracy, stop_at)| accuracy >= stop_at)
@@ -199,13 +196,14 @@ impl Run {
             // After the measurement, which may be the one that ends the warm-up: a resumed run goes
             // on with the next step and would never make it.
             if self.interrupted.load(Ordering::Relaxed) {
+                self.watcher.end();
                 return Ok(false);
             }
             if step.is_multiple_of(self.recipe.checkpoint.every.max(1)) {
                 self.checkpoint()?;
             }
         }
-        drop(bar);
+        self.watcher.end();
         // Adam's moments of supervised gradients say nothing about the sizes of policy gradients.
         self.wired.trainer.optimizer.reset();
         self.progress.warmed_up = true;
@@ -223,7 +221,7 @@ impl Run {
     }
 
     /// Rollout steps to the end; gives the reason for it.
-    fn steps(&mut self) -> Result<String, ProgramError> {
+    fn steps(&mut self) -> Result<String, Error> {
         self.keep_reference()?;
         let trainer = &mut self.wired.trainer;
         if trainer.critic.is_none() {
@@ -231,8 +229,7 @@ impl Run {
         }
         let recipe = self.recipe.clone();
         if self.wired.trainer.state.step >= recipe.train.steps {
-            let _ =
-                self.terminal.say("all its steps are done; --set train.steps=N makes it longer");
+            self.watcher.note("all its steps are done; --set train.steps=N makes it longer");
         }
         loop {
             let step = self.wired.trainer.state.step;
@@ -250,7 +247,7 @@ impl Run {
             }
             let step = step + 1;
             self.phase = format!("step {step}");
-            let report = self.wired.trainer.step(&mut Watch { bars: &self.bars, phase: None });
+            let report = self.wired.trainer.step(&mut Phases(&mut *self.watcher));
             let StepReport { sampling, update, metrics, groups, skipped, stop } = match report {
                 Ok(report) => report,
                 Err(error) => {
@@ -263,7 +260,7 @@ impl Run {
                 }
             };
             self.count(&sampling, &update);
-            let _ = self.terminal.log(step, &metrics);
+            self.watcher.metrics(step, &metrics);
             self.pass_on_notes();
             self.explain_empty(&sampling, &update);
             self.save_skipped(step, &skipped)?;
@@ -312,8 +309,7 @@ impl Run {
                 sampling.completions,
                 sampling.truncated,
             );
-            // What the terminal can't show is in the store.
-            let _ = self.terminal.say(&text);
+            self.watcher.note(&text);
         }
     }
 
@@ -322,7 +318,7 @@ impl Run {
         let stored =
             self.store.log(step, metrics).and_then(|()| self.store.log_groups(step, groups));
         if let Err(error) = stored {
-            let _ = self.terminal.say(&format!("step {step} is not in run.db: {error}"));
+            self.watcher.note(&format!("step {step} is not in run.db: {error}"));
         }
     }
 
@@ -336,12 +332,12 @@ impl Run {
     }
 
     /// Held-out accuracy of the policy as it is; none without held-out prompts.
-    fn evaluate(&mut self) -> Result<Option<f64>, ProgramError> {
+    fn evaluate(&mut self) -> Result<Option<f64>, Error> {
         self.measure(self.wired.heldout.len())
     }
 
     /// The same on the first `prompts` of them.
-    fn measure(&mut self, prompts: usize) -> Result<Option<f64>, ProgramError> {
+    fn measure(&mut self, prompts: usize) -> Result<Option<f64>, Error> {
         let began = Instant::now();
         let Wired { trainer, heldout, eval_sampling, .. } = &mut self.wired;
         if heldout.is_empty() {
@@ -355,8 +351,8 @@ impl Run {
         trainer.engine.publish(&trainer.policy)?;
         let prompts = &heldout[..prompts.min(heldout.len())];
         let samples = self.recipe.eval.samples.max(1);
-        let watch = &mut Watch { bars: &self.bars, phase: None };
-        let report = trainer.evaluate(prompts, samples, eval_sampling, watch)?;
+        let phases = &mut Phases(&mut *self.watcher);
+        let report = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
         self.phase = phase;
         self.pass_on_notes();
@@ -366,7 +362,7 @@ impl Run {
     /// Says what the verifier had to say.
     fn pass_on_notes(&mut self) {
         for note in self.wired.notes.try_iter() {
-            let _ = self.terminal.say(&note);
+            self.watcher.note(&note);
         }
     }
 
@@ -375,7 +371,7 @@ impl Run {
         if let Some(accuracy) = accuracy {
             let mut metrics = Metrics::default();
             metrics.set("eval/heldout_accuracy", accuracy);
-            let _ = self.terminal.log(step, &metrics);
+            self.watcher.metrics(step, &metrics);
         }
     }
 
@@ -385,9 +381,9 @@ impl Run {
         self.clock = now;
     }
 
-    fn finish(mut self, stopped_because: String) -> Result<Ended, ProgramError> {
+    fn finish(mut self, stopped_because: String) -> Result<Ended, Error> {
         self.read_clock();
-        let Run { wired, folder, store, mut terminal, progress, .. } = self;
+        let Run { wired, folder, store, mut watcher, progress, .. } = self;
         let state = &wired.trainer.state;
         let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
         let summary = Summary {
@@ -405,7 +401,7 @@ impl Run {
         summary.write(&folder.summary())?;
         export(&store, &folder.metrics())?;
         let checkpoint = folder.checkpoints()?.pop().map(|(_, path)| path);
-        let _ = terminal.close(&summary, checkpoint.as_deref());
+        watcher.finished(&summary, checkpoint.as_deref());
         let interrupted = summary.stopped_because == INTERRUPTED;
         Ok(Ended { summary, checkpoint, interrupted })
     }
@@ -415,43 +411,16 @@ impl Run {
 ///
 /// # Errors
 /// When the file is missing or damaged.
-pub fn read_progress(checkpoint: &Path) -> Result<Progress, ProgramError> {
+pub fn read_progress(checkpoint: &Path) -> Result<Progress, Error> {
     let path = checkpoint.join(TRAINER).join(PROGRESS);
-    let damaged = |problem| ProgramError::Progress { path: path.clone(), problem };
+    let damaged = |problem| Error::Progress { path: path.clone(), problem };
     let text = fs::read_to_string(&path).map_err(|error| damaged(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))
 }
 
 /// Writes the metrics of `store` as JSON lines to `path`.
-fn export(store: &Store, path: &Path) -> Result<(), ProgramError> {
+fn export(store: &Store, path: &Path) -> Result<(), Error> {
     let mut bytes = Vec::new();
     store.export_jsonl(&mut bytes)?;
     Ok(write_atomically(path, &bytes)?)
-}
-
-/// Shows the phases of a step as bars.
-struct Watch<'a> {
-    bars: &'a Bars,
-    phase: Option<firebrick_runs::Phase>,
-}
-
-impl Observer for Watch<'_> {
-    fn begin(&mut self, phase: Phase, total: usize) {
-        let name = match phase {
-            Phase::Rollout => "rollout",
-            Phase::Update => "update",
-            Phase::Eval => "held-out",
-        };
-        self.phase = Some(self.bars.phase(name, total as u64));
-    }
-
-    fn advance(&mut self, units: usize) {
-        if let Some(phase) = &self.phase {
-            phase.advance(units as u64);
-        }
-    }
-
-    fn end(&mut self) {
-        self.phase = None;
-    }
 }

@@ -22,7 +22,7 @@ use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
 use firebrick_train::{Phrases, Trainer, TrainerState, load_state};
 
 use crate::{
-    ProgramError, device,
+    Error, device,
     model::{self, Folders, Policy},
     plan::Models,
     recipe::Recipe,
@@ -32,7 +32,7 @@ use algorithm::{eval_sampling, optimizer, schedule, task, train_config, train_sa
 use data::{Data, fingerprint, text_folder, tokenizer};
 
 pub use critic::critic;
-pub(crate) use data::known_options;
+pub use data::known_options;
 
 /// A run, ready to begin or to go on.
 pub struct Wired {
@@ -70,7 +70,7 @@ pub fn wire(
     resume: Option<&Path>,
     sources: &Sources,
     now: DateTime,
-) -> Result<Wired, ProgramError> {
+) -> Result<Wired, Error> {
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
@@ -99,7 +99,7 @@ pub fn wire(
             || Ok(load_state(&checkpoint.join(TRAINER), &policy, &mut *optimizer)?),
         )?;
         if state.prompts != prompts {
-            return Err(ProgramError::OtherPrompts { checkpoint: checkpoint.to_owned() });
+            return Err(Error::OtherPrompts { checkpoint: checkpoint.to_owned() });
         }
         source.seek(state.cursor);
         // Before the first step there is none: it begins with the weights that the warm-up leaves.
@@ -171,7 +171,7 @@ pub fn evaluation(
     checkpoint: &Path,
     sources: &Sources,
     now: DateTime,
-) -> Result<Evaluation, ProgramError> {
+) -> Result<Evaluation, Error> {
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let (said, notes) = channel();
@@ -197,11 +197,16 @@ fn verifier(
     sources: &Sources,
     now: DateTime,
     said: &Sender<String>,
-) -> Result<Box<dyn Verifier>, ProgramError> {
+) -> Result<Box<dyn Verifier>, Error> {
     let compute = model::compute(recipe.model.dtype, recipe.device.name(), device)?;
     device::unsaved(recipe, device, "loading the reward", device::smaller_model(), || {
         reward::verifier(recipe, &reward::Place { device, compute, sources, now, notes: said })
     })
+}
+
+/// What chat templates may print as today's date. The one place that reads the clock's date.
+pub fn now() -> DateTime {
+    jiff::Zoned::now().datetime()
 }
 
 /// The folder inside a checkpoint that holds what is not the model.
@@ -230,12 +235,15 @@ fn engine(recipe: &Recipe, policy: &Decoder, tokenizer: &Arc<Tokenizer>) -> Loca
 
 /// The sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model
 /// that is not on this machine counts as nothing.
-pub(crate) fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, ProgramError> {
+///
+/// # Errors
+/// When a model is nowhere, or its `config.json` can't be read.
+pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> {
     let folders = Folders::of_recipe(recipe, None, sources, Need::Sizes)?;
     let policy = match (&folders, &recipe.model.new) {
         (Some(folders), _) => folders.sizes()?,
         (None, Some(new)) => model::new_model(new, &tokenizer(recipe, text_folder(recipe, None))?)?,
-        (None, None) => return Err(ProgramError::NoModel { folder: PathBuf::new() }),
+        (None, None) => return Err(Error::NoModel { folder: PathBuf::new() }),
     };
     let begun = folders.map(|folders| folders.lora()).transpose()?.flatten();
     let lora = begun.or(recipe.model.lora.as_ref().map(model::adapters));

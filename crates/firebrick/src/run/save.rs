@@ -14,7 +14,7 @@ use firebrick_train::{TrainError, save_state};
 
 use super::{PROGRESS, Run};
 use crate::{
-    ProgramError,
+    Error,
     card::{CARD, Card},
     model,
     wire::{TRAINER, WEIGHTS, Wired},
@@ -26,7 +26,7 @@ impl Run {
         &mut self,
         step: Step,
         skipped: &[Vec<firebrick_train::Sample>],
-    ) -> Result<(), ProgramError> {
+    ) -> Result<(), Error> {
         for (index, samples) in skipped.iter().enumerate() {
             let path = self.folder.path().join(format!("skipped-step-{step:06}-{index}.json"));
             let bytes = serde_json::to_vec(samples).unwrap_or_default();
@@ -35,14 +35,14 @@ impl Run {
                 "step {step}: a gradient was not finite; its batch is in {}",
                 path.display()
             );
-            let _ = self.terminal.say(&text);
+            self.watcher.note(&text);
         }
         Ok(())
     }
 
     /// The frozen policy of a KL penalty: the one that the first step starts from, kept in the run
     /// folder because a resumed run has moved away from it.
-    pub(super) fn keep_reference(&mut self) -> Result<(), ProgramError> {
+    pub(super) fn keep_reference(&mut self) -> Result<(), Error> {
         let Wired { trainer, config, base, .. } = &mut self.wired;
         if !trainer.updater.objective.needs_reference() {
             return Ok(());
@@ -62,7 +62,7 @@ impl Run {
         } else {
             let temporary = self.folder.path().join(".tmp-reference");
             fs::create_dir_all(&temporary)
-                .map_err(|source| ProgramError::File { path: temporary.clone(), source })?;
+                .map_err(|source| Error::File { path: temporary.clone(), source })?;
             model::write(&trainer.policy, config, base, WeightDtype::F32, &temporary)?;
             publish_folder(&temporary, &path)?;
             trainer.reference = Some(trainer.policy.valid());
@@ -71,7 +71,7 @@ impl Run {
     }
 
     /// Writes a checkpoint, and removes what is old of them.
-    pub(super) fn checkpoint(&mut self) -> Result<(), ProgramError> {
+    pub(super) fn checkpoint(&mut self) -> Result<(), Error> {
         self.read_clock();
         let step = self.wired.trainer.state.step;
         let temporary = self.folder.begin_checkpoint(step)?;
@@ -84,10 +84,10 @@ impl Run {
     }
 
     /// Keeps the state after the warm-up where other runs look for it.
-    pub(super) fn keep_warmup(&self) -> Result<(), ProgramError> {
+    pub(super) fn keep_warmup(&self) -> Result<(), Error> {
         let Some(folder) = &self.warmup else { return Ok(()) };
         let temporary = folder.with_extension("tmp");
-        let file = |source| ProgramError::File { path: temporary.clone(), source };
+        let file = |source| Error::File { path: temporary.clone(), source };
         if temporary.exists() {
             fs::remove_dir_all(&temporary).map_err(file)?;
         }
@@ -97,7 +97,7 @@ impl Run {
     }
 
     /// Writes a Hugging Face model folder, with what a resumed run needs in `trainer/`.
-    fn write_checkpoint(&self, folder: &Path) -> Result<(), ProgramError> {
+    fn write_checkpoint(&self, folder: &Path) -> Result<(), Error> {
         let Wired { trainer, config, dtype, .. } = &self.wired;
         self.write_model(folder)?;
         let inner = make_folder(folder.join(TRAINER))?;
@@ -114,7 +114,7 @@ impl Run {
     }
 
     /// Writes what a checkpoint is to others: the model, its tokenizer and its card.
-    fn write_model(&self, folder: &Path) -> Result<(), ProgramError> {
+    fn write_model(&self, folder: &Path) -> Result<(), Error> {
         let Wired { trainer, config, base, dtype, tokenizer, heldout, .. } = &self.wired;
         model::write(&trainer.policy, config, base, *dtype, folder)?;
         tokenizer.save(folder)?;
@@ -134,9 +134,9 @@ impl Run {
     }
 }
 
-fn make_folder(path: PathBuf) -> Result<PathBuf, ProgramError> {
+fn make_folder(path: PathBuf) -> Result<PathBuf, Error> {
     match fs::create_dir(&path) {
         Ok(()) => Ok(path),
-        Err(source) => Err(ProgramError::File { path, source }),
+        Err(source) => Err(Error::File { path, source }),
     }
 }
