@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     io::{self, Write},
-    path::Path,
 };
 
 use firebrick::{Stage, Watcher};
@@ -70,8 +69,8 @@ impl Watcher for Terminal {
         let _ = self.show(step, metrics);
     }
 
-    fn finished(&mut self, summary: &Summary, checkpoint: Option<&Path>) {
-        let _ = self.close(summary, checkpoint);
+    fn finished(&mut self, summary: &Summary) {
+        let _ = self.close(summary);
     }
 }
 
@@ -105,9 +104,9 @@ const RECENT: usize = 20;
 
 impl Terminal {
     /// Writes the closing table: the result, the cost, and where the last checkpoint is.
-    fn close(&mut self, summary: &Summary, checkpoint: Option<&Path>) -> io::Result<()> {
+    fn close(&mut self, summary: &Summary) -> io::Result<()> {
         self.line("")?;
-        for row in closing::table(summary, checkpoint) {
+        for row in closing::table(summary, summary.checkpoint.as_deref()) {
             self.line(&row)?;
         }
         self.out.flush()

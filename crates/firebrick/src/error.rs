@@ -152,6 +152,9 @@ pub enum Error {
         /// As in the recipe.
         vocab_size: usize,
     },
+    /// A program's own policy that nothing can be learnt by.
+    #[error("the policy is on a device without autodiff, expected one with it")]
+    NoAutodiff,
     /// `model.dtype = "bfloat16"` on a device without it.
     #[error("model.dtype is \"bfloat16\", which {device} does not compute")]
     NoBfloat16 {
@@ -295,6 +298,9 @@ impl Error {
             }
             Error::NewVocabulary { .. } => {
                 "raise model.new.vocab_size, or leave it out: it is then the tokenizer's".into()
+            }
+            Error::NoAutodiff => {
+                "make it on device.autodiff(), such as Device::flex().autodiff()".into()
             }
             Error::NoBfloat16 { .. } => {
                 "leave model.dtype out: it is then chosen by the device".into()

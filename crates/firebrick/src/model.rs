@@ -5,20 +5,24 @@ use std::{
     sync::mpsc::Sender,
 };
 
-use burn::tensor::{Device, FloatDType};
+use burn::{
+    module::Module,
+    tensor::{Device, FloatDType},
+};
 use firebrick_core::Seed;
 use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
-    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, SaveOptions,
-    Sizes, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load, load_adapter,
-    load_config, load_noting, random, save, save_adapter,
+    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, Sizes,
+    WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load, load_adapter,
+    load_config, load_noting, parameters, random,
 };
 
 use crate::{
     Error, device,
     recipe::{self, Recipe},
     source::{Need, Sources, model_name},
+    thousands,
     wire::{TRAINER, WEIGHTS},
 };
 
@@ -239,18 +243,27 @@ pub fn check_vocabulary(
     Err(Error::Vocabulary { folder: folder.to_owned(), tokenizer, model })
 }
 
-/// Writes the policy as others open it: the model, or its adapter alone.
-pub(crate) fn write(
-    decoder: &Decoder,
-    config: &serde_json::Value,
-    base: &AdapterBase,
-    dtype: WeightDtype,
-    folder: &Path,
-) -> Result<(), CheckpointError> {
-    match decoder.lora() {
-        Some(_) => save_adapter(decoder, base, folder),
-        None => save(decoder, config, folder, &SaveOptions { dtype, ..SaveOptions::default() }),
+/// How large a policy is.
+pub(crate) fn parameters_in_words<M: Module>(policy: &M) -> String {
+    format!("{} parameters", thousands(policy.num_params() as u64))
+}
+
+/// How large a decoder is, how much of it is trained, and what it is multiplied in.
+pub(crate) fn size(policy: &Decoder) -> String {
+    let mut text = parameters_in_words(policy);
+    if let Some(lora) = policy.lora() {
+        let trained: usize = parameters(policy)
+            .iter()
+            .filter(|parameter| parameter.path.contains(".adapters."))
+            .map(|parameter| parameter.shape.iter().product::<usize>())
+            .sum();
+        let trained = thousands(trained as u64);
+        text += &format!(", {trained} of them trained (adapters of rank {})", lora.rank);
     }
+    if policy.compute() == Compute::Bf16 {
+        text += ", multiplied in bfloat16";
+    }
+    text
 }
 
 /// The format that matrices are multiplied in on that device.

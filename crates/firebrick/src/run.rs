@@ -12,9 +12,9 @@ use std::{
     time::Instant,
 };
 
-use firebrick_core::{Metrics, Step, Tracker as _, WorkedExample};
+use firebrick_core::{Metrics, RewardedGroup, Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
-use firebrick_models::PolicyModel as _;
+use firebrick_models::PolicyModel;
 use firebrick_runs::{
     Completions, Heldout, RunFolder, Seconds, Store, Summary, TokensPerSecond, peak_rss_bytes,
     write_atomically,
@@ -27,52 +27,44 @@ use crate::{
     Error, device,
     recipe::Recipe,
     watch::{Phases, Stage, Watcher},
-    wire::{self, TRAINER, Wired},
+    wire::{TRAINER, Wired},
 };
 
 /// Everything that a run holds while it goes.
-pub struct Run {
+pub(crate) struct Run<M: PolicyModel> {
     /// What to do.
-    pub recipe: Recipe,
+    pub(crate) recipe: Recipe,
     /// What does it.
-    pub wired: Wired,
+    pub(crate) wired: Wired<M>,
     /// Where it is kept.
-    pub folder: RunFolder,
+    pub(crate) folder: RunFolder,
     /// Its record.
-    pub store: Store,
-    /// Hears of it.
-    pub watcher: Box<dyn Watcher>,
-    /// Set from outside, such as by Ctrl-C: finish the step, save, end.
-    pub interrupted: Arc<AtomicBool>,
+    pub(crate) store: Store,
+    /// Where its numbers go besides.
+    pub(crate) trackers: Vec<Box<dyn Tracker>>,
+    /// Whoever hears of it while it goes.
+    pub(crate) watcher: Box<dyn Watcher>,
+    /// Set from outside: finish the step, save, end.
+    pub(crate) interrupted: Arc<AtomicBool>,
     /// What has been done and measured so far, by earlier processes too.
-    pub progress: Progress,
+    pub(crate) progress: Progress,
     /// Where the state after the warm-up is kept for other runs, besides the run's own checkpoints.
-    pub warmup: Option<PathBuf>,
+    pub(crate) warmup: Option<PathBuf>,
     /// Since when no time has been added to the progress.
-    pub clock: Instant,
+    pub(crate) clock: Instant,
     /// What is being done, such as `step 12`; for the message of a device that fails.
-    pub phase: String,
+    pub(crate) phase: String,
 }
 
-/// `stopped_because` of a run that was ended from outside, such as by Ctrl-C.
+/// `stopped_because` of a run that Ctrl-C ended.
 pub const INTERRUPTED: &str = "interrupted";
 
 /// The fact in `run.db` that says how many prompts an accuracy is measured on.
 pub const HELDOUT_PROMPTS: &str = "heldout_prompts";
 
-/// How a run ended.
-pub struct Ended {
-    /// The result in a few numbers, as written to `summary.json`.
-    pub summary: Summary,
-    /// The last checkpoint.
-    pub checkpoint: Option<PathBuf>,
-    /// Whether it was ended from outside, such as by Ctrl-C.
-    pub interrupted: bool,
-}
-
 /// What a resumed run has to remember of what it measured: part of every checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// Supervised steps done.
     warmup_steps: Step,
     /// Whether the warm-up is over.
@@ -84,14 +76,14 @@ pub struct Progress {
 }
 
 /// The file of a checkpoint's `trainer/` folder that holds the [`Progress`].
-pub const PROGRESS: &str = "progress.json";
+pub(crate) const PROGRESS: &str = "progress.json";
 
-impl Run {
+impl<M: PolicyModel> Run<M> {
     /// Runs from where `progress` says to the end.
     ///
     /// # Errors
     /// What ended the run early. What was done before the last checkpoint is on disk.
-    pub fn run(mut self) -> Result<Ended, Error> {
+    pub(crate) fn run(mut self) -> Result<Summary, Error> {
         let recipe = self.recipe.clone();
         match device::guarded(&recipe, || self.phases()) {
             Ok(stopped_because) => self.finish(stopped_because?),
@@ -165,7 +157,7 @@ impl Run {
             let rise = (warmup.steps as f64 / 10.0).clamp(1.0, 50.0);
             let (policy, loss, outcome) = warmup_step(
                 trainer.policy.clone(),
-                &mut *trainer.optimizer,
+                trainer.optimizer.as_mut(),
                 &examples,
                 warmup.lr * (step as f64 / rise).min(1.0),
                 trainer.updater.cut,
@@ -223,9 +215,9 @@ impl Run {
     /// Rollout steps to the end; gives the reason for it.
     fn steps(&mut self) -> Result<String, Error> {
         self.keep_reference()?;
-        let trainer = &mut self.wired.trainer;
-        if trainer.critic.is_none() {
-            trainer.critic = wire::critic(&self.recipe, &trainer.policy);
+        let Wired { trainer, critic, .. } = &mut self.wired;
+        if let (None, Some(critic)) = (&trainer.critic, critic) {
+            trainer.critic = Some(critic.beside(&trainer.policy));
         }
         let recipe = self.recipe.clone();
         if self.wired.trainer.state.step >= recipe.train.steps {
@@ -247,7 +239,7 @@ impl Run {
             }
             let step = step + 1;
             self.phase = format!("step {step}");
-            let report = self.wired.trainer.step(&mut Phases(&mut *self.watcher));
+            let report = self.wired.trainer.step(&mut Phases(self.watcher.as_mut()));
             let StepReport { sampling, update, metrics, groups, skipped, stop } = match report {
                 Ok(report) => report,
                 Err(error) => {
@@ -313,12 +305,18 @@ impl Run {
         }
     }
 
-    /// A store that fails must not end a run that works: the loss is said and borne.
-    fn record(&mut self, step: Step, metrics: &Metrics, groups: &[firebrick_core::RewardedGroup]) {
-        let stored =
-            self.store.log(step, metrics).and_then(|()| self.store.log_groups(step, groups));
+    /// A store or a tracker that fails must not end a run that works: the loss is said and borne.
+    fn record(&mut self, step: Step, metrics: &Metrics, groups: &[RewardedGroup]) {
+        let Run { store, trackers, watcher, .. } = self;
+        let stored = store.log(step, metrics).and_then(|()| store.log_groups(step, groups));
         if let Err(error) = stored {
-            self.watcher.note(&format!("step {step} is not in run.db: {error}"));
+            watcher.note(&format!("step {step} is not in run.db: {error}"));
+        }
+        for tracker in trackers {
+            let told = tracker.log(step, metrics).and_then(|()| tracker.log_groups(step, groups));
+            if let Err(error) = told {
+                watcher.note(&format!("a tracker has lost step {step}: {error}"));
+            }
         }
     }
 
@@ -348,10 +346,10 @@ impl Run {
             true => "the evaluation before training".into(),
             false => format!("the evaluation after {phase}"),
         };
-        trainer.engine.publish(&trainer.policy)?;
+        trainer.publish()?;
         let prompts = &heldout[..prompts.min(heldout.len())];
         let samples = self.recipe.eval.samples.max(1);
-        let phases = &mut Phases(&mut *self.watcher);
+        let phases = &mut Phases(self.watcher.as_mut());
         let report = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
         self.phase = phase;
@@ -381,7 +379,7 @@ impl Run {
         self.clock = now;
     }
 
-    fn finish(mut self, stopped_because: String) -> Result<Ended, Error> {
+    fn finish(mut self, stopped_because: String) -> Result<Summary, Error> {
         self.read_clock();
         let Run { wired, folder, store, mut watcher, progress, .. } = self;
         let state = &wired.trainer.state;
@@ -397,13 +395,12 @@ impl Run {
             seconds: progress.seconds,
             peak_rss_bytes: peak_rss_bytes(),
             stopped_because,
+            checkpoint: folder.checkpoints()?.pop().map(|(_, path)| path),
         };
         summary.write(&folder.summary())?;
         export(&store, &folder.metrics())?;
-        let checkpoint = folder.checkpoints()?.pop().map(|(_, path)| path);
-        watcher.finished(&summary, checkpoint.as_deref());
-        let interrupted = summary.stopped_because == INTERRUPTED;
-        Ok(Ended { summary, checkpoint, interrupted })
+        watcher.finished(&summary);
+        Ok(summary)
     }
 }
 
@@ -411,7 +408,7 @@ impl Run {
 ///
 /// # Errors
 /// When the file is missing or damaged.
-pub fn read_progress(checkpoint: &Path) -> Result<Progress, Error> {
+pub(crate) fn read_progress(checkpoint: &Path) -> Result<Progress, Error> {
     let path = checkpoint.join(TRAINER).join(PROGRESS);
     let damaged = |problem| Error::Progress { path: path.clone(), problem };
     let text = fs::read_to_string(&path).map_err(|error| damaged(error.to_string()))?;

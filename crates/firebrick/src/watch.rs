@@ -1,7 +1,5 @@
 //! What a run tells while it goes, and whoever hears it: a terminal, a notebook, a test, or nobody.
 
-use std::path::Path;
-
 use firebrick_core::{Metrics, Step};
 use firebrick_runs::Summary;
 use firebrick_train::{Observer, Phase};
@@ -36,9 +34,9 @@ pub trait Watcher: Send {
         let _ = (step, metrics);
     }
 
-    /// The run is over, and its last checkpoint is in that folder.
-    fn finished(&mut self, summary: &Summary, checkpoint: Option<&Path>) {
-        let _ = (summary, checkpoint);
+    /// The run is over.
+    fn finished(&mut self, summary: &Summary) {
+        let _ = summary;
     }
 }
 

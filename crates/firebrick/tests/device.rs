@@ -2,25 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
-    time::Instant,
-};
+use std::path::{Path, PathBuf};
 
-use firebrick::{
-    Error,
-    recipe::Recipe,
-    run::{Progress, Run},
-    source::Sources,
-    wire::wire,
-};
+use firebrick::{Error, Recipe, Session, source::Sources, wire::wire};
 use firebrick_core::{AdvantageEstimator, Advantages, Group, RewardedGroup, Seed};
 use firebrick_data::DateTime;
 use firebrick_device::guard;
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Sampling};
-use firebrick_runs::{RunFolder, Store};
 use firebrick_train::{KeepAll, TrainerState};
 
 fn tiny() -> PathBuf {
@@ -65,23 +54,10 @@ fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
     let settings = ["warmup.steps=0", "sampling.max_rounds=1", "checkpoint.every=100"];
     let settings = settings.map(str::to_owned);
     let recipe = Recipe::load(&tiny(), &settings).unwrap();
-    let mut wired = wire(&recipe.recipe, None, &Sources::here(), DateTime::default()).unwrap();
-    wired.heldout.clear();
-    let engine = std::mem::replace(&mut wired.trainer.engine, Box::new(Failing::default()));
-    wired.trainer.engine = Box::new(Failing { engine: Some(engine), calls_left: 2 });
-    let folder = RunFolder::create(place.path(), "failing").unwrap();
-    let run = Run {
-        recipe: recipe.recipe,
-        wired,
-        store: Store::open(&folder.database()).unwrap(),
-        folder,
-        watcher: Box::new(()),
-        interrupted: Arc::new(AtomicBool::new(false)),
-        progress: Progress::default(),
-        clock: Instant::now(),
-        warmup: None,
-        phase: String::new(),
-    };
+    let wired = wire(&recipe.recipe, None, &Sources::here(), DateTime::default()).unwrap();
+    let engine = Failing { engine: Some(wired.trainer.engine), calls_left: 2 };
+    let run =
+        Session::new(recipe).runs(place.path()).name("failing").heldout(Vec::new()).engine(engine);
     let Err(error) = run.run() else { panic!("it went on without memory") };
     let Error::DeviceFailed { phase, problem, remedy, saved, .. } = &error else {
         panic!("{error}");

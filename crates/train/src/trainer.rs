@@ -212,7 +212,7 @@ impl<M: PolicyModel> Trainer<M> {
             (Some(_), Some(_)) => return Err(TrainError::TwoAdvantages),
             _ => {}
         }
-        self.engine.publish(&self.policy)?;
+        self.publish()?;
         let mut sampled = self.sample_groups(step, observer)?;
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
@@ -227,6 +227,14 @@ impl<M: PolicyModel> Trainer<M> {
         let mut report = self.report(sampled, updated, began);
         report.metrics.extend(measured);
         Ok(report)
+    }
+
+    /// Gives the policy as it is to the engine: what is sampled from now on comes from it.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn publish(&mut self) -> Result<(), TrainError> {
+        Ok(self.engine.publish(&self.policy)?)
     }
 
     /// Accuracy of the current policy on `prompts`, with the same random numbers at every step, so

@@ -10,10 +10,9 @@ use std::{
 
 use clap::Args;
 use firebrick::{
-    Error, Watcher as _,
+    Error, INTERRUPTED, Watcher as _,
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
-    run::INTERRUPTED,
 };
 use firebrick_device::{Name, Precision, describe, guard, open};
 use firebrick_runs::{RunError, Summary};
@@ -185,9 +184,10 @@ impl UnderWay {
         let Job { recipe, run, loaded, warmup } = job;
         let (name, folder) = (loaded.name.clone(), self.out.join(&loaded.name));
         let resumed = folder.join("recipe.toml").is_file();
-        let trained = train(loaded, &self.out, resumed, warmup, &self.bars, || interrupted.clone());
+        let flag = interrupted.clone();
+        let trained = train(loaded, &self.out, resumed, warmup, &self.bars, || flag);
         let state = match trained {
-            Ok(ended) if ended.interrupted => State::Unfinished,
+            Ok(summary) if summary.stopped_because == INTERRUPTED => State::Unfinished,
             Ok(_) => State::Finished(Measured::read(&folder)?),
             // Somebody else compares in this folder, and no clock would be fair.
             Err(error @ ProgramError::Library(Error::Run(RunError::Busy { .. }))) => {

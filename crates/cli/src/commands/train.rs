@@ -9,9 +9,8 @@ use std::{
 
 use clap::Args;
 use firebrick::{
-    Watcher as _,
+    INTERRUPTED, Session, Summary, Watcher as _,
     recipe::{Loaded, Recipe},
-    run::Ended,
 };
 use firebrick_device::Name;
 
@@ -56,9 +55,10 @@ impl Train {
             loaded.name = name_in(&self.runs, &self.recipe)?.unwrap_or(loaded.name);
         }
         let bars = Bars::on_stderr();
-        let interrupted = || interrupted(bars.clone());
-        let ended = train(loaded, &self.runs, self.resume, None, &bars, interrupted)?;
-        Ok(if ended.interrupted { 130 } else { 0 })
+        let own = bars.clone();
+        let interrupted = move || interrupted(own);
+        let summary = train(loaded, &self.runs, self.resume, None, &bars, interrupted)?;
+        Ok(if summary.stopped_because == INTERRUPTED { 130 } else { 0 })
     }
 }
 
@@ -83,21 +83,31 @@ fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
     }
 }
 
-/// [`firebrick::train::train`], shown on standard error between `bars`.
+/// A [`Session`], shown on standard error between `bars`. `warmup` is where runs that share a warm-up keep
+/// what it left.
 pub(super) fn train(
     loaded: Loaded,
     runs: &Path,
     resumed: bool,
     warmup: Option<PathBuf>,
     bars: &Bars,
-    interrupted: impl FnOnce() -> Arc<AtomicBool>,
-) -> Result<Ended, ProgramError> {
+    interrupted: impl FnOnce() -> Arc<AtomicBool> + 'static,
+) -> Result<Summary, ProgramError> {
     let sources = super::sources::sources(bars);
     let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let steps = loaded.recipe.train.steps;
     let terminal = Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, steps);
-    let watcher = Box::new(terminal);
-    Ok(firebrick::train::train(loaded, runs, resumed, warmup, &sources, watcher, interrupted)?)
+    let session = Session::new(loaded)
+        .runs(runs)
+        .resume(resumed)
+        .sources(sources)
+        .watcher(terminal)
+        .interrupted_by(interrupted);
+    let session = match warmup {
+        Some(folder) => session.share_warmup(folder),
+        None => session,
+    };
+    Ok(session.run()?)
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the program at once.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use firebrick::run::HELDOUT_PROMPTS;
+use firebrick::HELDOUT_PROMPTS;
 use firebrick_core::Step;
 use firebrick_runs::{Store, Summary};
 use serde::Serialize;

@@ -2,27 +2,30 @@
 
 use std::path::Path;
 
-use firebrick_models::{Decoder, PolicyModel as _};
+use firebrick_models::PolicyModel;
 use firebrick_train::{Critic, CriticConfig, Gae, TrainError, ValueLoss, ValueModel};
 
 use super::algorithm::{optimizer, schedule};
-use crate::recipe::{AdvantageKind, CriticKind, Recipe};
+use crate::recipe::{AdvantageKind, CriticKind, Optim, Recipe};
 
-/// The critic that training begins with, beside `policy` as it is at that moment; none where the
-/// recipe asks for none.
-pub fn critic(recipe: &Recipe, policy: &Decoder) -> Option<Critic<Decoder>> {
-    if recipe.advantage.kind != AdvantageKind::Gae {
-        return None;
-    }
-    let (critic, advantage) = (&recipe.critic, &recipe.advantage);
-    Some(Critic {
-        model: match critic.kind {
-            CriticKind::Head => ValueModel::on(policy),
-            CriticKind::Separate => ValueModel::beside(policy.clone().trunk()),
-        },
-        optimizer: optimizer(&recipe.optim),
-        schedule: schedule(&recipe.optim, critic.lr.unwrap_or(recipe.optim.lr)),
-        config: CriticConfig {
+/// The critic that a recipe asks for. It is made when the first step begins, beside the policy as it is
+/// at that moment.
+#[derive(Clone, Debug)]
+pub struct CriticPlan {
+    kind: CriticKind,
+    config: CriticConfig,
+    optim: Optim,
+    lr: f64,
+}
+
+impl CriticPlan {
+    /// None where the recipe asks for none.
+    pub(super) fn of(recipe: &Recipe) -> Option<Self> {
+        if recipe.advantage.kind != AdvantageKind::Gae {
+            return None;
+        }
+        let (critic, advantage) = (&recipe.critic, &recipe.advantage);
+        let config = CriticConfig {
             gae: Gae {
                 gamma: advantage.gamma,
                 lambda: advantage.lambda,
@@ -32,19 +35,32 @@ pub fn critic(recipe: &Recipe, policy: &Decoder) -> Option<Critic<Decoder>> {
             coef: critic.coef,
             warmup_steps: critic.warmup_steps,
             detach: critic.detach,
-        },
-    })
-}
-
-/// The same as it was when the checkpoint was written whose `trainer` folder this is.
-pub(super) fn resumed(
-    recipe: &Recipe,
-    policy: &Decoder,
-    trainer: &Path,
-) -> Result<Option<Critic<Decoder>>, TrainError> {
-    let mut critic = critic(recipe, policy);
-    if let Some(critic) = &mut critic {
-        critic.load(trainer)?;
+        };
+        let (optim, lr) = (recipe.optim.clone(), critic.lr.unwrap_or(recipe.optim.lr));
+        Some(CriticPlan { kind: critic.kind, config, optim, lr })
     }
-    Ok(critic)
+
+    /// A new critic beside `policy`.
+    pub fn beside<M: PolicyModel>(&self, policy: &M) -> Critic<M> {
+        Critic {
+            model: match self.kind {
+                CriticKind::Head => ValueModel::on(policy),
+                CriticKind::Separate => ValueModel::beside(policy.clone().trunk()),
+            },
+            optimizer: optimizer(&self.optim),
+            schedule: schedule(&self.optim, self.lr),
+            config: self.config,
+        }
+    }
+
+    /// The same as it was when the checkpoint was written whose `trainer` folder this is.
+    pub(super) fn resumed<M: PolicyModel>(
+        &self,
+        policy: &M,
+        trainer: &Path,
+    ) -> Result<Critic<M>, TrainError> {
+        let mut critic = self.beside(policy);
+        critic.load(trainer)?;
+        Ok(critic)
+    }
 }

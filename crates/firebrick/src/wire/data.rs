@@ -10,7 +10,6 @@ use firebrick_data::{
     ChatTemplate, ColumnNames, DataError, DateTime, Part, Preparation, Problem, ProblemSet,
     PromptFormat, PromptReport, Tokenizer, read_problems,
 };
-use rand::Rng as _;
 use serde_json::{Map, Value};
 
 use crate::{Error, model::Folders, recipe, recipe::Recipe, source::Sources};
@@ -21,13 +20,25 @@ pub(super) struct Data {
     pub(super) train: Vec<Prompt>,
     pub(super) heldout: Vec<Prompt>,
     pub(super) worked: Vec<WorkedExample>,
-    pub(super) report: PromptReport,
+    /// What became of the training problems; none where they were not asked for.
+    pub(super) report: Option<PromptReport>,
+}
+
+/// Which prompts are asked of the recipe. The others are a program's own.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) train: bool,
+    pub(super) heldout: bool,
+    pub(super) worked: bool,
+    /// Whether a verifier may want to read a prompt's messages.
+    pub(super) messages: bool,
 }
 
 impl Data {
     /// With the model in `folders`; what was left out of the data is said through `notes`.
     pub(super) fn read(
         recipe: &Recipe,
+        asked: Asked,
         folders: Option<&Folders>,
         sources: &Sources,
         seed: Seed,
@@ -40,29 +51,39 @@ impl Data {
         let format = format(&recipe.data, text, now)?;
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = limit;
-        preparation.keep_messages = recipe.reward_kind().reads_conversations();
+        preparation.keep_messages = asked.messages;
 
+        let worked = asked.worked && recipe.warmup.steps > 0;
         let ProblemSets { train, mut heldout, dropped } =
-            problems(&recipe.data, sources, seed, notes)?;
+            match asked.train || asked.heldout || worked {
+                true => problems(&recipe.data, sources, seed, notes)?,
+                false => ProblemSets::default(),
+            };
         if recipe.eval.prompts > 0 {
             heldout.truncate(recipe.eval.prompts);
         }
         let data = &recipe.data;
         let lost = |file| move |error| no_prompts(data, file, error);
         let train_file = data.train.as_ref();
-        let (prompts, mut report) = preparation.prompts(&train).map_err(lost(train_file))?;
-        report.read += dropped.duplicates + dropped.conflicting;
-        (report.duplicates, report.conflicting) = (dropped.duplicates, dropped.conflicting);
-        let heldout = if heldout.is_empty() {
+        let (prompts, report) = match asked.train {
+            true => {
+                let (prompts, mut report) =
+                    preparation.prompts(&train).map_err(lost(train_file))?;
+                report.read += dropped.duplicates + dropped.conflicting;
+                (report.duplicates, report.conflicting) = (dropped.duplicates, dropped.conflicting);
+                (prompts, Some(report))
+            }
+            false => (Vec::new(), None),
+        };
+        let heldout = if heldout.is_empty() || !asked.heldout {
             Vec::new()
         } else {
             let file = data.heldout.as_ref().or(train_file);
             preparation.prompts(&heldout).map_err(lost(file))?.0
         };
-        let worked = if recipe.warmup.steps > 0 {
-            preparation.worked_examples(&train).map_err(lost(train_file))?.0
-        } else {
-            Vec::new()
+        let worked = match worked {
+            true => preparation.worked_examples(&train).map_err(lost(train_file))?.0,
+            false => Vec::new(),
         };
         Ok(Data { tokenizer: Arc::new(tokenizer), train: prompts, heldout, worked, report })
     }
@@ -115,16 +136,7 @@ fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> 
     Error::NoPrompts { place, report, limit, remedy }
 }
 
-/// Tells one list of prompts from another: the place in the data is a number that means other
-/// prompts in other data.
-pub(super) fn fingerprint(prompts: &[Prompt]) -> u64 {
-    let all = prompts.iter().fold(Seed::run(0), |seed, prompt| {
-        let tokens = prompt.tokens.iter().map(|&token| u64::from(token));
-        seed.derive("prompt", &std::iter::once(prompt.id).chain(tokens).collect::<Vec<u64>>())
-    });
-    all.rng().next_u64()
-}
-
+#[derive(Default)]
 struct ProblemSets {
     train: Vec<Problem>,
     heldout: Vec<Problem>,
