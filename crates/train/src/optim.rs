@@ -75,7 +75,7 @@ pub use state::{NamedState, Part};
 /// # use burn::{module::Param, tensor::Tensor};
 /// # let device = Device::flex();
 /// # let mut sgd = Sgd { momentum: 0.5, state: NamedState::default() };
-/// # let mut module = vec![Param::from_data([1.0f32, 2.0], &device.clone().autodiff())];
+/// # let mut module = vec![Param::<Tensor<1>>::from_data([1.0f32, 2.0], &device.clone().autodiff())];
 /// # // The norm is 5, so a fifth of it: 0.6 and 0.8; in the second step 1.5 times that.
 /// # for expected in [[0.94f32, 1.92], [0.85, 1.8]] {
 /// #     let mut gradients = GradientsParams::new();

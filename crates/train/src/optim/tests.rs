@@ -8,10 +8,12 @@ use burn::{
     },
     tensor::{Device, Tensor, TensorData},
 };
-use firebrick_models::parameters;
+use firebrick_core::{Seed, WorkedExample};
+use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, parameters, random};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use super::{AdamW, Muon, MuonConfig, OptimConfig, Optimizer, hidden_matrix, read};
+use crate::{Cut, warmup_step};
 
 /// A model with a parameter of every kind.
 #[derive(Module, Debug)]
@@ -326,6 +328,46 @@ fn muon_moves_hidden_matrices_and_adamw_the_rest() {
     }
     expected.sort();
     assert_eq!(names(&path), expected);
+}
+
+#[test]
+fn a_decoder_learns_by_muon_within_its_layers() {
+    let sizes = Sizes {
+        vocab_size: 16,
+        hidden_size: 16,
+        layers: 2,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 8,
+        intermediate_size: 24,
+        max_position_embeddings: 32,
+        rope_theta: 10000.0,
+        tied: false,
+    };
+    let device = Device::flex().autodiff();
+    let config = DecoderConfig::new(Family::Qwen2, sizes);
+    let mut policy = random(&config, Seed::run(1), &device).unwrap();
+    let examples = [WorkedExample { prompt: vec![1, 2], completion: vec![3, 4, 5] }];
+    let cut = Cut { micro_batch_tokens: 64, logits_chunk: 64 };
+    let mut muon = Muon::new(MuonConfig::default());
+    let mut losses = Vec::new();
+    for _ in 0..10 {
+        let (moved, loss, _) = warmup_step(policy, &mut muon, &examples, 0.05, cut).unwrap();
+        policy = moved;
+        losses.push(loss);
+    }
+    assert!(losses[9] < 0.1 * losses[0], "{losses:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("optimizer.safetensors");
+    Optimizer::<Decoder>::save(&muon, &path).unwrap();
+    let names = names(&path);
+    let by_muon = |path: &str| names.contains(&format!("{path}.velocity"));
+    for parameter in parameters(&policy) {
+        let hidden = parameter.shape.len() == 2 && parameter.path.starts_with("layers.");
+        assert_eq!(by_muon(&parameter.path), hidden, "{}", parameter.path);
+    }
+    // Queries, keys and values are one matrix, and so are gate and up.
+    assert_eq!(names.iter().filter(|name| name.ends_with("velocity")).count(), 2 * 4);
 }
 
 #[test]
