@@ -248,7 +248,7 @@ mod tests {
             ("/home/anna/qwen", "/home/anna/train.jsonl"),
             ("../anna/qwen", "data/anna.jsonl"),
             // A folder of the package, in which tests are run.
-            ("/anna/src/recipe", "src/recipe"),
+            ("/anna/src/wire", "src/wire"),
             ("an na/\\nlicense: mit", "anna/b/c"),
         ] {
             let card = card(model, data, "{prompt}");
