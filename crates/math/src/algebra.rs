@@ -6,19 +6,24 @@
 //! rest by enclosures of rising precision. Each method has its part of the budget, so that one that
 //! runs dry does not take the verdict from the next.
 
+mod arithmetic;
 mod atom;
 mod ball;
+mod defined;
 mod exact;
 mod function;
 mod integer;
 mod interval;
+mod limits;
 mod modular;
 mod numeric;
 mod polynomial;
 mod power;
+mod real;
 mod render;
 mod tree;
 mod trigonometry;
+mod word;
 
 use std::cmp::Ordering;
 
@@ -31,10 +36,12 @@ use crate::{
     judgement::Certainty,
 };
 use atom::Algebra;
+use defined::has_value;
 use exact::Value;
+use limits::{EXACT_SHARE, MODULAR_SHARE, Stop};
 use modular::Residues;
 use numeric::Agreement;
-use tree::{arranged, has_value, holds_infinity};
+use tree::{arranged, holds_infinity};
 
 /// What comparing two expressions gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,33 +62,9 @@ pub(crate) enum Why {
     OutOfReach,
 }
 
-/// Why there is no exact value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    /// The expression has no value at all.
-    Undefined,
-    /// Its value is too large to be computed.
-    TooLarge,
-    /// It has no normal form.
-    Opaque,
-    OverBudget,
-}
-
-impl From<OverBudget> for Stop {
-    fn from(_: OverBudget) -> Self {
-        Stop::OverBudget
-    }
-}
-
 /// Numbers that agree to fewer bits than this are not called equal: √(10^40+1) and 10^20 agree to
 /// 134.
 const ENOUGH_BITS: u32 = 200;
-
-/// The share of the budget that exact arithmetic may take.
-const EXACT_SHARE: f64 = 0.5;
-
-/// The share of what is then left that residues may take.
-const MODULAR_SHARE: f64 = 0.5;
 
 /// The share of what is then left that a look at the size of huge constants may take.
 const SIZE_SHARE: f64 = 0.25;
@@ -173,7 +156,7 @@ fn equal_to(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
     if holds_infinity(a) || holds_infinity(b) {
         return if let Exact::Decided(decision) = exact { decision } else { undecided(over) };
     }
-    let decision = by_value(numeric::agree_rounded(a, b, places, budget), over, 0);
+    let decision = by_value(numeric::rounded::agree(a, b, places, budget), over, 0);
     match (decision, exact) {
         (Decision::Undecided(_), Exact::Decided(different)) => different,
         (decision, _) => decision,

@@ -28,9 +28,8 @@ use crate::{
     budget::Budget,
     expr::{Expr, Function},
     judgement::Certainty,
-    parse::Relation,
     set::{self, RealSet},
-    value::{Matrix, Side, Value},
+    value::{Matrix, Relation, Side, Value},
 };
 
 /// The choices that a comparison leaves open.

@@ -7,65 +7,20 @@ mod arithmetic;
 mod atom;
 mod lex;
 mod token;
+mod unread;
 mod word;
 
-use std::fmt;
-
 use lex::Lexeme;
+pub(crate) use lex::Reading;
 use token::{Bracket, Token};
-pub(crate) use token::{NamedSet, Relation};
+pub(crate) use unread::Unread;
 
 use crate::{
-    budget::{Budget, OverBudget},
+    budget::Budget,
     expr::{Expr, MAX_DEPTH, MAX_NODES},
     unit::Unit,
-    value::{Join, Side, Value},
+    value::{Join, NamedSet, Relation, Side, Value},
 };
-
-/// How a text is read where LaTeX and plain writing differ.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reading {
-    /// `2,74` is a number, not a list of two.
-    pub(crate) decimal_comma: bool,
-}
-
-/// Why a text was not read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
-    Empty,
-    /// A command whose meaning is not known here.
-    Command(Box<str>),
-    /// A sign that has no place in a formula.
-    Sign(char),
-    /// Words where a number was expected.
-    Words(Box<str>),
-    /// Something is missing or too much after so many signs.
-    Misplaced(usize),
-    TooDeep,
-    TooLong,
-    OverBudget,
-}
-
-impl From<OverBudget> for Unread {
-    fn from(_: OverBudget) -> Self {
-        Unread::OverBudget
-    }
-}
-
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unread::Empty => write!(f, "it is empty"),
-            Unread::Command(name) => write!(f, "the command `\\{name}` is not known"),
-            Unread::Sign(sign) => write!(f, "the sign {sign:?} has no place in a formula"),
-            Unread::Words(words) => write!(f, "the words `{words}` stand where a number should"),
-            Unread::Misplaced(at) => write!(f, "something is missing or too much at sign {at}"),
-            Unread::TooDeep => write!(f, "it is nested deeper than {MAX_DEPTH}"),
-            Unread::TooLong => write!(f, "it is too long"),
-            Unread::OverBudget => write!(f, "the budget ran out while it was read"),
-        }
-    }
-}
 
 /// Reads all of `text` as one answer.
 pub(crate) fn parse(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Unread> {

@@ -8,8 +8,7 @@ use crate::{
     algebra,
     budget::Budget,
     expr::{Constant, Expr, Function},
-    parse::{NamedSet, Relation},
-    value::{Join, Side, Value},
+    value::{Join, NamedSet, Relation, Side, Value},
 };
 
 /// A union of intervals, disjoint and in rising order, none touching the next.

@@ -1,12 +1,6 @@
 //! What an answer is: a number, a tuple, a set, an equation, a word, ….
 
-use crate::{
-    algebra,
-    budget::Budget,
-    expr::Expr,
-    parse::{NamedSet, Relation},
-    unit::Unit,
-};
+use crate::{algebra, budget::Budget, expr::Expr, unit::Unit};
 
 /// An answer by its type.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +62,78 @@ pub(crate) struct Matrix {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
     pub(crate) entries: Vec<Expr>,
+}
+
+/// How two sides stand to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Relation {
+    Equal,
+    /// `≈`
+    About,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    /// `≡`
+    Congruent,
+}
+
+impl Relation {
+    /// The relation read from right to left.
+    pub(crate) fn flipped(self) -> Self {
+        match self {
+            Relation::Less => Relation::Greater,
+            Relation::LessEqual => Relation::GreaterEqual,
+            Relation::Greater => Relation::Less,
+            Relation::GreaterEqual => Relation::LessEqual,
+            same => same,
+        }
+    }
+
+    /// Whether it is one of `<`, `≤`, `>`, `≥`.
+    pub(crate) fn is_order(self) -> bool {
+        self.flipped() != self
+    }
+
+    /// How it is written in canonical forms.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            Relation::Equal => "=",
+            Relation::About => "≈",
+            Relation::NotEqual => "≠",
+            Relation::Less => "<",
+            Relation::LessEqual => "≤",
+            Relation::Greater => ">",
+            Relation::GreaterEqual => "≥",
+            Relation::Congruent => "≡",
+        }
+    }
+}
+
+/// A set that has a letter or a sign of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum NamedSet {
+    Empty,
+    Naturals,
+    Integers,
+    Rationals,
+    Reals,
+    Complex,
+}
+
+impl NamedSet {
+    /// How it is written in canonical forms.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            NamedSet::Empty => "∅",
+            NamedSet::Naturals => "ℕ",
+            NamedSet::Integers => "ℤ",
+            NamedSet::Rationals => "ℚ",
+            NamedSet::Reals => "ℝ",
+            NamedSet::Complex => "ℂ",
+        }
+    }
 }
 
 impl Value {

@@ -5,8 +5,9 @@ use num_rational::{BigRational, Ratio};
 use num_traits::{One, Signed};
 
 use super::{
-    Stop, integer,
-    polynomial::{Exponent, Form, Monomial, Polynomial},
+    integer,
+    limits::Stop,
+    polynomial::{AtomId, Exponent, Form, Monomial, Polynomial},
 };
 use crate::{
     budget::Budget,
@@ -43,9 +44,6 @@ pub(super) enum Atom {
     /// An unknown function.
     Apply(Box<str>, Vec<Form>),
 }
-
-/// The place of an atom in [`Algebra`].
-pub(super) type AtomId = u32;
 
 /// An atom and what is known of it.
 pub(super) struct Known {

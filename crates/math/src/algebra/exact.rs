@@ -5,9 +5,9 @@ use num_rational::{BigRational, Ratio};
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
 use super::{
-    Stop,
     atom::{Algebra, Atom},
     integer,
+    limits::Stop,
     polynomial::{Form, Polynomial},
 };
 use crate::expr::{Constant, Expr, Fold, FoldKind};

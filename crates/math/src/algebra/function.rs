@@ -6,10 +6,11 @@ use num_rational::{BigRational, Ratio};
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
 use super::{
-    Stop,
     atom::{Algebra, Atom},
     exact::Value,
-    integer, modular,
+    integer,
+    limits::Stop,
+    modular,
     polynomial::{Form, Monomial, Polynomial},
 };
 use crate::expr::{Constant, Expr, Function};

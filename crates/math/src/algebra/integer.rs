@@ -5,7 +5,7 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
-use super::Stop;
+use super::{limits::Stop, word};
 use crate::{
     budget::{Budget, OverBudget},
     expr::Expr,
@@ -165,7 +165,7 @@ fn factor_word(
         return Ok(());
     }
     budget.spend(4_000)?;
-    if divisor * divisor > left || super::modular::is_prime(left) {
+    if divisor * divisor > left || word::is_prime(left) {
         found.push(Factor { base: left.into(), exponent: sign, prime: true });
         return Ok(());
     }

@@ -6,7 +6,7 @@ use std::f64::consts;
 use num_bigint::{BigInt, BigUint, Sign};
 use num_traits::ToPrimitive;
 
-use super::numeric::real::{Cost, Real};
+use super::real::{Cost, Real};
 
 /// All reals between two floats, ends included. An infinite end stands for numbers too large for a
 /// float, not for infinity itself.

@@ -14,7 +14,13 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{Signed, ToPrimitive};
 
-use super::{Stop, atom::Algebra, exact::Value, tree::fingerprint};
+use super::{
+    atom::Algebra,
+    exact::Value,
+    limits::Stop,
+    tree::fingerprint,
+    word::{is_prime, multiply, negate, power},
+};
 use crate::{
     budget::Budget,
     expr::{Expr, Fold, FoldKind, Function},
@@ -296,26 +302,6 @@ fn reduce(number: &BigInt, modulus: u64) -> u64 {
     if number.is_negative() { negate(rest, modulus) } else { rest }
 }
 
-fn negate(residue: u64, modulus: u64) -> u64 {
-    if residue == 0 { 0 } else { modulus - residue }
-}
-
-fn multiply(left: u64, right: u64, modulus: u64) -> u64 {
-    (u128::from(left) * u128::from(right) % u128::from(modulus)) as u64
-}
-
-fn power(mut base: u64, mut exponent: u64, modulus: u64) -> u64 {
-    let mut power = 1 % modulus;
-    while exponent > 0 {
-        if exponent & 1 == 1 {
-            power = multiply(power, base, modulus);
-        }
-        base = multiply(base, base, modulus);
-        exponent >>= 1;
-    }
-    power
-}
-
 /// Where a variable is put: a hash (FNV-1a, then the mixer of SplitMix64) of its name.
 fn point(name: &str, modulus: u64) -> u64 {
     let mut hash = modulus;
@@ -325,25 +311,6 @@ fn point(name: &str, modulus: u64) -> u64 {
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (hash ^ (hash >> 31)) % modulus
-}
-
-/// Whether a word is prime, by the first twelve primes as bases (enough below 2^64: Sorenson and
-/// Webster 2015).
-pub(super) fn is_prime(number: u64) -> bool {
-    const BASES: [u64; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
-    if number < 2 || BASES.iter().any(|base| number.is_multiple_of(*base)) {
-        return BASES.contains(&number);
-    }
-    let twos = (number - 1).trailing_zeros();
-    BASES.iter().all(|base| {
-        let mut value = power(*base, (number - 1) >> twos, number);
-        value == 1
-            || (0..twos).any(|_| {
-                let before = value;
-                value = multiply(value, value, number);
-                before == number - 1
-            })
-    })
 }
 
 /// Carmichael's function: a period of all powers of units modulo a number.

@@ -14,14 +14,13 @@ mod exact;
 mod pair;
 mod piecewise;
 mod points;
-pub(crate) mod real;
-mod rounded;
+pub(crate) mod rounded;
 mod unknowns;
 mod value;
 
 use std::{cmp::Ordering, ops::Range};
 
-use super::{ball::Ball, interval::Interval};
+use super::{ball::Ball, interval::Interval, real::Real};
 use crate::{
     budget::{Budget, OverBudget},
     expr::{Constant, Expr},
@@ -29,8 +28,6 @@ use crate::{
 use evaluate::Stop;
 use pair::{Pair, Values};
 use points::{FIRST, POINTS};
-use real::Real;
-pub(crate) use rounded::agree_rounded;
 
 /// What is known of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

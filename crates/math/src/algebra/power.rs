@@ -6,11 +6,11 @@ use num_rational::{BigRational, Ratio};
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
 use super::{
-    Stop,
-    atom::{Algebra, Atom, AtomId},
+    atom::{Algebra, Atom},
     exact::Value,
     integer,
-    polynomial::{self, Exponent, Form, Monomial, Polynomial},
+    limits::Stop,
+    polynomial::{self, AtomId, Exponent, Form, Monomial, Polynomial},
 };
 use crate::expr::{Constant, Function};
 

@@ -4,11 +4,11 @@ use num_rational::{BigRational, Ratio};
 use num_traits::{One, Signed, Zero};
 
 use super::{
-    Stop,
-    atom::{Algebra, Atom, AtomId},
+    atom::{Algebra, Atom},
     exact::Value,
     integer,
-    polynomial::{Exponent, Form, Monomial, Polynomial},
+    limits::Stop,
+    polynomial::{AtomId, Exponent, Form, Monomial, Polynomial},
 };
 use crate::expr::{Constant, Expr, FoldKind};
 

@@ -4,9 +4,9 @@ use num_rational::{BigRational, Ratio};
 use num_traits::One;
 
 use super::{
-    Stop,
     atom::{Algebra, Atom},
     exact::Value,
+    limits::Stop,
     polynomial::{self, Exponent, Form, Polynomial},
 };
 use crate::expr::{Constant, Function};

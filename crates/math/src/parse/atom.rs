@@ -6,13 +6,13 @@ use num_rational::BigRational;
 use super::{
     Parser, Unread,
     arithmetic::{binomial, integer, small},
-    token::{Bracket, NamedSet, Relation, Token},
+    token::{Bracket, Token},
     word,
 };
 use crate::{
     budget::OverBudget,
     expr::{Constant, Expr, Fold, FoldKind, Function, MAX_DEPTH},
-    value::{Matrix, Side, Value},
+    value::{Matrix, NamedSet, Relation, Side, Value},
 };
 
 impl Parser<'_> {

@@ -4,11 +4,18 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 
 use super::{
-    Reading, Unread,
     token::{Bracket, Token},
+    unread::Unread,
     word::{self, Command},
 };
 use crate::{budget::Budget, expr::MAX_DEPTH, unit::Unit};
+
+/// How a text is read where LaTeX and plain writing differ.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    /// `2,74` is a number, not a list of two.
+    pub(crate) decimal_comma: bool,
+}
 
 /// A token, and whether white space stood before it.
 #[derive(Clone, Debug, PartialEq)]
@@ -184,7 +191,7 @@ impl<'a> Lexer<'a, '_> {
             };
             lexer.push(token);
         };
-        use super::token::Relation as R;
+        use crate::value::Relation as R;
         let token = match plain {
             '+' => Token::Plus,
             '-' => Token::Minus,
@@ -249,7 +256,7 @@ impl<'a> Lexer<'a, '_> {
 
     /// `=`, and the ways to write `≤`, `≥` and `=` with it in front or doubled.
     fn equals(&mut self) {
-        use super::token::Relation as R;
+        use crate::value::Relation as R;
         let relation = match self.peek() {
             Some('=') => R::Equal,
             Some('<') => R::LessEqual,
@@ -695,7 +702,7 @@ impl<'a> Lexer<'a, '_> {
             }
             "not" if self.rest().trim_start().starts_with('=') => {
                 self.at += self.rest().find('=').map_or(0, |at| at + 1);
-                self.push(Token::Relation(super::token::Relation::NotEqual));
+                self.push(Token::Relation(crate::value::Relation::NotEqual));
                 Ok(())
             }
             "pmod" => {

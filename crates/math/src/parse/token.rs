@@ -1,6 +1,9 @@
 use num_rational::BigRational;
 
-use crate::expr::{Constant, Function};
+use crate::{
+    expr::{Constant, Function},
+    value::{NamedSet, Relation},
+};
 
 /// One sign of a formula, whatever it was written with: `\frac`, `\dfrac` and `\cfrac` are the same
 /// token, and so are `\le`, `\leq`, `<=` and `≤`.
@@ -86,76 +89,4 @@ pub(super) enum Bracket {
     Ceil,
     /// `\lvert`
     Bar,
-}
-
-/// How two sides stand to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Relation {
-    Equal,
-    /// `≈`
-    About,
-    NotEqual,
-    Less,
-    LessEqual,
-    Greater,
-    GreaterEqual,
-    /// `≡`
-    Congruent,
-}
-
-impl Relation {
-    /// The relation read from right to left.
-    pub(crate) fn flipped(self) -> Self {
-        match self {
-            Relation::Less => Relation::Greater,
-            Relation::LessEqual => Relation::GreaterEqual,
-            Relation::Greater => Relation::Less,
-            Relation::GreaterEqual => Relation::LessEqual,
-            same => same,
-        }
-    }
-
-    /// Whether it is one of `<`, `≤`, `>`, `≥`.
-    pub(crate) fn is_order(self) -> bool {
-        self.flipped() != self
-    }
-
-    /// How it is written in canonical forms.
-    pub(crate) fn sign(self) -> &'static str {
-        match self {
-            Relation::Equal => "=",
-            Relation::About => "≈",
-            Relation::NotEqual => "≠",
-            Relation::Less => "<",
-            Relation::LessEqual => "≤",
-            Relation::Greater => ">",
-            Relation::GreaterEqual => "≥",
-            Relation::Congruent => "≡",
-        }
-    }
-}
-
-/// A set that has a letter or a sign of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum NamedSet {
-    Empty,
-    Naturals,
-    Integers,
-    Rationals,
-    Reals,
-    Complex,
-}
-
-impl NamedSet {
-    /// How it is written in canonical forms.
-    pub(crate) fn sign(self) -> &'static str {
-        match self {
-            NamedSet::Empty => "∅",
-            NamedSet::Naturals => "ℕ",
-            NamedSet::Integers => "ℤ",
-            NamedSet::Rationals => "ℚ",
-            NamedSet::Reals => "ℝ",
-            NamedSet::Complex => "ℂ",
-        }
-    }
 }

@@ -3,8 +3,11 @@
 use num_bigint::BigInt;
 use num_rational::BigRational;
 
-use super::token::{Bracket, NamedSet, Relation, Token};
-use crate::expr::{Constant, Expr, Function};
+use super::token::{Bracket, Token};
+use crate::{
+    expr::{Constant, Expr, Function},
+    value::{NamedSet, Relation},
+};
 
 /// What a LaTeX command is to the lexer.
 pub(super) enum Command {

@@ -8,7 +8,7 @@ use num_integer::Integer;
 use num_traits::{Signed, ToPrimitive, Zero};
 
 use super::{Ball, LIMIT, fixed, magnitude::Magnitude};
-use crate::algebra::numeric::real::Real;
+use crate::algebra::real::Real;
 
 /// Exponentials of numbers of `2^ARGUMENT` or more in size are not computed.
 const ARGUMENT: i64 = 40;

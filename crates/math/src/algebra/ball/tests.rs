@@ -1,8 +1,10 @@
+use std::cmp::Ordering;
+
 use num_rational::BigRational;
 use proptest::prelude::*;
 
-use super::*;
-use crate::algebra::interval::Interval;
+use super::{square_root::square_root, *};
+use crate::algebra::{interval::Interval, real::Real};
 
 /// What an enclosure knows how to say of a rational: whether it holds it.
 trait Holds: Real {

@@ -9,10 +9,12 @@ use num_traits::{Signed, ToPrimitive, Zero};
 
 use super::{
     evaluate::{Evaluator, Result, Stop},
-    real::Real,
     value::Value,
 };
-use crate::expr::{Expr, Function};
+use crate::{
+    algebra::real::Real,
+    expr::{Expr, Function},
+};
 
 /// Factorials and binomials with more factors than this are taken by Stirling's formula.
 const FACTORS: u64 = 1000;

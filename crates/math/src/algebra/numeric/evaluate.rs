@@ -7,8 +7,9 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
-use super::{exact::exact, real::Real, unknowns::Unknowns, value::Value};
+use super::{exact::exact, unknowns::Unknowns, value::Value};
 use crate::{
+    algebra::real::Real,
     budget::{Budget, OverBudget},
     expr::{Constant, Expr, Fold, FoldKind},
 };

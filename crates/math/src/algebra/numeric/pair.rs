@@ -5,11 +5,11 @@ use super::{
     evaluate::{Evaluator, Stop},
     piecewise::probes,
     points::{POINTS, coordinate, shift},
-    real::Real,
     unknowns::Unknowns,
     value::Value,
 };
 use crate::{
+    algebra::real::Real,
     budget::{Budget, OverBudget},
     expr::Expr,
 };

@@ -4,14 +4,13 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 
 use super::{
-    Agreement, Finding, LEVELS, Ladder, agree, at_points,
+    Agreement, Finding, LEVELS, Ladder, at_points,
     evaluate::Stop,
     exact::exact,
     pair::{Pair, Values},
-    real::Real,
 };
 use crate::{
-    algebra::ball::Ball,
+    algebra::{ball::Ball, real::Real},
     budget::{Budget, OverBudget},
     expr::Expr,
 };
@@ -25,13 +24,13 @@ const PLACES: u32 = 250;
 /// parts of complex ones. Rounding may not wipe out a number: those below `10^(3 - places)` in size (and below 1) are
 /// compared by as many significant digits instead, and by one at least. Functions are the same if they are within
 /// `10^-places` of each other at the points, compared with the larger of both.
-pub(crate) fn agree_rounded(
+pub(crate) fn agree(
     a: &Expr,
     b: &Expr,
     places: u32,
     budget: &mut Budget,
 ) -> Result<Agreement, OverBudget> {
-    let agreement = agree(a, b, budget)?;
+    let agreement = super::agree(a, b, budget)?;
     if matches!(agreement, Agreement::Close { .. } | Agreement::Undefined) {
         return Ok(agreement);
     }

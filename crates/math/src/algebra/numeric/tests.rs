@@ -337,8 +337,8 @@ fn finite_folds() {
 #[test]
 fn rounding() {
     let rounds = |a: &Expr, b: &Expr, places| {
-        let forth = agree_rounded(a, b, places, &mut budget()).expect("within the budget");
-        let back = agree_rounded(b, a, places, &mut budget()).expect("within the budget");
+        let forth = rounded::agree(a, b, places, &mut budget()).expect("within the budget");
+        let back = rounded::agree(b, a, places, &mut budget()).expect("within the budget");
         assert_eq!(forth, back);
         match forth {
             Agreement::Close { .. } => true,
@@ -520,7 +520,7 @@ proptest! {
             let finite = super::infinity(&a).is_none();
             if finite {
                 prop_assert_ne!(agree(&a, b, &mut budget()), Ok(Agreement::Distinct));
-                prop_assert_ne!(agree_rounded(&a, b, 6, &mut budget()), Ok(Agreement::Distinct));
+                prop_assert_ne!(rounded::agree(&a, b, 6, &mut budget()), Ok(Agreement::Distinct));
             }
             prop_assert!(!matches!(order(&a, b, &mut budget()), Ok(Some(_))) || !finite);
             if let Ok(Some((positive, Agreement::Distinct))) = ratio(&a, b, &mut budget()) {

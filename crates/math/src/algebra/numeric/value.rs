@@ -1,6 +1,6 @@
 use std::cmp::Ordering;
 
-use super::real::Real;
+use crate::algebra::real::Real;
 
 /// A number within an enclosure: real if there is no imaginary part.
 #[derive(Clone, Debug)]
