@@ -353,7 +353,7 @@ impl Run {
             true => "the evaluation before training".into(),
             false => format!("the evaluation after {phase}"),
         };
-        trainer.engine.publish(&trainer.policy)?;
+        trainer.engine.publish(&trainer.policy, trainer.state.step)?;
         let prompts = &heldout[..prompts.min(heldout.len())];
         let samples = self.recipe.eval.samples.max(1);
         let watch = &mut Watch { bars: &self.bars, phase: None };

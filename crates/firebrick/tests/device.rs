@@ -16,11 +16,11 @@ use firebrick::{
     run::{Progress, Run},
     wire::wire,
 };
-use firebrick_core::{AdvantageEstimator, Group, Seed};
+use firebrick_core::{AdvantageEstimator, Group};
 use firebrick_data::DateTime;
 use firebrick_device::guard;
 use firebrick_models::Decoder;
-use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Sampling};
+use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 use firebrick_runs::{Bars, ProgressDrawTarget, RunFolder, Store, Terminal};
 use firebrick_train::{KeepAll, TrainerState};
 use place::{Place, repository};
@@ -100,17 +100,15 @@ struct Failing {
 }
 
 impl RolloutEngine<Decoder> for Failing {
-    fn generate(
-        &mut self,
-        requests: &[GroupRequest],
-        sampling: &Sampling,
-        seed: Seed,
-        finished: &mut dyn FnMut(usize),
-    ) -> Result<Vec<Group>, RolloutError> {
+    fn publish(&mut self, policy: &Decoder, version: u64) -> Result<(), RolloutError> {
+        self.engine.as_mut().map_or(Ok(()), |engine| engine.publish(policy, version))
+    }
+
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
         match &mut self.engine {
             Some(engine) if self.calls_left > 0 => {
                 self.calls_left -= 1;
-                engine.generate(requests, sampling, seed, finished)
+                engine.submit(requests)
             }
             _ => Err(RolloutError::Device(
                 "Caused by: out of device memory allocating 3221225472 bytes\nBacktrace: …".into(),
@@ -118,8 +116,12 @@ impl RolloutEngine<Decoder> for Failing {
         }
     }
 
-    fn publish(&mut self, policy: &Decoder) -> Result<(), RolloutError> {
-        self.engine.as_mut().map_or(Ok(()), |engine| engine.publish(policy))
+    fn poll(
+        &mut self,
+        wait: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        self.engine.as_mut().map_or(Ok(Vec::new()), |engine| engine.poll(wait, finished))
     }
 }
 

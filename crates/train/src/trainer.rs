@@ -6,7 +6,7 @@ use firebrick_core::{
     RewardedGroup, Seed, Verifier,
 };
 use firebrick_models::PolicyModel;
-use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
+use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling, generate};
 use rand::seq::SliceRandom;
 
 use crate::{
@@ -186,7 +186,7 @@ impl<M: PolicyModel> Trainer<M> {
         if self.updater.objective.needs_reference() && self.reference.is_none() {
             return Err(TrainError::NoReference);
         }
-        self.engine.publish(&self.policy)?;
+        self.engine.publish(&self.policy, self.state.step)?;
         let mut sampled = self.sample_groups(step, observer)?;
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
@@ -262,14 +262,13 @@ impl<M: PolicyModel> Trainer<M> {
                 }
                 None => (0..count).map(|_| next(source)).collect(),
             };
-            let request =
-                |(draw, prompt)| GroupRequest { prompt, draw, group_size: config.group_size };
-            let requests: Vec<GroupRequest> = drawn.into_iter().map(request).collect();
+            let seed = self.seed.derive("rollout", &[step]);
+            let requests =
+                GroupRequest::of_prompts(drawn, config.group_size, &config.sampling, seed);
             let began = Instant::now();
             observer.begin(Phase::Rollout, requests.len() * config.group_size);
-            let seed = self.seed.derive("rollout", &[step]);
             let advance = &mut |units| observer.advance(units);
-            let groups = self.engine.generate(&requests, &config.sampling, seed, advance);
+            let groups = generate(&mut *self.engine, requests, advance);
             observer.end();
             sampled.rollout_seconds += began.elapsed().as_secs_f64();
 
