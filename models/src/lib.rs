@@ -61,10 +61,10 @@ mod reward_model;
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{
-    AdapterBase, CheckpointError, Inventory, Loaded, NamedTensor, SaveOptions, TensorInfo,
-    WeightDtype, Which, adapter_config, adapter_lora, inventory, is_adapter, load, load_adapter,
-    load_config, load_noting, load_parameters, named_tensors, save, save_adapter, save_parameters,
-    unread_tensors,
+    AdapterBase, CheckpointError, Inventory, Loaded, NamedTensor, ParameterSet, SaveOptions,
+    TensorInfo, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load,
+    load_adapter, load_config, load_noting, load_parameters, named_tensors, save, save_adapter,
+    save_parameters, unread_tensors,
 };
 pub use config::{
     Activation, Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes,

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use firebrick_models::{PolicyModel, Which, load_parameters, save_parameters};
+use firebrick_models::{ParameterSet, PolicyModel, load_parameters, save_parameters};
 
 use super::Critic;
 use crate::TrainError;
@@ -12,7 +12,7 @@ impl<M: PolicyModel> Critic<M> {
     /// # Errors
     /// When the device or the file system fails.
     pub fn save(&self, folder: &Path) -> Result<(), TrainError> {
-        save_parameters(&self.model, Which::Trained, &folder.join(WEIGHTS))?;
+        save_parameters(&self.model, ParameterSet::Trained, &folder.join(WEIGHTS))?;
         self.optimizer.save(&folder.join(OPTIMIZER))
     }
 
@@ -25,7 +25,7 @@ impl<M: PolicyModel> Critic<M> {
         if !path.exists() {
             return Err(TrainError::NoCritic { folder: folder.to_owned() });
         }
-        self.model = load_parameters(self.model.clone(), Which::Trained, &path)?;
+        self.model = load_parameters(self.model.clone(), ParameterSet::Trained, &path)?;
         let device = self.model.head.weight.val().device().inner();
         self.optimizer.load(&self.model, &folder.join(OPTIMIZER), &device)
     }
