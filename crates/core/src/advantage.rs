@@ -29,6 +29,12 @@ pub trait AdvantageEstimator: Send + Sync {
     fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages>;
 }
 
+impl<T: AdvantageEstimator + ?Sized> AdvantageEstimator for Box<T> {
+    fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
+        (**self).advantages(groups)
+    }
+}
+
 /// The advantages of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Advantages {

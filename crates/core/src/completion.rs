@@ -19,7 +19,7 @@ use crate::{TokenId, Version};
 /// assert_eq!(turns.count(), 3);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Stored", into = "Stored")]
+#[serde(try_from = "Stored", into = "Stored")]
 #[non_exhaustive]
 pub struct Completion {
     /// In their order; a stop token, when one was sampled, is the last of them.
@@ -31,8 +31,8 @@ pub struct Completion {
     /// temperature and over the whole vocabulary (before top-k and top-p): ≤ 0. It is 0 where the mask is
     /// false.
     pub logprobs: Vec<f32>,
-    /// Which weights wrote it, as its engine was told. Of a completion that was begun before an engine
-    /// took over new weights and ended after, the older.
+    /// Which weights wrote it, as its engine was told. A completion that spans two versions has the older
+    /// one.
     pub policy_version: Version,
     /// `tokens` as text, without special tokens.
     pub text: String,
@@ -105,14 +105,23 @@ struct Stored {
     finish: FinishReason,
 }
 
-impl From<Stored> for Completion {
-    fn from(stored: Stored) -> Self {
-        let Stored { tokens, mask, mut logprobs, policy_version, text, finish } = stored;
-        let mut mask = mask.unwrap_or_else(|| vec![true; tokens.len()]);
-        // What a damaged file leaves out counts for nothing.
-        mask.resize(tokens.len(), false);
-        logprobs.resize(tokens.len(), 0.0);
-        Completion { tokens, mask, logprobs, policy_version, text, finish }
+impl TryFrom<Stored> for Completion {
+    type Error = String;
+
+    /// A log-probability that is missing must not become one of 0, which says that the token was certain.
+    fn try_from(stored: Stored) -> Result<Self, String> {
+        let Stored { tokens, mask, logprobs, policy_version, text, finish } = stored;
+        let mask = mask.unwrap_or_else(|| vec![true; tokens.len()]);
+        if mask.len() != tokens.len() || logprobs.len() != tokens.len() {
+            return Err(format!(
+                "a completion of {} tokens has a mask of {} and {} log-probabilities, expected one of each \
+                 for every token",
+                tokens.len(),
+                mask.len(),
+                logprobs.len()
+            ));
+        }
+        Ok(Completion { tokens, mask, logprobs, policy_version, text, finish })
     }
 }
 
@@ -154,10 +163,17 @@ mod tests {
         let mut completion = Completion::written(vec![1, 2], vec![-1.0, -2.0], FinishReason::Stop);
         let stored = Stored::from(completion.clone());
         assert!(stored.mask.is_none());
-        assert_eq!(Completion::from(stored), completion);
+        assert_eq!(Completion::try_from(stored).unwrap(), completion);
         completion.hear(&[3]);
         let stored = Stored::from(completion.clone());
         assert_eq!(stored.mask.as_deref(), Some(&[true, true, false][..]));
-        assert_eq!(Completion::from(stored), completion);
+        assert_eq!(Completion::try_from(stored).unwrap(), completion);
+
+        for (mask, logprobs) in [(None, 2), (None, 4), (Some(vec![true]), 3)] {
+            let damaged =
+                Stored { mask, logprobs: vec![-1.0; logprobs], ..completion.clone().into() };
+            let error = Completion::try_from(damaged).unwrap_err();
+            assert!(error.starts_with("a completion of 3 tokens has"), "{error}");
+        }
     }
 }

@@ -46,3 +46,9 @@ pub trait GroupFilter: Send + Sync {
     /// Whether the group has something to teach.
     fn keep(&self, group: &RewardedGroup) -> bool;
 }
+
+impl<T: GroupFilter + ?Sized> GroupFilter for Box<T> {
+    fn keep(&self, group: &RewardedGroup) -> bool {
+        (**self).keep(group)
+    }
+}

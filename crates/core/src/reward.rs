@@ -22,6 +22,16 @@ pub trait Verifier: Send + Sync {
     }
 }
 
+impl<T: Verifier + ?Sized> Verifier for Box<T> {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        (**self).score(prompt, completion)
+    }
+
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
+        (**self).score_all(asked)
+    }
+}
+
 /// How a verifier judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -133,4 +143,10 @@ pub trait RewardShaper: Send + Sync {
     /// `rewards` has one entry per completion of `group`, in the same order. Only `shaped` and
     /// `live` may change.
     fn shape(&self, group: &Group, rewards: &mut [Reward]);
+}
+
+impl<T: RewardShaper + ?Sized> RewardShaper for Box<T> {
+    fn shape(&self, group: &Group, rewards: &mut [Reward]) {
+        (**self).shape(group, rewards);
+    }
 }

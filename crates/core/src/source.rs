@@ -26,3 +26,25 @@ pub trait PromptSource: Send {
         0
     }
 }
+
+impl<T: PromptSource + ?Sized> PromptSource for Box<T> {
+    fn draw(&mut self) -> Prompt {
+        (**self).draw()
+    }
+
+    fn cursor(&self) -> u64 {
+        (**self).cursor()
+    }
+
+    fn seek(&mut self, cursor: u64) {
+        (**self).seek(cursor);
+    }
+
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        (**self).fingerprint()
+    }
+}

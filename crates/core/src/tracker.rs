@@ -20,6 +20,30 @@ pub trait Tracker: Send {
         let _ = (step, groups);
         Ok(())
     }
+
+    /// Hears that the run goes on from `step`: later steps that were logged are done again. By default
+    /// nothing is done about those.
+    ///
+    /// # Errors
+    /// As for [`Tracker::log`].
+    fn resume(&mut self, step: Step) -> Result<(), TrackError> {
+        let _ = step;
+        Ok(())
+    }
+}
+
+impl<T: Tracker + ?Sized> Tracker for Box<T> {
+    fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError> {
+        (**self).log(step, metrics)
+    }
+
+    fn log_groups(&mut self, step: Step, groups: &[RewardedGroup]) -> Result<(), TrackError> {
+        (**self).log_groups(step, groups)
+    }
+
+    fn resume(&mut self, step: Step) -> Result<(), TrackError> {
+        (**self).resume(step)
+    }
 }
 
 /// Why a tracker could not record something.

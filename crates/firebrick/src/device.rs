@@ -35,16 +35,25 @@ pub(crate) fn guarded<T>(
         Kind::Cpu => work(),
         _ => guard(work)?,
     };
-    match result {
-        Err(
-            Error::Checkpoint(CheckpointError::Device(words))
-            | Error::Train(
-                TrainError::Device(words)
-                | TrainError::Rollout(RolloutError::Device(words))
-                | TrainError::Weights(CheckpointError::Device(words)),
-            ),
-        ) => Err(Failure::new(words)),
-        result => Ok(result),
+    match &result {
+        Err(error) => match words(error) {
+            Some(words) => Err(Failure::new(words.to_owned())),
+            None => Ok(result),
+        },
+        Ok(_) => Ok(result),
+    }
+}
+
+/// What a device said that failed; none of any other error.
+pub(crate) fn words(error: &Error) -> Option<&str> {
+    match error {
+        Error::Checkpoint(CheckpointError::Device(words))
+        | Error::Train(
+            TrainError::Device(words)
+            | TrainError::Rollout(RolloutError::Device(words))
+            | TrainError::Weights(CheckpointError::Device(words)),
+        ) => Some(words),
+        _ => None,
     }
 }
 

@@ -12,6 +12,7 @@ use crate::recipe::RecipeError;
 
 /// Everything that can end a run, said once: what was expected, what came, what to do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The recipe is wrong.
     #[error(transparent)]
@@ -152,6 +153,26 @@ pub enum Error {
         /// As in the recipe.
         vocab_size: usize,
     },
+    /// A program's own policy that lacks tokens.
+    #[error("the tokenizer has {tokenizer} tokens, but the policy's head has {policy} rows")]
+    PolicyVocabulary {
+        /// Tokens of the tokenizer.
+        tokenizer: usize,
+        /// Rows of the policy's head.
+        policy: usize,
+    },
+    /// A warm-up that has nothing to imitate.
+    #[error("warmup.steps is above 0, and there are no worked examples to imitate")]
+    NoWorked,
+    /// A part that the session has no place for.
+    #[error("{part} is set, expected only with a policy of the program's own")]
+    NoEffect {
+        /// Which method set it.
+        part: &'static str,
+    },
+    /// A part of a program's own failed, in its own words.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
     /// A program's own policy that nothing can be learnt by.
     #[error("the policy is on a device without autodiff, expected one with it")]
     NoAutodiff,
@@ -248,6 +269,7 @@ impl Error {
     pub fn help(&self) -> Option<String> {
         Some(match self {
             Error::Recipe(error) => return error.help(),
+            Error::Other(_) => return None,
             Error::Reward(_) => "reward.program is started as it stands, in the current \
                                         directory and without a shell"
                 .into(),
@@ -298,6 +320,18 @@ impl Error {
             }
             Error::NewVocabulary { .. } => {
                 "raise model.new.vocab_size, or leave it out: it is then the tokenizer's".into()
+            }
+            Error::PolicyVocabulary { .. } => {
+                "make the policy with at least as many rows as the tokenizer has tokens".into()
+            }
+            Error::NoWorked => {
+                "give some with Session::worked, choose a task that has solutions, or set warmup.steps = 0"
+                    .into()
+            }
+            Error::NoEffect { .. } => {
+                "a recipe's policy has its own files and its own context: remove it, or bring the policy \
+                 with Session::builder"
+                    .into()
             }
             Error::NoAutodiff => {
                 "make it on device.autodiff(), such as Device::flex().autodiff()".into()

@@ -19,7 +19,7 @@ use firebrick_runs::{
     Completions, Heldout, RunFolder, Seconds, Store, Summary, TokensPerSecond, peak_rss_bytes,
     write_atomically,
 };
-use firebrick_train::{SamplingReport, StepReport, TrainError, UpdateTotals, warmup_step};
+use firebrick_train::{SamplingReport, StepReport, UpdateTotals, warmup_step};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
@@ -243,12 +243,13 @@ impl<M: PolicyModel> Run<M> {
             let StepReport { sampling, update, metrics, groups, skipped, stop } = match report {
                 Ok(report) => report,
                 Err(error) => {
-                    // Nothing was learnt yet in this step: what was before it is worth keeping. A
-                    // device that failed in an update has left weights between two steps.
-                    if matches!(error, TrainError::CapReached { .. }) {
+                    let error = Error::from(error);
+                    // The steps before this one are worth keeping, whatever ended it: an engine that died,
+                    // or the cap. A device that failed is asked for them with more care (`rescue`).
+                    if !self.wired.trainer.midway && device::words(&error).is_none() {
                         self.checkpoint()?;
                     }
-                    return Err(error.into());
+                    return Err(error);
                 }
             };
             self.count(&sampling, &update);

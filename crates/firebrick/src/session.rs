@@ -64,11 +64,13 @@ pub struct Session<M: PolicyModel = Decoder> {
     runs: PathBuf,
     resume: bool,
     warmup: Option<PathBuf>,
+    /// A method that means nothing to this session.
+    misplaced: Option<&'static str>,
     sources: Sources,
     now: DateTime,
     trackers: Vec<Box<dyn Tracker>>,
     watcher: Box<dyn Watcher>,
-    interrupted: Box<dyn FnOnce() -> Arc<AtomicBool>>,
+    interrupted: Box<dyn FnOnce() -> Arc<AtomicBool> + Send>,
 }
 
 /// Where policy, tokenizer and device come from.
@@ -120,6 +122,7 @@ impl<M: PolicyModel> Session<M> {
             runs: "runs".into(),
             resume: false,
             warmup: None,
+            misplaced: None,
             sources: Sources::here(),
             now: now(),
             trackers: Vec::new(),
@@ -167,7 +170,7 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Is minimised; KL penalty and entropy bonus stay the recipe's.
+    /// Gives the loss to minimise; KL penalty and entropy bonus stay the recipe's.
     pub fn loss(mut self, loss: impl PolicyLoss + 'static) -> Self {
         self.parts.loss = Some(Box::new(loss));
         self
@@ -256,7 +259,10 @@ impl<M: PolicyModel> Session<M> {
 
     /// Gives the flag that ends the run when it is set: after its step, with a checkpoint. It is asked for
     /// once everything is loaded, so what makes it, such as a handler of Ctrl-C, is not in the way before.
-    pub fn interrupted_by(mut self, flag: impl FnOnce() -> Arc<AtomicBool> + 'static) -> Self {
+    pub fn interrupted_by(
+        mut self,
+        flag: impl FnOnce() -> Arc<AtomicBool> + Send + 'static,
+    ) -> Self {
         self.interrupted = Box::new(flag);
         self
     }
@@ -264,16 +270,18 @@ impl<M: PolicyModel> Session<M> {
     /// How a given policy is written and read; its parameters by name otherwise. A recipe's policy is a
     /// Hugging Face folder.
     pub fn files(mut self, files: impl PolicyFiles<M> + 'static) -> Self {
-        if let Wiring::Given(given) = &mut self.wiring {
-            given.files = Box::new(files);
+        match &mut self.wiring {
+            Wiring::Given(given) => given.files = Box::new(files),
+            Wiring::Recipe(_) => self.misplaced = Some("Session::files"),
         }
         self
     }
 
     /// The most tokens that a given policy takes, prompt and completion together; without end otherwise.
     pub fn context(mut self, tokens: usize) -> Self {
-        if let Wiring::Given(given) = &mut self.wiring {
-            given.context = tokens;
+        match &mut self.wiring {
+            Wiring::Given(given) => given.context = tokens,
+            Wiring::Recipe(_) => self.misplaced = Some("Session::context"),
         }
         self
     }
@@ -285,8 +293,11 @@ impl<M: PolicyModel> Session<M> {
     /// way. What was done before the last checkpoint is on disk, and a resumed session goes on from it.
     pub fn run(self) -> Result<Summary> {
         let Session { loaded, parts, wiring, runs, resume, warmup, sources, now, .. } = self;
-        let (trackers, interrupted) = (self.trackers, self.interrupted);
+        let (mut trackers, interrupted) = (self.trackers, self.interrupted);
         let mut watcher = self.watcher;
+        if let Some(part) = self.misplaced {
+            return Err(Error::NoEffect { part });
+        }
         let own_policy = matches!(wiring, Wiring::Given(_));
         // As a file is checked: a program may have changed the settings.
         Recipe::parse(Path::new("settings.toml"), &loaded.recipe.to_toml(), &[])?;
@@ -326,6 +337,12 @@ impl<M: PolicyModel> Session<M> {
         match &checkpoint {
             Some((step, path)) => {
                 store.truncate_after(*step)?;
+                for tracker in &mut trackers {
+                    if let Err(error) = tracker.resume(*step) {
+                        watcher
+                            .note(&format!("a tracker could not go on from step {step}: {error}"));
+                    }
+                }
                 watcher.note(&format!("resumed from {}", path.display()));
             }
             None if resume => {

@@ -9,7 +9,7 @@ use firebrick_data::{DataError, Hub, HubError, HubName, Part, Progress, data_set
 
 use crate::Error;
 
-type Listener = dyn FnMut(Progress<'_>);
+type Listener = dyn FnMut(Progress<'_>) + Send;
 
 /// What of a model is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Sources {
 
 impl Sources {
     /// With a Hub, of whose downloads `progress` hears.
-    pub fn new(hub: Hub, progress: impl FnMut(Progress<'_>) + 'static) -> Self {
+    pub fn new(hub: Hub, progress: impl FnMut(Progress<'_>) + Send + 'static) -> Self {
         Sources { hub, progress: RefCell::new(Box::new(progress)) }
     }
 

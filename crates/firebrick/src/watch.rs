@@ -44,6 +44,32 @@ pub trait Watcher: Send {
     }
 }
 
+impl<T: Watcher + ?Sized> Watcher for Box<T> {
+    fn begin(&mut self, stage: Stage, total: u64) {
+        (**self).begin(stage, total);
+    }
+
+    fn advance(&mut self, units: u64) {
+        (**self).advance(units);
+    }
+
+    fn end(&mut self) {
+        (**self).end();
+    }
+
+    fn note(&mut self, text: &str) {
+        (**self).note(text);
+    }
+
+    fn metrics(&mut self, step: Step, metrics: &Metrics) {
+        (**self).metrics(step, metrics);
+    }
+
+    fn finished(&mut self, summary: &Summary) {
+        (**self).finished(summary);
+    }
+}
+
 impl Watcher for () {}
 
 /// A part of a run that takes long enough to be watched.

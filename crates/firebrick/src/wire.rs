@@ -156,6 +156,10 @@ pub(crate) fn wire_given<M: PolicyModel>(
         Some(checkpoint) => files.read(policy, &trained_weights(checkpoint))?,
         None => policy,
     };
+    let (known, vocab) = (tokenizer.rows(), policy.head().dims()[0]);
+    if known > vocab {
+        return Err(Error::PolicyVocabulary { tokenizer: known, policy: vocab });
+    }
     let size = model::parameters_in_words(&policy);
     let ready = Ready { policy, files, size, tokenizer, context, source, verifier };
     let wired = assemble(recipe, parts, ready, resume, channel().1)?;
@@ -209,6 +213,10 @@ fn assemble<M: PolicyModel>(
             })?;
         }
     }
+    let worked = parts.worked.unwrap_or_default();
+    if recipe.warmup.steps > 0 && worked.is_empty() {
+        return Err(Error::NoWorked);
+    }
     let engine =
         parts.engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
     let mut task = task(recipe, verifier);
@@ -240,7 +248,7 @@ fn assemble<M: PolicyModel>(
         size,
         device: None,
         heldout: parts.heldout.unwrap_or_default(),
-        worked: parts.worked.unwrap_or_default(),
+        worked,
         eval_sampling: eval_sampling(recipe, &tokenizer),
         tokenizer,
         replaced: Vec::new(),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -10,14 +11,17 @@ use std::{
     },
 };
 
-use burn::tensor::Device;
+use burn::{optim::GradientsParams, tensor::Device};
 use firebrick::{
-    Completion, Error, INTERRUPTED, Metrics, Prompt, PromptSource, Recipe, Score, Seed, Session,
-    Step, TrackError, Tracker, Verifier,
+    AdvantageEstimator, Advantages, Completion, Error, FinishReason, Group, GroupFilter,
+    INTERRUPTED, LrSchedule, Metrics, Optimizer, PolicyLoss, Prompt, PromptSource, Recipe, Reward,
+    RewardShaper, RewardedGroup, RolloutEngine, Score, Seed, Session, Step, TrackError, Tracker,
+    Verifier, WorkedExample,
     data::{DateTime, Prompts, Tokenizer},
     models::{Decoder, DecoderConfig, Family, Sizes, random},
+    rollout::{GroupRequest, RequestId, RolloutError, Wait},
     source::Sources,
-    train::{GroupNorm, TrainError},
+    train::{AdamW, GroupNorm, LossInput, LossOutput, OptimConfig, StepOutcome, TrainError},
     wire::wire,
 };
 
@@ -190,6 +194,179 @@ fn a_tracker_that_fails_ends_no_run() {
     assert_eq!(*steps.lock().unwrap(), [1, 1]);
     let lost = "a tracker has lost step 1: the disk is full";
     assert!(notes.0.lock().unwrap().iter().any(|note| note == lost));
+}
+
+/// Every part counts how often it is asked.
+#[test]
+fn every_part_that_is_given_is_used() {
+    #[derive(Clone, Default)]
+    struct Asked(Arc<Mutex<BTreeMap<&'static str, usize>>>);
+
+    impl Asked {
+        fn by(&self, part: &'static str) {
+            *self.0.lock().unwrap().entry(part).or_default() += 1;
+        }
+    }
+
+    impl RewardShaper for Asked {
+        fn shape(&self, _: &Group, _: &mut [Reward]) {
+            self.by("shaper");
+        }
+    }
+
+    impl GroupFilter for Asked {
+        fn keep(&self, _: &RewardedGroup) -> bool {
+            self.by("filter");
+            true
+        }
+    }
+
+    impl AdvantageEstimator for Asked {
+        fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
+            self.by("advantage");
+            groups.iter().map(|group| Advantages::PerCompletion(group.shaped().collect())).collect()
+        }
+    }
+
+    impl PolicyLoss for Asked {
+        fn loss(&self, input: &LossInput) -> LossOutput {
+            self.by("loss");
+            let token_loss = (input.logprobs.clone() * input.advantages.clone()).neg();
+            // The name is the update's own, and must not be added to it.
+            let metrics = vec![("loss/entropy", token_loss.clone().detach().sum() * 0.0 + 1e9)];
+            LossOutput { token_loss: token_loss * input.mask.clone(), metrics }
+        }
+    }
+
+    impl LrSchedule for Asked {
+        fn lr(&self, _: u64) -> f64 {
+            self.by("schedule");
+            1e-3
+        }
+    }
+
+    /// AdamW, counted.
+    struct Counted(AdamW, Asked);
+
+    impl Optimizer<Decoder> for Counted {
+        fn step(
+            &mut self,
+            module: Decoder,
+            gradients: GradientsParams,
+            lr: f64,
+        ) -> Result<(Decoder, StepOutcome), TrainError> {
+            self.1.by("optimizer");
+            self.0.step(module, gradients, lr)
+        }
+
+        fn save(&self, path: &Path) -> Result<(), TrainError> {
+            Optimizer::<Decoder>::save(&self.0, path)
+        }
+
+        fn load(
+            &mut self,
+            module: &Decoder,
+            path: &Path,
+            device: &Device,
+        ) -> Result<(), TrainError> {
+            self.0.load(module, path, device)
+        }
+
+        fn reset(&mut self) {
+            self.1.by("reset");
+            Optimizer::<Decoder>::reset(&mut self.0);
+        }
+    }
+
+    impl Tracker for Asked {
+        fn log(&mut self, _: Step, metrics: &Metrics) -> Result<(), TrackError> {
+            self.by("tracker");
+            assert!(metrics.get("loss/entropy").is_none_or(|entropy| entropy < 1e3));
+            Ok(())
+        }
+    }
+
+    let place = tempfile::tempdir().unwrap();
+    let asked = Asked::default();
+    let tokenizer = Tokenizer::characters(LETTERS).unwrap();
+    let worked = prompts(&tokenizer, 4)
+        .into_iter()
+        .map(|prompt| WorkedExample { prompt: prompt.tokens.clone(), completion: prompt.tokens });
+    let session = || own(place.path(), "run", 2).settings(|recipe| recipe.warmup.steps = 2);
+    let refused = session().run().unwrap_err();
+    assert!(matches!(refused, Error::NoWorked), "{refused}");
+    // A part may be in a box: which one it is may be chosen while the program runs.
+    let shaper: Box<dyn RewardShaper> = Box::new(asked.clone());
+    session()
+        .worked(worked.collect())
+        .shaper(shaper)
+        .filter(asked.clone())
+        .advantage(asked.clone())
+        .loss(asked.clone())
+        .schedule(asked.clone())
+        .optimizer(Counted(AdamW::new(OptimConfig::default()), asked.clone()))
+        .tracker(asked.clone())
+        .run()
+        .unwrap();
+    let asked = asked.0.lock().unwrap().clone();
+    let parts: Vec<&str> = asked.keys().copied().collect();
+    let all =
+        ["advantage", "filter", "loss", "optimizer", "reset", "schedule", "shaper", "tracker"];
+    assert_eq!(parts, all);
+    // Two steps of the warm-up, and two updates in each of the two others.
+    assert_eq!((asked["optimizer"], asked["advantage"], asked["reset"]), (6, 2, 1));
+
+    let misplaced = Session::new(tiny(&[])).runs(place.path()).context(9).run().unwrap_err();
+    assert!(matches!(misplaced, Error::NoEffect { part: "Session::context" }), "{misplaced}");
+}
+
+#[test]
+fn an_engine_that_dies_costs_no_finished_step() {
+    /// Writes letters at random, and dies in the third step.
+    struct Dying(usize, Vec<GroupRequest>);
+
+    impl RolloutEngine<Decoder> for Dying {
+        fn publish(&mut self, _: &Decoder, version: u64) -> Result<(), RolloutError> {
+            match version {
+                2 => Err(RolloutError::engine("the child has died", false)),
+                _ => Ok(()),
+            }
+        }
+
+        fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+            self.0 += requests.len();
+            self.1.extend(requests);
+            Ok(())
+        }
+
+        fn poll(
+            &mut self,
+            _: Wait,
+            finished: &mut dyn FnMut(usize),
+        ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+            let answer = |request: GroupRequest| {
+                finished(request.group_size);
+                let completion = |index| {
+                    let mut stream = request.completion_seed(index).stream();
+                    let token = |at| (stream.uniform_at(at) * 10.0) as u32;
+                    let tokens: Vec<u32> = (0..2 + index as u64 % 3).map(token).collect();
+                    let logprobs = vec![-2.5; tokens.len()];
+                    let text = "1".repeat(tokens.len());
+                    Completion::written(tokens, logprobs, FinishReason::Stop).with_text(text)
+                };
+                let completions = (0..request.group_size).map(completion).collect();
+                request.answer(completions)
+            };
+            Ok(std::mem::take(&mut self.1).into_iter().map(answer).collect())
+        }
+    }
+
+    let place = tempfile::tempdir().unwrap();
+    let session = own(place.path(), "run", 6).heldout(Vec::new());
+    let session = session.settings(|recipe| recipe.checkpoint.every = 100);
+    let error = session.engine(Dying(0, Vec::new())).run().unwrap_err();
+    assert!(error.to_string().contains("the child has died"), "{error}");
+    assert!(place.path().join("run/checkpoints/step-000002").is_dir());
 }
 
 /// With `gae` and no critic a trainer once took plain rewards for advantages, in silence.

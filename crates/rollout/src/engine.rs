@@ -77,7 +77,8 @@ use crate::{RolloutError, Sampling};
 )]
 pub trait RolloutEngine<M>: Send {
     /// Takes over the policy's weights. `version` is the number that completions carry which are
-    /// begun from now on; the trainer counts its steps in it.
+    /// begun from now on; the trainer counts its steps in it. The same number may come again with other
+    /// weights: before the first step a warm-up moves them, and all of that is version 0.
     ///
     /// What is in flight goes on, each engine in its own way: with the new weights, as
     /// [`LocalEngine`](crate::LocalEngine) does, or with the old ones to its end.
@@ -103,6 +104,32 @@ pub trait RolloutEngine<M>: Send {
         wait: Wait,
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError>;
+
+    /// Forgets everything that is in flight: [`generate`](crate::generate) asks for it before it gives up.
+    /// An engine that does nothing here may hand over old groups later, which are then refused.
+    fn cancel(&mut self) {}
+}
+
+impl<M, T: RolloutEngine<M> + ?Sized> RolloutEngine<M> for Box<T> {
+    fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
+        (**self).publish(policy, version)
+    }
+
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        (**self).submit(requests)
+    }
+
+    fn poll(
+        &mut self,
+        wait: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        (**self).poll(wait, finished)
+    }
+
+    fn cancel(&mut self) {
+        (**self).cancel();
+    }
 }
 
 /// How long [`RolloutEngine::poll`] waits.

@@ -4,6 +4,7 @@ use crate::RequestId;
 
 /// Why completions could not be sampled.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RolloutError {
     /// A prompt and its completion would be longer than the model's context.
     #[error(
@@ -61,6 +62,16 @@ pub enum RolloutError {
         "the rollout engine has no weights, since the last could not be published; publish them again"
     )]
     NoWeights,
+    /// A policy of one's own gave another number of rows than it was asked for.
+    #[error("{what} of the policy gave {came} rows, expected {expected}: one for each completion")]
+    Rows {
+        /// Which of its methods.
+        what: &'static str,
+        /// Rows that are being decoded.
+        expected: usize,
+        /// Rows that came.
+        came: usize,
+    },
     /// The device could not give its values back.
     #[error("the device could not read back sampled tokens: {0}")]
     Device(String),

@@ -17,7 +17,7 @@ pub const RETRIES: usize = 3;
 ///
 /// # Errors
 /// When a request asks for nothing or has the id of another, an answer is none to it, or the engine
-/// fails. After an answer that cannot be used others may still be in flight.
+/// fails. What is in flight then is cancelled ([`RolloutEngine::cancel`]).
 pub fn generate<M>(
     engine: &mut dyn RolloutEngine<M>,
     requests: Vec<GroupRequest>,
@@ -32,7 +32,10 @@ pub fn generate<M>(
             RolloutError::Engine { retryable: true, source } => {
                 return Err(RolloutError::GivenUp { times: lost, source });
             }
-            other => return Err(other),
+            other => {
+                engine.cancel();
+                return Err(other);
+            }
         }
     }
     Ok(asked.groups.into_iter().flatten().collect())

@@ -100,4 +100,8 @@ impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
         self.decoding = decoding;
         Ok(groups)
     }
+
+    fn cancel(&mut self) {
+        self.decoding = Decoding::default();
+    }
 }

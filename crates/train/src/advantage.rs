@@ -142,7 +142,8 @@ impl AdvantageEstimator for ReinforceBaseline {
 /// does not drown the others, which happens where the sum is normalised.
 ///
 /// The parts are those of the verifier ([`Score::parts`](firebrick_core::Score)), without the parts of
-/// parts; the credit itself where it has none; and as a part called `shaping` whatever shaping added.
+/// parts, where every completion of the group has the same ones; the credit itself otherwise, such as where
+/// a reward model could not read one of them; and as a part called `shaping` whatever shaping added.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gdpo {
     /// Factors of the parts by name; 1 for one that is not named.
@@ -157,12 +158,7 @@ impl AdvantageEstimator for Gdpo {
         let mut sums: Vec<Vec<f64>> =
             groups.iter().map(|group| vec![0.0; group.rewards.len()]).collect();
         for (group, sums) in groups.iter().zip(&mut sums) {
-            let parts: Vec<BTreeMap<&str, f32>> = group.rewards.iter().map(parts).collect();
-            let names: BTreeSet<&str> =
-                parts.iter().flat_map(|parts| parts.keys().copied()).collect();
-            for name in names {
-                let of_part: Vec<f32> =
-                    parts.iter().map(|parts| parts.get(name).copied().unwrap_or(0.0)).collect();
+            for (name, of_part) in parts(group) {
                 let weight = f64::from(self.weights.get(name).copied().unwrap_or(1.0));
                 for (sum, advantage) in sums.iter_mut().zip(norm.of_group(&of_part)) {
                     *sum += weight * f64::from(advantage);
@@ -177,15 +173,28 @@ impl AdvantageEstimator for Gdpo {
     }
 }
 
-/// The parts of a reward, by name.
-fn parts(reward: &Reward) -> BTreeMap<&str, f32> {
-    let outer = reward.score.parts.iter().filter(|(name, _)| !name.contains('/'));
-    let mut parts: BTreeMap<&str, f32> =
-        outer.map(|(name, credit)| (name.as_str(), *credit)).collect();
-    if parts.is_empty() {
-        parts.insert("credit", reward.score.credit);
+/// The parts of a group's rewards, by name: one number per completion.
+///
+/// A part that one completion lacks has no number that would be fair to it; and a lone part that says more
+/// than the credit, as a reward model's raw score does, is not what the recipe made of it.
+fn parts(group: &RewardedGroup) -> BTreeMap<&str, Vec<f32>> {
+    let outer = |reward: &Reward| -> BTreeSet<String> {
+        let names = reward.score.parts.iter().map(|(name, _)| name.clone());
+        names.filter(|name| !name.contains('/')).collect()
+    };
+    let names: BTreeSet<String> = group.rewards.first().map(outer).unwrap_or_default();
+    let mut parts: BTreeMap<&str, Vec<f32>> = BTreeMap::new();
+    if names.len() > 1 && group.rewards.iter().all(|reward| outer(reward) == names) {
+        for (name, credit) in group.rewards.iter().flat_map(|reward| &reward.score.parts) {
+            if names.contains(name) {
+                parts.entry(name).or_default().push(*credit);
+            }
+        }
+    } else {
+        parts.insert("credit", group.rewards.iter().map(|reward| reward.score.credit).collect());
     }
-    parts.insert("shaping", reward.shaped - reward.accuracy);
+    let shaping = group.rewards.iter().map(|reward| reward.shaped - reward.accuracy);
+    parts.insert("shaping", shaping.collect());
     parts
 }
 
@@ -323,6 +332,17 @@ mod tests {
             &per_completion(&gdpo.advantages(&[one, other])),
             &[small, -small, large, -large],
         );
+    }
+
+    #[test]
+    fn gdpo_falls_back_to_the_credit_where_a_part_is_missing() {
+        // Raw scores of a reward model, and one completion that it could not read: by the scores the last
+        // would be the best, by the credits it is the worst.
+        let mut group = group(&[(1, 0.5), (1, 0.25), (1, 0.0)]);
+        group.rewards[0].score.parts = vec![("score".into(), -3.0)];
+        group.rewards[1].score.parts = vec![("score".into(), -5.0)];
+        let gdpo = Gdpo { weights: BTreeMap::new(), epsilon: 0.0 };
+        assert_close(&per_completion(&gdpo.advantages(&[group])), &[1.0, 0.0, -1.0]);
     }
 
     #[test]

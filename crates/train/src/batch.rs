@@ -21,9 +21,9 @@ pub struct Sample {
     pub completion: Vec<TokenId>,
     /// True where the policy wrote the token; the others are read and not trained on.
     pub mask: Vec<bool>,
-    /// Under the policy that sampled, as it was sampled.
+    /// The log-probabilities under the policy that sampled, as its engine gave them.
     pub behaviour_logprobs: Vec<f32>,
-    /// Under the policy that the update starts from.
+    /// The log-probabilities under the policy that the update starts from.
     pub old_logprobs: Vec<f32>,
     /// Under the reference policy; empty without a KL penalty.
     pub ref_logprobs: Vec<f32>,
@@ -210,7 +210,14 @@ impl MicroBatch {
             width,
             old_logprobs: per_token(&|sample, place| sample.old_logprobs[place]),
             ref_logprobs: optional(|sample| given(&sample.ref_logprobs)),
-            importance: optional(|sample| given(&sample.importance)),
+            // One that is not weighed weighs 1, whatever it shares a micro-batch with.
+            importance: samples.iter().any(|sample| given(&sample.importance).is_some()).then(
+                || {
+                    per_token(&|sample, place| {
+                        given(&sample.importance).map_or(1.0, |weights| weights[place])
+                    })
+                },
+            ),
             advantages: per_token(&|sample, place| sample.advantages[place]),
             targets: optional(|sample| sample.token_values.as_ref().map(|tokens| &tokens.values))
                 .zip(optional(|sample| sample.token_values.as_ref().map(|tokens| &tokens.returns)))

@@ -5,6 +5,7 @@ use firebrick_rollout::RolloutError;
 
 /// Why training could not go on.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TrainError {
     /// Completions could not be sampled.
     #[error(transparent)]
@@ -31,6 +32,44 @@ pub enum TrainError {
          with loss.kl, or leave it out"
     )]
     NoReference,
+    /// A verifier did not judge everything that it was asked.
+    #[error(
+        "the verifier gave {came} scores for {expected} completions, expected one for each, in their order \
+         (Verifier::score_all)"
+    )]
+    Scores {
+        /// Completions.
+        expected: usize,
+        /// Scores.
+        came: usize,
+    },
+    /// An estimator did not give what it was asked for.
+    #[error(
+        "the advantage estimator gave {came} {what}, expected {expected}: one for each \
+         (AdvantageEstimator::advantages)"
+    )]
+    Advantages {
+        /// Such as `lists of tokens of a group`.
+        what: &'static str,
+        /// How many there are.
+        expected: usize,
+        /// How many were given.
+        came: usize,
+    },
+    /// An engine gave a token that the policy does not have.
+    #[error(
+        "the rollout engine gave token {token}, expected one below the {vocab} of the policy's vocabulary: \
+         does it serve another model?"
+    )]
+    Token {
+        /// The token.
+        token: u32,
+        /// Rows of the policy's head.
+        vocab: usize,
+    },
+    /// A part of a program's own failed, in its own words.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
     /// Nothing gives advantages.
     #[error(
         "neither Task::advantage nor Trainer::critic is there to give advantages: set the one, or the \

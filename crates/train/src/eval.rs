@@ -45,7 +45,7 @@ pub fn evaluate<M>(
     let prompts = prompts.iter().map(|prompt| (0, prompt.clone()));
     let requests = GroupRequest::of_prompts(prompts, samples, sampling, seed);
     let groups = generate(engine, requests, finished)?;
-    let groups = reward(groups, verifier, RewardScale { right: 1.0, wrong: 0.0 }, &[], 0);
+    let groups = reward(groups, verifier, RewardScale { right: 1.0, wrong: 0.0 }, &[], 0)?;
     Ok((EvalReport::new(&groups, samples), groups))
 }
 

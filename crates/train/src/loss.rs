@@ -37,9 +37,21 @@ pub struct LossInput {
 pub struct LossOutput {
     /// `[rows, tokens]`; 0 behind the mask.
     pub token_loss: Tensor<2>,
-    /// Named parts of means over the update's tokens: they add up over micro-batches.
+    /// Named parts of means over the update's tokens, one number each: they add up over micro-batches. Names
+    /// that the update itself gives (`loss/total`, `loss/policy`, `loss/entropy`, `loss/kl`,
+    /// `loss/logprob_change`) are its own, and left out here.
     pub metrics: Vec<(&'static str, Tensor<1>)>,
 }
+
+/// The names of an update's own metrics.
+const OWN: [&str; 6] = [
+    "loss/total",
+    "loss/policy",
+    "loss/entropy",
+    "loss/kl",
+    "loss/logprob_change",
+    crate::LARGEST_CHANGE,
+];
 
 /// A surrogate whose gradient improves the policy. Plain tensor code: autodiff does the rest, and
 /// only ever sees `[rows, tokens]`.
@@ -50,6 +62,12 @@ pub struct LossOutput {
 pub trait PolicyLoss: Send + Sync {
     /// The loss of every token.
     fn loss(&self, input: &LossInput) -> LossOutput;
+}
+
+impl<T: PolicyLoss + ?Sized> PolicyLoss for Box<T> {
+    fn loss(&self, input: &LossInput) -> LossOutput {
+        (**self).loss(input)
+    }
 }
 
 /// How far the ratio may move before its gradient is cut: `[1 − low, 1 + high]`.
@@ -266,6 +284,7 @@ impl Objective {
     pub fn evaluate(&self, input: &LossInput) -> ObjectiveOutput {
         let weighted = |x: Tensor<2>| (x * input.weights.clone()).sum();
         let LossOutput { token_loss, mut metrics } = self.policy.loss(input);
+        metrics.retain(|(name, _)| !OWN.contains(name));
         let token_loss = match input.importance.clone() {
             Some(importance) => token_loss * masked(importance, input),
             None => token_loss,

@@ -127,6 +127,29 @@ pub trait Optimizer<M: Module>: Send {
     fn reset(&mut self);
 }
 
+impl<M: Module, O: Optimizer<M> + ?Sized> Optimizer<M> for Box<O> {
+    fn step(
+        &mut self,
+        module: M,
+        gradients: GradientsParams,
+        lr: f64,
+    ) -> Result<(M, StepOutcome), TrainError> {
+        (**self).step(module, gradients, lr)
+    }
+
+    fn save(&self, path: &Path) -> Result<(), TrainError> {
+        (**self).save(path)
+    }
+
+    fn load(&mut self, module: &M, path: &Path, device: &Device) -> Result<(), TrainError> {
+        (**self).load(module, path, device)
+    }
+
+    fn reset(&mut self) {
+        (**self).reset();
+    }
+}
+
 /// A tensor's values on the host.
 pub(crate) fn read(tensor: Tensor<1>) -> Result<Vec<f32>, TrainError> {
     tensor.try_into_vec_as::<f32>().map_err(|error| TrainError::Device(format!("{error:?}")))

@@ -2,10 +2,12 @@
 
 use firebrick_core::{Group, RewardScale, RewardShaper, RewardedGroup, Step, Verifier};
 
+use crate::TrainError;
+
 /// Judges all completions of `groups` at once, and says that the policy of `step` wrote them. What a
 /// credit is worth is `scale`'s; `shapers` come after it, in their order.
 ///
-/// # Panics
+/// # Errors
 /// When the verifier does not give one score for each completion: a missing one would shift every later
 /// reward onto another completion.
 pub fn reward(
@@ -14,21 +16,24 @@ pub fn reward(
     scale: RewardScale,
     shapers: &[Box<dyn RewardShaper>],
     step: Step,
-) -> Vec<RewardedGroup> {
+) -> Result<Vec<RewardedGroup>, TrainError> {
     let asked: Vec<_> = groups
         .iter()
         .flat_map(|group| group.completions.iter().map(|completion| (&group.prompt, completion)))
         .collect();
-    let mut scores = verifier.score_all(&asked).into_iter();
+    let scores = verifier.score_all(&asked);
+    if scores.len() != asked.len() {
+        return Err(TrainError::Scores { expected: asked.len(), came: scores.len() });
+    }
+    let mut scores = scores.into_iter();
     let mut rewarded = |mut group: Group| {
         group.step = step;
         let own = scores.by_ref().take(group.completions.len());
         let mut rewards: Vec<_> = own.map(|score| scale.reward(score)).collect();
-        assert_eq!(rewards.len(), group.completions.len(), "a verifier gives one score for each");
         for shaper in shapers {
             shaper.shape(&group, &mut rewards);
         }
         RewardedGroup { group, rewards }
     };
-    groups.into_iter().map(&mut rewarded).collect()
+    Ok(groups.into_iter().map(&mut rewarded).collect())
 }

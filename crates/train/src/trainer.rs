@@ -75,7 +75,7 @@ pub struct Task {
 
 impl Task {
     /// Judges and shapes what the policy of `step` wrote.
-    fn reward(&self, groups: Vec<Group>, step: u64) -> Vec<RewardedGroup> {
+    fn reward(&self, groups: Vec<Group>, step: u64) -> Result<Vec<RewardedGroup>, TrainError> {
         reward(groups, &*self.verifier, self.scale, &self.shapers, step)
     }
 }
@@ -265,15 +265,16 @@ impl<M: PolicyModel> Trainer<M> {
         step: u64,
         observer: &mut dyn Observer,
     ) -> Result<Sampled, TrainError> {
-        let Trainer { config, state, source, engine, task, seed, .. } = self;
+        let Trainer { policy, config, state, source, engine, task, seed, .. } = self;
         source.seek(state.cursor);
         let mut collection = Collection::begin(config, state, step, *seed);
         while collection.needs_more() {
             let drawn = collection.draw(source.as_mut());
             let began = Instant::now();
             let groups = rollout(engine.as_mut(), drawn, config, *seed, step, observer)?;
+            known_tokens(&groups, policy.head().dims()[0])?;
             let sampled = Instant::now();
-            let groups = task.reward(groups, step);
+            let groups = task.reward(groups, step)?;
             collection.sampled.rollout_seconds += (sampled - began).as_secs_f64();
             collection.sampled.reward_seconds += sampled.elapsed().as_secs_f64();
             collection.offer(groups, &*task.filter);
@@ -286,7 +287,7 @@ impl<M: PolicyModel> Trainer<M> {
 
     /// The kept groups as samples, with their advantages; token by token from a critic, if there is one.
     fn samples(&self, groups: &[RewardedGroup]) -> Result<(Vec<Sample>, Metrics), TrainError> {
-        let mut samples = task_samples(self.task.advantage.as_deref(), groups);
+        let mut samples = task_samples(self.task.advantage.as_deref(), groups)?;
         let mut metrics = Metrics::default();
         if let Some(cap) = self.config.importance_cap {
             let logprobs = self.updater.logprobs(&self.policy, &samples)?;
@@ -382,11 +383,21 @@ fn rollout<M>(
     Ok(groups?)
 }
 
+/// An engine may be another program: its tokens index into the embedding.
+fn known_tokens(groups: &[Group], vocab: usize) -> Result<(), TrainError> {
+    let completions = groups.iter().flat_map(|group| &group.completions);
+    let mut tokens = completions.flat_map(|completion| &completion.tokens);
+    match tokens.find(|&&token| token as usize >= vocab) {
+        None => Ok(()),
+        Some(&token) => Err(TrainError::Token { token, vocab }),
+    }
+}
+
 /// One sample per completion. Without an estimator their advantages are 0 until a critic gives them.
 fn task_samples(
     estimator: Option<&dyn AdvantageEstimator>,
     groups: &[RewardedGroup],
-) -> Vec<Sample> {
+) -> Result<Vec<Sample>, TrainError> {
     let mut samples = Vec::new();
     for (index, group) in groups.iter().enumerate() {
         // By its place and not by its draw: the copy of a group is a group of its own.
@@ -397,41 +408,57 @@ fn task_samples(
             sample
         }));
     }
-    let Some(estimator) = estimator else { return samples };
+    let Some(estimator) = estimator else { return Ok(samples) };
+    let given = estimator.advantages(groups);
+    expect("groups", groups.len(), given.len())?;
     let mut left = samples.iter_mut();
-    for (advantages, group) in estimator.advantages(groups).into_iter().zip(groups) {
+    for (advantages, group) in given.into_iter().zip(groups) {
         let own = left.by_ref().take(group.rewards.len());
         match advantages {
             Advantages::PerCompletion(numbers) => {
-                assert_eq!(numbers.len(), group.rewards.len(), "one advantage for each completion");
+                expect("completions of a group", group.rewards.len(), numbers.len())?;
                 for (sample, number) in own.zip(numbers) {
                     sample.advantages.fill(number);
                 }
             }
             Advantages::PerToken(lists) => {
-                assert_eq!(lists.len(), group.rewards.len(), "one list for each completion");
+                expect("lists of tokens of a group", group.rewards.len(), lists.len())?;
                 for (sample, numbers) in own.zip(lists) {
-                    assert_eq!(numbers.len(), sample.completion.len(), "one advantage per token");
+                    expect("tokens of a completion", sample.completion.len(), numbers.len())?;
                     sample.advantages = numbers;
                 }
             }
         }
     }
-    assert!(left.next().is_none(), "an estimator gives advantages to every group");
-    samples
+    Ok(samples)
+}
+
+fn expect(what: &'static str, expected: usize, came: usize) -> Result<(), TrainError> {
+    if came == expected { Ok(()) } else { Err(TrainError::Advantages { what, expected, came }) }
 }
 
 /// How far the policy that sampled is from the one that the update starts from; means over the tokens
 /// that count.
 fn measure_importance(samples: &[Sample], cap: f64, metrics: &mut Metrics) {
+    // As the weights are rounded, or a capped one may be below its cap.
+    let cap = f64::from(cap as f32);
     let weights = samples.iter().filter(|sample| sample.live);
     let weights = weights.flat_map(|sample| sample.own().map(|place| sample.importance[place]));
     let (count, sum, cut) = weights.fold((0.0, 0.0, 0.0), |(count, sum, cut), weight| {
         let weight = f64::from(weight);
         (count + 1.0, sum + weight, cut + f64::from(u8::from(weight >= cap)))
     });
+    // By the host's numbers: what the update sees is the change since its own start.
+    let changes = samples.iter().filter(|sample| sample.live).flat_map(|sample| {
+        let change = |place| sample.old_logprobs[place] - sample.behaviour_logprobs[place];
+        sample.own().map(move |place| f64::from(change(place).abs()))
+    });
+    let (change, largest) = changes
+        .fold((0.0, 0.0), |(sum, largest): (f64, f64), change| (sum + change, largest.max(change)));
     if count > 0.0 {
         metrics.set("rollout/importance_mean", sum / count);
         metrics.set("rollout/importance_truncated", cut / count);
+        metrics.set("rollout/logprob_diff_mean", change / count);
+        metrics.set("rollout/logprob_diff_max", largest);
     }
 }

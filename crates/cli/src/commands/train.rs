@@ -91,7 +91,7 @@ pub(super) fn train(
     resumed: bool,
     warmup: Option<PathBuf>,
     bars: &Bars,
-    interrupted: impl FnOnce() -> Arc<AtomicBool> + 'static,
+    interrupted: impl FnOnce() -> Arc<AtomicBool> + Send + 'static,
 ) -> Result<Summary, ProgramError> {
     let sources = super::sources::sources(bars);
     let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -181,6 +181,10 @@ impl<M: PolicyModel> Decoding<M> {
     ) -> Result<(), RolloutError> {
         let keep: Vec<usize> = (0..self.rows.len()).filter(|&row| self.rows[row].live()).collect();
         self.rows.retain(Row::live);
+        if keep.is_empty() {
+            // Not beside the next batch's.
+            self.cache = None;
+        }
         let mut prompts = None;
         if !admitted.is_empty() {
             let policy = engine.policy()?;
@@ -226,9 +230,8 @@ impl<M: PolicyModel> Decoding<M> {
             (None, None) => None,
         };
         // Else every row would go on with the memory of another.
-        let arranged = self.cache.as_ref().map_or(0, M::Cache::rows);
-        assert_eq!(arranged, self.rows.len(), "rows of the policy's cache as it was arranged");
-        Ok(())
+        let came = self.cache.as_ref().map_or(0, M::Cache::rows);
+        expect_rows("DecodeCache::arrange", self.rows.len(), came)
     }
 
     /// Decodes one token in every row.
@@ -254,6 +257,7 @@ impl<M: PolicyModel> Decoding<M> {
         rows: &mut [Row],
         engine: &LocalEngine<M>,
     ) -> Result<(), RolloutError> {
+        expect_rows("prefill or decode", rows.len(), hidden.dims()[0])?;
         let logits = head_logits(hidden, engine.policy()?.head().val());
         let drawn = draw(logits, rows, engine)?;
         for (row, drawn) in rows.iter_mut().zip(drawn) {
@@ -307,6 +311,10 @@ fn draw<M: PolicyModel>(
         left = others;
     }
     Ok(drawn)
+}
+
+fn expect_rows(what: &'static str, expected: usize, came: usize) -> Result<(), RolloutError> {
+    if came == expected { Ok(()) } else { Err(RolloutError::Rows { what, expected, came }) }
 }
 
 pub(crate) fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
