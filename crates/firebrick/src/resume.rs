@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::recipe::{AdvantageKind, Recipe};
+use crate::recipe::Recipe;
 
 /// A key whose value is another than when the run was last started.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +89,7 @@ pub(crate) fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
     }
     let mut values = BTreeMap::new();
     collect(String::new(), serde_json::to_value(recipe).unwrap_or_default(), &mut values);
-    if recipe.advantage.kind != AdvantageKind::Gae {
+    if !recipe.has_critic() {
         values.retain(|key, _| !key.starts_with("critic."));
     }
     values

@@ -11,7 +11,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Adaptive, Aggregation, Length, NewModel, Recipe, RewardKind, Task, error::Problem};
+use super::{Adaptive, Length, NewModel, Recipe, RewardKind, Task, effect::Idle, error::Problem};
 
 /// The fault that comes first in the text; `name` is what the run would be called.
 pub(super) fn first_problem(
@@ -29,7 +29,6 @@ pub(super) fn first_problem(
     checks.memory();
     checks.sampling();
     checks.without_effect();
-    checks.loss();
     checks.mini_batch();
     checks.adaptive();
     checks.observe();
@@ -372,32 +371,19 @@ impl Checks<'_> {
         }
     }
 
-    fn loss(&mut self) {
-        let loss = &self.recipe.loss;
-        if loss.constant_length.is_some() && loss.aggregation != Aggregation::Constant {
-            self.fail(
-                &["loss.constant_length", "loss.aggregation"],
-                "loss.constant_length is set, expected only with aggregation = \"constant\"".into(),
-                "would change nothing",
-                "remove it, or choose that aggregation",
-            );
-        }
-    }
-
     /// Whether they are written, and not whether they are the defaults: who writes `critic.kind =
     /// "head"` believes that there is a critic.
     fn without_effect(&mut self) {
-        for key in self.recipe.without_effect() {
-            if self.find(key).is_none() {
-                continue;
-            }
-            let (needs, name) = match key {
-                "sampling.min_replace_ratio" => ("sampling.dynamic = \"replace\"", key),
-                "critic" => ("advantage.kind = \"gae\"", "[critic]"),
-                _ => ("advantage.kind = \"gae\"", key),
+        for Idle { key, switches, needs } in self.recipe.without_effect() {
+            let name = match self.find(&key) {
+                None => continue,
+                Some(value) if value.get_ref().is_table() => format!("[{key}]"),
+                Some(_) => key.clone(),
             };
+            let keys: Vec<&str> =
+                std::iter::once(key.as_str()).chain(switches.iter().copied()).collect();
             self.fail(
-                &[key],
+                &keys,
                 format!("{name} is set, expected only with {needs}"),
                 "would change nothing",
                 "remove it, or set that beside it",

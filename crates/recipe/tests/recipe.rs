@@ -289,7 +289,7 @@ rollout:
         "rollout.group_size=8",
         "data.task.digits=4",
         "device.kind=cuda",
-        "reward.overlong={ filter = true, buffer = 8 }",
+        "reward.overlong={ penalty = 0.5, buffer = 8 }",
     ];
     let loaded = Recipe::parse(Path::new("runs/add.yml"), text, &overrides.map(String::from));
     let loaded = loaded.unwrap();
@@ -321,7 +321,7 @@ rollout:
     boxed = true
 
     [reward.overlong]
-    filter = true
+    penalty = 0.5
     buffer = 8
 
     [rollout]
@@ -348,7 +348,7 @@ fn the_paper_s_run_has_the_paper_s_numbers() {
     assert_eq!((reward.overlong.buffer, reward.overlong.penalty), (4096, 1.0));
     assert!(!reward.overlong.filter);
     assert_eq!((reward.right, reward.wrong), (1.0, -1.0));
-    assert_eq!((loss.clip_ratio_low, loss.clip_ratio_high), (0.2, 0.28));
+    assert_eq!(loss.kind.clip_ratios(), (0.2, 0.28));
     assert_eq!(loss.aggregation, Aggregation::TokenMean);
     assert_eq!((loss.entropy_coef, loss.kl.is_none()), (0.0, true));
     assert!(sampling.dynamic == Dynamic::Filter && sampling.max_rounds == 0);

@@ -3,7 +3,7 @@ use firebrick_models::{Compute, DecoderConfig, Lora};
 use serde::Serialize;
 
 use crate::{
-    recipe::{AdvantageKind, CriticKind, Recipe},
+    recipe::{CriticKind, Recipe},
     wire::LOGITS_AT_ONCE,
 };
 
@@ -122,15 +122,15 @@ impl Facts {
             largest_in_layer: adapters.map_or(count.largest_in_layer, |(_, it)| it).into(),
             lookup: shape.vocab * shape.hidden,
             reward: models.reward.into(),
-            critic: match (recipe.advantage.kind, recipe.critic.kind) {
-                (AdvantageKind::Gae, CriticKind::Head) => shape.hidden + 1,
-                (AdvantageKind::Gae, CriticKind::Separate) => {
+            critic: match recipe.critic.kind {
+                _ if !recipe.has_critic() => 0,
+                CriticKind::Head { .. } => shape.hidden + 1,
+                CriticKind::Separate => {
                     // Without a head over the vocabulary, if that is not the embedding.
                     let unused = if config.tied { 0 } else { shape.vocab * shape.hidden };
                     let trunk = u128::from(count.total) - unused;
                     adapters.map_or(trunk, |(all, _)| all.into()) + shape.hidden + 1
                 }
-                _ => 0,
             },
             tied: config.tied,
             frozen: adapters.is_some(),

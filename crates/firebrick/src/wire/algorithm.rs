@@ -1,12 +1,14 @@
 //! From the recipe's tables of the algorithm to its parts.
 
+use std::collections::BTreeMap;
+
 use firebrick_core::{AdvantageEstimator, GroupFilter, RewardScale, Verifier};
 use firebrick_data::Tokenizer;
 use firebrick_rollout::Sampling;
 use firebrick_train::{
-    AdaptiveUpdates, Cispo, ClipRange, Cut, Dapo, Dynamic, GroupNorm, Gspo, KeepAll, Kl,
-    KlEstimator, LeaveOneOut, MeanOnly, Memory, MemoryRule, Objective, OptimConfig, PolicyLoss,
-    PosteriorRule, Spread, Task, TrainConfig, Updater, VarianceRule,
+    AdaptiveUpdates, BatchNorm, Cispo, ClipRange, Cut, Dapo, Dynamic, Gdpo, GroupNorm, Gspo,
+    KeepAll, Kl, KlEstimator, LeaveOneOut, MeanOnly, Memory, MemoryRule, Objective, OptimConfig,
+    PolicyLoss, PosteriorRule, ReinforceBaseline, Spread, Task, TrainConfig, Updater, VarianceRule,
 };
 
 use super::{LOGITS_AT_ONCE, reward};
@@ -34,15 +36,32 @@ pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
         recipe::Dynamic::Off => Box::new(KeepAll),
         _ => Box::new(spread(recipe)),
     };
-    let advantage: Option<Box<dyn AdvantageEstimator>> = match recipe.advantage.kind {
-        recipe::AdvantageKind::GroupNorm => {
-            Some(Box::new(GroupNorm { epsilon: recipe.advantage.epsilon, unbiased: true }))
+    Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage: advantage(recipe) }
+}
+
+/// None where a critic gives the advantages.
+fn advantage(recipe: &Recipe) -> Option<Box<dyn AdvantageEstimator>> {
+    Some(match recipe.advantage {
+        recipe::Advantage::GroupNorm { epsilon } => Box::new(GroupNorm { epsilon, unbiased: true }),
+        recipe::Advantage::MeanOnly => Box::new(MeanOnly),
+        recipe::Advantage::LeaveOneOut => Box::new(LeaveOneOut),
+        recipe::Advantage::BatchNorm { epsilon } => Box::new(BatchNorm { epsilon }),
+        recipe::Advantage::ReinforceBaseline => Box::new(ReinforceBaseline),
+        recipe::Advantage::Gdpo { epsilon } => {
+            Box::new(Gdpo { weights: part_weights(recipe), epsilon })
         }
-        recipe::AdvantageKind::MeanOnly => Some(Box::new(MeanOnly)),
-        recipe::AdvantageKind::LeaveOneOut => Some(Box::new(LeaveOneOut)),
-        recipe::AdvantageKind::Gae => None,
+        recipe::Advantage::Gae { .. } => return None,
+    })
+}
+
+/// The weights of a weighted reward's parts, as shares of 1: so all of them together weigh as much as the
+/// one credit of another verifier, and what penalties take off as much as either.
+fn part_weights(recipe: &Recipe) -> BTreeMap<String, f32> {
+    let recipe::RewardKind::Weighted { parts } = recipe.reward_kind() else {
+        return BTreeMap::new();
     };
-    Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage }
+    let sum: f64 = parts.iter().map(|part| part.weight).sum();
+    parts.into_iter().map(|part| (part.name, (part.weight / sum) as f32)).collect()
 }
 
 fn spread(recipe: &Recipe) -> Spread {
@@ -71,11 +90,12 @@ fn memory(recipe: &Recipe) -> Option<Memory> {
 
 pub(super) fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
     let loss = &recipe.loss;
-    let clip = ClipRange { low: loss.clip_ratio_low, high: loss.clip_ratio_high };
+    let (low, high) = loss.kind.clip_ratios();
+    let clip = ClipRange { low, high };
     let policy: Box<dyn PolicyLoss> = match loss.kind {
-        recipe::LossKind::Dapo => Box::new(Dapo { clip, dual_clip: loss.dual_clip }),
-        recipe::LossKind::Gspo => Box::new(Gspo { clip, max_log_ratio: 10.0 }),
-        recipe::LossKind::Cispo => Box::new(Cispo { clip }),
+        recipe::LossKind::Dapo { dual_clip, .. } => Box::new(Dapo { clip, dual_clip }),
+        recipe::LossKind::Gspo { .. } => Box::new(Gspo { clip, max_log_ratio: 10.0 }),
+        recipe::LossKind::Cispo { .. } => Box::new(Cispo { clip }),
     };
     let kl = loss.kl.as_ref().map(|kl| Kl {
         estimator: match kl.kind {
@@ -123,9 +143,7 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
         prompts_per_step: recipe.sampling.prompts_per_step,
         dynamic: match recipe.sampling.dynamic {
             recipe::Dynamic::Filter => Dynamic::Filter,
-            recipe::Dynamic::Replace => {
-                Dynamic::Replace { min_ratio: recipe.sampling.min_replace_ratio }
-            }
+            recipe::Dynamic::Replace { min_ratio } => Dynamic::Replace { min_ratio },
             recipe::Dynamic::Drop => Dynamic::Drop,
             recipe::Dynamic::Off => Dynamic::Off,
         },
@@ -143,7 +161,7 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
         lr: recipe.optim.lr,
         lr_warmup_steps: recipe.optim.warmup_steps,
         sampling,
-        importance_cap: None,
+        importance_cap: recipe.loss.importance_cap,
     }
 }
 
