@@ -7,8 +7,9 @@ use super::{
     rows::{by, lacks, nearly, read, same},
     settings::Value,
     translate::{
-        CRITIC_RATE, PASSES, adapters, betas, completions, critic, estimator, every, group,
-        has_critic, name, or_none, refilled, template, verifier,
+        self, CRITIC_RATE, IMPORTANCE, PASSES, adapters, betas, completions, critic, estimator,
+        eval_top_p, every, group, has_critic, importance, name, or_none, refilled, template,
+        verifier,
     },
 };
 
@@ -22,6 +23,7 @@ pub(super) const SOURCE: &str = "\
     (2026). Defaults are those of `ppo_trainer.yaml`.";
 
 const ACTOR: &str = "actor_rollout_ref.actor";
+const ROLLOUT_IS: &str = "algorithm.rollout_correction.rollout_is";
 
 #[rustfmt::skip] // A table: a row to a line, or to two.
 pub(super) static ROWS: &[Row] = &[
@@ -78,7 +80,7 @@ pub(super) static ROWS: &[Row] = &[
     by("actor_rollout_ref.rollout.val_kwargs.do_sample", "false", "eval.temperature", val_sampling,
         "Without it verl takes the likeliest token: `eval.temperature = 0.0`."),
     read("actor_rollout_ref.rollout.val_kwargs.temperature", "0", "eval.temperature", ""),
-    same("actor_rollout_ref.rollout.val_kwargs.top_p", "1.0", "eval.top_p"),
+    by("actor_rollout_ref.rollout.val_kwargs.top_p", "1.0", "eval.top_p", val_top_p, ""),
     lacks("actor_rollout_ref.rollout.val_kwargs.top_k", "-1", &["-1", "0"], "Evaluation has no top_k."),
     nearly("actor_rollout_ref.rollout.val_kwargs.n", "1", "eval.samples",
         "The published AIME file has each of its 30 prompts 32 times, and `data.deduplicate` makes one of \
@@ -158,6 +160,10 @@ pub(super) static ROWS: &[Row] = &[
     lacks("algorithm.use_kl_in_reward", "false", &["false"],
         "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
     lacks("algorithm.use_pf_ppo", "false", &["false"], "Completions are not weighted by their reward."),
+    by("algorithm.rollout_correction.rollout_is", "null", "loss.importance_cap",
+        |settings, draft| importance(ROLLOUT_IS, &format!("{ROLLOUT_IS}_threshold"), settings, draft),
+        IMPORTANCE).when(|settings| settings.text(ROLLOUT_IS).as_deref() == Some("token")),
+    read("algorithm.rollout_correction.rollout_is_threshold", "2.0", "loss.importance_cap", ""),
     lacks("algorithm.rollout_correction.*", "", &["null", "false", "2.0", "ppo_clip"],
         "One program samples and trains: it has the log-probabilities that it sampled with."),
 
@@ -279,6 +285,15 @@ fn val_sampling(settings: &Settings, draft: &mut Draft) {
     }
 }
 
+fn val_top_p(settings: &Settings, draft: &mut Draft) {
+    let key = |name| format!("actor_rollout_ref.rollout.val_kwargs.{name}");
+    let temperature = match settings.truth(&key("do_sample")) {
+        true => settings.number(&key("temperature")),
+        false => Some(0.0),
+    };
+    eval_top_p(&key("top_p"), temperature, settings, draft);
+}
+
 fn filter_groups(settings: &Settings, draft: &mut Draft) {
     let key = "algorithm.filter_groups.enable";
     let cap = "algorithm.filter_groups.max_num_gen_batches";
@@ -312,8 +327,8 @@ fn reward(settings: &Settings, draft: &mut Draft) {
 
 fn overlong(table: &str, settings: &Settings, draft: &mut Draft) {
     if settings.truth(&format!("{table}.enable")) {
-        draft.take("reward.overlong.buffer", &format!("{table}.len"));
-        draft.take("reward.overlong.penalty", &format!("{table}.penalty_factor"));
+        let (length, factor) = (format!("{table}.len"), format!("{table}.penalty_factor"));
+        translate::overlong([&length, &factor], (None, None), settings, draft);
     }
 }
 
