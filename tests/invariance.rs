@@ -13,9 +13,9 @@ use burn::{
 use firebrick_core::{Completion, FinishReason, Seed};
 use firebrick_models::{Decoder, DecoderConfig, Family, PolicyModel, Sizes, parameters, random};
 use firebrick_train::{
-    AdamW, Aggregation, Cispo, ClipRange, Critic, CriticConfig, Cut, Dapo, Divisors, Gae, Gspo, Kl,
-    KlEstimator, LossInput, MicroBatch, Moves, Objective, OptimConfig, PolicyLoss, Sample,
-    TokenValues, UpdateReport, Updater, ValueHead, ValueLoss, ValueModel, micro_batches,
+    AdamW, Aggregation, Cispo, ClipRange, ConstantLr, Critic, CriticConfig, Cut, Dapo, Divisors,
+    Gae, Gspo, Kl, KlEstimator, LossInput, MicroBatch, Moves, Objective, OptimConfig, PolicyLoss,
+    Sample, TokenValues, UpdateReport, Updater, ValueHead, ValueLoss, ValueModel, micro_batches,
 };
 use proptest::{
     collection::vec,
@@ -369,12 +369,12 @@ fn critic(kind: Kind, policy: &Decoder) -> Critic<Decoder> {
     };
     Critic {
         model: ValueModel { trunk, head },
-        optimizer: AdamW::new(OptimConfig::default()),
+        optimizer: Box::new(AdamW::new(OptimConfig::default())),
+        schedule: Box::new(ConstantLr { lr: 1e-3 }),
         config: CriticConfig {
             gae: Gae { gamma: 1.0, lambda: 1.0, normalise: true },
             loss: ValueLoss { clip: Some(CLIP) },
             coef: COEF,
-            lr: 1e-3,
             warmup_steps: 0,
             detach: kind == Kind::Detached,
         },

@@ -14,8 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick_core::Verdict;
-use firebrick_reward::math::Verifier;
+use firebrick_reward::math::{Verdict, Verifier};
 use firebrick_tests::fixture::aloud;
 use splice::{Response, Solution, responses};
 
@@ -32,8 +31,8 @@ fn published_solutions_in_every_dress() {
 
 #[test]
 fn our_own_solutions_in_every_dress() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../crates/firebrick/tests/data/gsm8k-style.jsonl");
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/tests/data/gsm8k-style.jsonl");
     let errors = errors("our own", &[file], 1000);
     assert!(errors <= 1, "{errors} of 1000 verdicts are mistaken");
 }
@@ -53,15 +52,15 @@ fn errors(name: &str, files: &[PathBuf], count: usize) -> usize {
     let verifier = Verifier::default();
     let mut errors = 0;
     for Response { gold, text, right, dress } in &responses {
-        let judged = verifier.score(gold, text);
+        let judged = verifier.judge(gold, text);
         if (judged.verdict == Verdict::Right) != *right {
             errors += 1;
             let kind = if *right { "false negative" } else { "false positive" };
             aloud(&format!(
-                "{kind}: {dress:?}: gold {gold:?}, extracted {:?} of …{:?}: {}: {}",
+                "{kind}: {dress:?}: gold {gold:?}, extracted {:?} of …{:?}: {:?}: {}",
                 judged.extracted.map(|span| span.text),
                 &text[text.ceil_char_boundary(text.len().saturating_sub(160))..],
-                judged.verdict.name(),
+                judged.verdict,
                 judged.why,
             ));
         }

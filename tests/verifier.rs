@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick::commands::score::{Judged, Row};
+use firebrick_cli::commands::score::{Judged, Row};
 use firebrick_core::Verdict;
 use firebrick_tests::fixture::aloud;
 
@@ -57,7 +57,7 @@ fn no_other_verifier_does_better() {
 fn hostile_rows_are_decided_in_bounded_time_and_memory() {
     let Some(rows) = rows("adversarial") else { return };
     // Tables that are made at first use are not the row's time.
-    firebrick_reward::math::Verifier::default().score("1", "\\boxed{1}");
+    firebrick_reward::math::Verifier::default().judge("1", "\\boxed{1}");
     let before = reset_peak();
     let mut late = Vec::new();
     for row in &rows {

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo bench -p firebrick-benches                      all sizes
 //! cargo bench -p firebrick-benches -- 1m 10m            some of them
-//! FIREBRICK_BENCH_DEVICE=vulkan:0 cargo bench -p firebrick -p firebrick-benches --features vulkan \
+//! FIREBRICK_BENCH_DEVICE=vulkan:0 cargo bench -p firebrick-cli -p firebrick-benches --features vulkan \
 //!     --bench step                                     on another device than the CPU
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! The maths verifier, timed: what one judgement takes.
 //!
 //! ```text
-//! FIREBRICK_VERIFIER_DIR=… cargo bench -p firebrick -p firebrick-benches --bench verify
-//! cargo bench -p firebrick -p firebrick-benches --bench verify -- length      a part of it
+//! FIREBRICK_VERIFIER_DIR=… cargo bench -p firebrick-cli -p firebrick-benches --bench verify
+//! cargo bench -p firebrick-cli -p firebrick-benches --bench verify -- length      a part of it
 //! ```
 //!
 //! `suite/…` is the mean of one judgement over the rows of a case file in the folder that the
@@ -22,7 +22,7 @@ use std::{
 };
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use firebrick::commands::score::{Row, Rule};
+use firebrick_cli::commands::score::{Row, Rule};
 use firebrick_reward::math::Verifier;
 
 criterion_group! {
@@ -95,7 +95,7 @@ fn length(criterion: &mut Criterion) {
                 BenchmarkId::new(name, bytes),
                 &response,
                 |bencher, response| {
-                    bencher.iter(|| black_box(verifier.score("0.75", black_box(response))));
+                    bencher.iter(|| black_box(verifier.judge("0.75", black_box(response))));
                 },
             );
         }
@@ -152,7 +152,7 @@ fn batch(criterion: &mut Criterion) {
             bencher.iter_custom(|passes| {
                 let began = Instant::now();
                 for _ in 0..passes {
-                    black_box(pool.install(|| verifier.score_all(black_box(&rows))));
+                    black_box(pool.install(|| verifier.judge_all(black_box(&rows))));
                 }
                 began.elapsed().div_f64(rows.len() as f64)
             });

@@ -66,7 +66,7 @@ pack() {
     [ -z "$libdevice" ] || libdevice=$(realpath "$libdevice")
 
     # Both packages are named both times, so that burn is built once, with the same features.
-    local cargo=(--locked --features "$features" -p firebrick -p firebrick-benches
+    local cargo=(--locked --features "$features" -p firebrick-cli -p firebrick-benches
         --message-format json-render-diagnostics)
     program=$(cd "$top" && cargo build --release --bin firebrick "${cargo[@]}" | executable bin)
     bench=$(cd "$top" && cargo bench --no-run --bench step "${cargo[@]}" | executable bench)

@@ -4,9 +4,7 @@ use burn::{
 };
 
 use crate::{
-    CheckpointError, DecoderConfig,
-    cache::LayerCache,
-    decoder::Context,
+    CheckpointError, DecoderConfig, DecoderContext, KvCache,
     init::{ParameterSource, vector},
     ops,
     projection::Projection,
@@ -67,14 +65,14 @@ impl Attention {
         })
     }
 
-    /// `x` is `[rows, tokens, hidden]`; with a cache, its keys and values are written there first
-    /// and the whole cache is attended to.
+    /// `x` is `[rows, tokens, hidden]`; with a cache, its keys and values are written there first, as
+    /// those of the layer beside it, and all of that layer is attended to.
     pub(crate) fn forward(
         &self,
         x: Tensor<3>,
         bias: Tensor<4>,
-        cache: Option<(&mut LayerCache, usize)>,
-        context: &Context,
+        cache: Option<(&mut KvCache, usize)>,
+        context: &DecoderContext,
     ) -> Tensor<3> {
         let [rows, tokens, _] = x.dims();
         let (heads, kv_heads) = (self.heads, self.kv_heads);
@@ -93,7 +91,7 @@ impl Attention {
         let query = turned.clone().narrow(2, 0, heads);
         let key = turned.narrow(2, heads, kv_heads).swap_dims(1, 2).cast(format);
         let (key, value) = match cache {
-            Some((cache, cursor)) => cache.write(cursor, key, value),
+            Some((cache, layer)) => cache.write(layer, key, value),
             None => (key, value),
         };
         self.output.forward(ops::attention(query, key, value, bias), context.compute)

@@ -1,7 +1,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::TokenId;
 
-use crate::ops::MASKED;
+use crate::ops::{MASKED, Mask};
 
 /// Token rows of different lengths, padded to one rectangle.
 #[derive(Clone, Debug)]
@@ -11,6 +11,7 @@ pub struct TokenBatch {
     /// `[rows, tokens]`: each token's position in its own row; 0 in padding.
     pub positions: Tensor<2, Int>,
     starts: Vec<usize>,
+    lengths: Vec<usize>,
     padding: Padding,
 }
 
@@ -49,21 +50,49 @@ impl TokenBatch {
             tokens: tensor(tokens),
             positions: tensor(positions),
             starts: rows.iter().map(start).collect(),
+            lengths: rows.iter().map(|row| row.len()).collect(),
             padding,
         }
     }
 
+    /// Which side the padding is on.
+    pub fn padding(&self) -> Padding {
+        self.padding
+    }
+
     /// The first column of each row that is not padding.
-    pub(crate) fn starts(&self) -> &[usize] {
+    pub fn starts(&self) -> &[usize] {
         &self.starts
     }
 
-    /// Added to the attention scores, `[rows or 1, 1, tokens, tokens]`: hides the future, left padding,
-    /// and what lies `window` or more positions back. Right padding lies in the future of every real
-    /// token.
-    pub(crate) fn bias(&self, window: Option<usize>) -> Tensor<4> {
+    /// How many tokens each row has.
+    pub fn lengths(&self) -> &[usize] {
+        &self.lengths
+    }
+
+    /// `[rows, tokens]`: 1 at a row's tokens and 0 at its padding, which a recurrence must not go
+    /// through.
+    pub fn present(&self) -> Tensor<2> {
+        let [rows, width] = self.tokens.dims();
+        let mut present = vec![0f32; rows * width];
+        for (row, (&start, &length)) in self.starts.iter().zip(&self.lengths).enumerate() {
+            present[row * width + start..][..length].fill(1.0);
+        }
+        Tensor::from_data(TensorData::new(present, [rows, width]), &self.tokens.device())
+    }
+
+    /// What an attention adds to its scores, where keys are the batch's own tokens: hides the future,
+    /// left padding, and in layers with `window` what lies so many or more positions back. Right
+    /// padding lies in the future of every real token.
+    pub fn mask(&self, window: Option<usize>) -> Mask {
         let width = self.tokens.dims()[1];
-        let window = window.unwrap_or(width);
+        let window = window.filter(|&window| window < width);
+        Mask { full: self.bias(width), windowed: window.map(|window| self.bias(window)) }
+    }
+
+    /// `[rows or 1, 1, tokens, tokens]`.
+    fn bias(&self, window: usize) -> Tensor<4> {
+        let width = self.tokens.dims()[1];
         let starts: &[usize] = match self.padding {
             Padding::Left => &self.starts,
             Padding::Right => &[0],

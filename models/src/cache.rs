@@ -1,13 +1,21 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
-use crate::ops::{Compute, MASKED, Mask};
+use crate::{
+    DecodeCache, TokenBatch,
+    ops::{Compute, MASKED, Mask},
+};
 
 /// Keys and values of the rows that are being decoded.
 ///
 /// All rows write at the same column, the cursor; a row that began later starts at a later column.
 /// So a decode step is one write in place for the whole batch, a new row can join at any time with
 /// its prompt right before the cursor, and a finished row costs nothing once it is dropped
-/// ([`KvCache::arrange`]).
+/// ([`DecodeCache::arrange`]).
+///
+/// A prefill makes one of its batch, writes the keys and values of every layer
+/// ([`KvCache::write`]), attending with the batch's own mask, and then moves the cursor past them
+/// ([`KvCache::advance`]). Decoding a token opens a column ([`KvCache::next_column`]), writes to it in
+/// every layer, attends to all that the write gives back, and moves on by one.
 #[derive(Clone, Debug)]
 pub struct KvCache {
     layers: Vec<LayerCache>,
@@ -19,31 +27,28 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// An empty cache of `[rows, kv_heads, width, head_dim]` per layer, allocated whole, in the format
-    /// of `compute`. Row `i` will begin at column `starts[i]`; layers with a window look back through
-    /// `window` columns.
-    pub(crate) fn new(
+    /// An empty cache for the tokens of `prompts`, padded on the left, in the format of `compute`:
+    /// for each layer keys and values of so many heads and numbers per head. Layers with a window
+    /// look back through `window` columns.
+    pub fn new(
+        prompts: &TokenBatch,
         layers: usize,
-        shape: [usize; 4],
-        starts: &[usize],
+        [kv_heads, head_dim]: [usize; 2],
         window: Option<usize>,
         compute: Compute,
-        device: &Device,
     ) -> Self {
-        let empty = || Tensor::zeros(shape, (device, DType::from(compute.dtype())));
+        let ([rows, width], device) = (prompts.tokens.dims(), prompts.tokens.device());
+        let shape = [rows, kv_heads, width, head_dim];
+        let empty = || Tensor::zeros(shape, (&device, DType::from(compute.dtype())));
+        let starts = prompts.starts();
         KvCache {
             layers: (0..layers).map(|_| LayerCache { keys: empty(), values: empty() }).collect(),
             starts: starts.to_vec(),
             cursor: 0,
-            positions: positions(starts, 0, device),
-            mask: mask(starts, 0, shape[2], window, device),
+            positions: positions(starts, 0, &device),
+            mask: mask(starts, 0, width, window, &device),
             window,
         }
-    }
-
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.starts.len()
     }
 
     /// Number of columns.
@@ -51,16 +56,61 @@ impl KvCache {
         self.mask.full.dims()[3]
     }
 
-    /// How many more tokens each row can take.
-    pub fn room(&self) -> usize {
+    /// Opens the cursor's column to all rows, and closes the one that falls out of the window; gives
+    /// the positions, `[rows, 1]`, and the mask for the token that is written there.
+    ///
+    /// # Panics
+    /// When there is no room.
+    pub fn next_column(&mut self) -> (Tensor<2, Int>, Mask) {
+        let (rows, cursor) = (self.rows(), self.cursor);
+        let set = |bias: &mut Tensor<4>, column: usize, value: f32| {
+            let values = Tensor::full([rows, 1, 1, 1], value, &bias.device());
+            bias.inplace(|bias| {
+                bias.slice_assign([0..rows, 0..1, 0..1, column..column + 1], values)
+            });
+        };
+        set(&mut self.mask.full, cursor, 0.0);
+        if let (Some(windowed), Some(window)) = (&mut self.mask.windowed, self.window) {
+            set(windowed, cursor, 0.0);
+            if cursor >= window {
+                set(windowed, cursor - window, MASKED);
+            }
+        }
+        (self.positions.clone(), self.mask.clone())
+    }
+
+    /// Writes keys and values of a layer, `[rows, kv_heads, tokens, head_dim]`, at the cursor, in
+    /// place; gives all of the layer, `[rows, kv_heads, width, head_dim]`.
+    ///
+    /// # Panics
+    /// When there is no such layer, or no room.
+    pub fn write(
+        &mut self,
+        layer: usize,
+        keys: Tensor<4>,
+        values: Tensor<4>,
+    ) -> (Tensor<4>, Tensor<4>) {
+        self.layers[layer].write(self.cursor, keys, values)
+    }
+
+    /// Moves the cursor past so many tokens, which every layer has written.
+    pub fn advance(&mut self, tokens: usize) {
+        self.cursor += tokens;
+        self.positions.inplace(|positions| positions.add_scalar(tokens as i64));
+    }
+}
+
+impl DecodeCache for KvCache {
+    fn rows(&self) -> usize {
+        self.starts.len()
+    }
+
+    fn room(&self) -> usize {
         self.width() - self.cursor
     }
 
-    /// A cache of the rows `keep` of this one, in that order, followed by the rows `join` of
-    /// `newcomers`, where an index that stands there several times is copied: that is how the
-    /// completions of a group share their prompt's prefill. `room` columns are left free; columns
-    /// that no row uses any more are given up.
-    pub fn arrange(
+    /// Columns that no row uses any more are given up.
+    fn arrange(
         self,
         keep: &[usize],
         newcomers: Option<(&KvCache, &[usize])>,
@@ -104,48 +154,17 @@ impl KvCache {
             window: self.window,
         }
     }
-
-    /// The layer's cache and the column to write at.
-    pub(crate) fn layer(&mut self, index: usize) -> (&mut LayerCache, usize) {
-        (&mut self.layers[index], self.cursor)
-    }
-
-    /// Opens the cursor's column to all rows, and closes the one that falls out of the window; gives
-    /// the positions and the mask for writing there.
-    pub(crate) fn next_column(&mut self) -> (Tensor<2, Int>, Mask) {
-        let (rows, cursor) = (self.rows(), self.cursor);
-        let set = |bias: &mut Tensor<4>, column: usize, value: f32| {
-            let values = Tensor::full([rows, 1, 1, 1], value, &bias.device());
-            bias.inplace(|bias| {
-                bias.slice_assign([0..rows, 0..1, 0..1, column..column + 1], values)
-            });
-        };
-        set(&mut self.mask.full, cursor, 0.0);
-        if let (Some(windowed), Some(window)) = (&mut self.mask.windowed, self.window) {
-            set(windowed, cursor, 0.0);
-            if cursor >= window {
-                set(windowed, cursor - window, MASKED);
-            }
-        }
-        (self.positions.clone(), self.mask.clone())
-    }
-
-    pub(crate) fn advance(&mut self, tokens: usize) {
-        self.cursor += tokens;
-        self.positions.inplace(|positions| positions.add_scalar(tokens as i64));
-    }
 }
 
 /// One layer's keys and values, `[rows, kv_heads, width, head_dim]`.
 #[derive(Clone, Debug)]
-pub(crate) struct LayerCache {
+struct LayerCache {
     keys: Tensor<4>,
     values: Tensor<4>,
 }
 
 impl LayerCache {
-    /// Writes `[rows, kv_heads, tokens, head_dim]` at `column`, in place; gives the whole cache.
-    pub(crate) fn write(
+    fn write(
         &mut self,
         column: usize,
         keys: Tensor<4>,

@@ -4,12 +4,12 @@ use burn::{
 };
 
 use crate::{
-    Activation, CheckpointError, Compute, DecoderConfig, KvCache, Lora, PolicyModel, TokenBatch,
+    Activation, CheckpointError, Compute, DecoderConfig, KvCache, Lora, Mask, PolicyModel,
+    TokenBatch,
     attention::Attention,
-    cache::LayerCache,
     init::{ParameterSource, matrix, vector},
     names,
-    ops::{self, Mask, Norm, Rotary},
+    ops::{self, Norm, Rotary},
     projection::Projection,
 };
 
@@ -51,14 +51,6 @@ impl Decoder {
     /// The same decoder with matrices multiplied in another format.
     pub fn with_compute(mut self, compute: Compute) -> Self {
         self.compute = compute;
-        self
-    }
-
-    /// The same decoder without a head of its own: what gives hidden states to another. Its `tied` is
-    /// true.
-    pub fn trunk(mut self) -> Self {
-        self.head = None;
-        self.config.tied = true;
         self
     }
 
@@ -114,80 +106,104 @@ impl Decoder {
         })
     }
 
-    fn forward(
-        &self,
-        tokens: Tensor<2, Int>,
-        positions: &Tensor<2, Int>,
-        mask: &Mask,
-        mut cache: Option<&mut KvCache>,
-    ) -> Tensor<3> {
+    /// What the layers share: the angles of `positions`, `[rows, tokens]`, and what they see.
+    fn shared(&self, positions: &Tensor<2, Int>, mask: Mask) -> DecoderContext {
+        DecoderContext {
+            mask,
+            rotary: Rotary::new(positions, self.config.head_dim, &self.config.rope),
+            norm: self.norm_rule(),
+            activation: self.config.activation,
+            compute: self.compute,
+        }
+    }
+
+    /// `[rows, tokens]` to `[rows, tokens, hidden]`.
+    fn embedded(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let config = &self.config;
         let [rows, length] = tokens.dims();
-        let context = Context {
-            rotary: Rotary::new(positions, config.head_dim, &config.rope),
-            norm: self.norm_rule(),
-            activation: config.activation,
-            compute: self.compute,
-        };
         let embedded = self.embedding.val().select(0, tokens.reshape([rows * length]));
         // Rounded as in the sampler, whose matrices all are: otherwise it would sample from another
         // policy than the one that is trained.
         let embedded = embedded.cast(self.compute.dtype()).cast(Compute::F32.dtype());
-        let mut x = embedded.reshape([rows, length, config.hidden_size]);
-        if config.embedding_scale != 1.0 {
-            x = x.mul_scalar(config.embedding_scale);
+        let x = embedded.reshape([rows, length, config.hidden_size]);
+        if config.embedding_scale != 1.0 { x.mul_scalar(config.embedding_scale) } else { x }
+    }
+
+    /// One layer; with a cache, over what that remembers.
+    fn one(
+        &self,
+        index: usize,
+        x: Tensor<3>,
+        context: &DecoderContext,
+        cache: Option<&mut KvCache>,
+    ) -> Tensor<3> {
+        let bias = context.mask.of(self.config.windows[index]);
+        self.layers[index].forward(x, bias, cache.map(|cache| (cache, index)), context)
+    }
+
+    /// All layers over a cache, which then remembers the tokens of `x`.
+    fn remembering(
+        &self,
+        mut x: Tensor<3>,
+        context: &DecoderContext,
+        cache: &mut KvCache,
+    ) -> Tensor<3> {
+        let length = x.dims()[1];
+        for index in 0..self.layers.len() {
+            x = self.one(index, x, context, Some(cache));
         }
-        for (index, layer) in self.layers.iter().enumerate() {
-            let cache = cache.as_deref_mut().map(|cache| cache.layer(index));
-            x = layer.forward(x, mask.of(config.windows[index]), cache, &context);
-        }
-        if let Some(cache) = cache {
-            cache.advance(length);
-        }
-        // In the format that the head is multiplied in.
-        self.norm_rule().apply(x, self.norm.val()).cast(self.compute.dtype())
+        cache.advance(length);
+        self.finish(x)
     }
 
     fn norm_rule(&self) -> Norm {
         Norm { epsilon: self.config.norm_epsilon, offset: self.config.norm_offset }
     }
-
-    fn mask(&self, batch: &TokenBatch) -> Mask {
-        let width = batch.tokens.dims()[1];
-        let window = self.config.window().filter(|&window| window < width);
-        Mask { full: batch.bias(None), windowed: window.map(|window| batch.bias(Some(window))) }
-    }
 }
 
 impl PolicyModel for Decoder {
+    type Cache = KvCache;
+    type Context = DecoderContext;
+
     fn device(&self) -> Device {
         self.embedding.val().device()
     }
 
-    fn hidden(&self, batch: &TokenBatch) -> Tensor<3> {
-        self.forward(batch.tokens.clone(), &batch.positions, &self.mask(batch), None)
+    fn context(&self, batch: &TokenBatch) -> DecoderContext {
+        self.shared(&batch.positions, batch.mask(self.config.window()))
+    }
+
+    fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
+        self.embedded(batch.tokens.clone())
+    }
+
+    fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn layer(&self, index: usize, x: Tensor<3>, context: &DecoderContext) -> Tensor<3> {
+        self.one(index, x, context, None)
+    }
+
+    fn finish(&self, x: Tensor<3>) -> Tensor<3> {
+        // In the format that the head is multiplied in.
+        self.norm_rule().apply(x, self.norm.val()).cast(self.compute.dtype())
     }
 
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, KvCache) {
         let [rows, length] = batch.tokens.dims();
         let config = &self.config;
-        let mut cache = KvCache::new(
-            config.layers,
-            [rows, config.kv_heads, length, config.head_dim],
-            batch.starts(),
-            config.window(),
-            self.compute,
-            &self.device(),
-        );
-        let mask = self.mask(batch);
-        let hidden = self.forward(batch.tokens.clone(), &batch.positions, &mask, Some(&mut cache));
+        let heads = [config.kv_heads, config.head_dim];
+        let mut cache = KvCache::new(batch, config.layers, heads, config.window(), self.compute);
+        let hidden = self.remembering(self.embed(batch), &self.context(batch), &mut cache);
         (hidden.narrow(1, length - 1, 1).reshape([rows, config.hidden_size]), cache)
     }
 
     fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2> {
         let rows = tokens.dims()[0];
         let (positions, mask) = cache.next_column();
-        let hidden = self.forward(tokens.reshape([rows, 1]), &positions, &mask, Some(cache));
+        let x = self.embedded(tokens.reshape([rows, 1]));
+        let hidden = self.remembering(x, &self.shared(&positions, mask), cache);
         hidden.reshape([rows, self.config.hidden_size])
     }
 
@@ -198,6 +214,13 @@ impl PolicyModel for Decoder {
     /// Matrices are rounded once instead of at every token.
     fn sampler(&self) -> Self {
         self.valid().map(&mut Rounded(self.compute))
+    }
+
+    /// Its `tied` is true.
+    fn trunk(mut self) -> Self {
+        self.head = None;
+        self.config.tied = true;
+        self
     }
 }
 
@@ -210,8 +233,9 @@ impl ModuleMapper for Rounded {
     }
 }
 
-/// What is the same in every layer of a forward pass.
-pub(crate) struct Context {
+/// What is the same in every layer of a [`Decoder`]'s forward pass.
+pub struct DecoderContext {
+    mask: Mask,
     pub(crate) rotary: Rotary,
     pub(crate) norm: Norm,
     pub(crate) activation: Activation,
@@ -264,8 +288,8 @@ impl Layer {
         &self,
         x: Tensor<3>,
         bias: Tensor<4>,
-        cache: Option<(&mut LayerCache, usize)>,
-        context: &Context,
+        cache: Option<(&mut KvCache, usize)>,
+        context: &DecoderContext,
     ) -> Tensor<3> {
         let normed = context.norm.apply(x.clone(), self.attention_norm.val());
         let x = x + self.attention.forward(normed, bias, cache, context);

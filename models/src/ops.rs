@@ -15,8 +15,10 @@ pub(crate) const MASKED: f32 = -1e30;
 
 /// What is added to the attention scores of a batch, in layers that see everything before a token and
 /// in those that look back through a window.
+///
+/// A [`TokenBatch`](crate::TokenBatch) gives one, and so does a [`KvCache`](crate::KvCache).
 #[derive(Clone, Debug)]
-pub(crate) struct Mask {
+pub struct Mask {
     /// `[rows or 1, 1, tokens, keys]`.
     pub(crate) full: Tensor<4>,
     /// The same; absent where the window is wider than the batch.
@@ -24,8 +26,9 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// That of a layer with this window.
-    pub(crate) fn of(&self, window: Option<usize>) -> Tensor<4> {
+    /// For a layer with this window, `[rows or 1, 1, tokens, keys]`: 0 where a token sees a key, and
+    /// a number of which the softmax makes 0 elsewhere.
+    pub fn of(&self, window: Option<usize>) -> Tensor<4> {
         window.and(self.windowed.as_ref()).unwrap_or(&self.full).clone()
     }
 }

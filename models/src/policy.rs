@@ -1,31 +1,78 @@
 use burn::{
     module::{Module, ModuleDisplay, Param},
-    tensor::{Device, Int, Tensor},
+    tensor::{Device, Int, Tensor, TensorData},
 };
 
-use crate::{KvCache, TokenBatch};
+use crate::TokenBatch;
 
-/// What sampling and training need from a model.
+/// What sampling and training need from a model, whatever its layers are made of.
+///
+/// A pass over a batch goes through [`embed`](PolicyModel::embed), each [`layer`](PolicyModel::layer)
+/// and [`finish`](PolicyModel::finish). The layers are apart, so that an update can keep a layer's
+/// input alone and go through the layer once more when it needs the rest. What a pass gives for a
+/// token must not depend on later tokens, on other rows or on padding: right padding lies behind every
+/// token, left padding before, and a model has to see to it that it reads none of it
+/// ([`TokenBatch::mask`], [`TokenBatch::present`]).
+///
+/// [`prefill`](PolicyModel::prefill) and [`decode`](PolicyModel::decode) compute the same hidden states
+/// from what they remember. Tokens are drawn from the one and trained on the other: write both over
+/// the same code.
 ///
 /// Hidden states and the head are separate, because logits are the largest tensor of a step (a
 /// vocabulary of 150,000 makes them 200 times as wide as the hidden states) and are only ever
 /// needed for some positions, a chunk at a time.
 ///
 /// `ModuleDisplay`, which deriving a module gives, is what a module must have to be a part of another.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a policy that can be sampled from and trained",
+    note = "implement `firebrick_models::PolicyModel` for a burn `Module`, with a cache of its own if \
+            it is no transformer; `Decoder` is the one for the Llama-like families"
+)]
 pub trait PolicyModel: Module + ModuleDisplay + Send + Sync {
+    /// What decoding remembers of the rows: keys and values, a recurrent state, or both.
+    type Cache: DecodeCache;
+
+    /// What all layers of a pass over a batch share: masks, rotary angles; `()` where there is
+    /// nothing.
+    type Context;
+
     /// Where the weights are; with autodiff while training, without for [`Module::valid`]'s copy.
     fn device(&self) -> Device;
 
+    /// What the layers share in a pass over `batch`.
+    fn context(&self, batch: &TokenBatch) -> Self::Context;
+
+    /// What goes into the first layer, `[rows, tokens, hidden]`.
+    fn embed(&self, batch: &TokenBatch) -> Tensor<3>;
+
+    /// Number of layers.
+    fn layers(&self) -> usize;
+
+    /// One layer, `[rows, tokens, hidden]` to the same. It has no state: the same input gives the same
+    /// output as often as it is asked.
+    ///
+    /// # Panics
+    /// When `index` is not below [`layers`](PolicyModel::layers).
+    fn layer(&self, index: usize, x: Tensor<3>, context: &Self::Context) -> Tensor<3>;
+
+    /// From the last layer to hidden states, in the format that the head is multiplied in: the last
+    /// norm.
+    fn finish(&self, x: Tensor<3>) -> Tensor<3>;
+
     /// Hidden states after the last norm, `[rows, tokens, hidden]`.
-    fn hidden(&self, batch: &TokenBatch) -> Tensor<3>;
+    fn hidden(&self, batch: &TokenBatch) -> Tensor<3> {
+        let context = self.context(batch);
+        let layers = 0..self.layers();
+        self.finish(layers.fold(self.embed(batch), |x, index| self.layer(index, x, &context)))
+    }
 
     /// Runs left-padded prompts; gives the hidden state of each one's last token, `[rows,
-    /// hidden]`, and the keys and values of all.
-    fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, KvCache);
+    /// hidden]`, and what decoding goes on from.
+    fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, Self::Cache);
 
     /// Appends one token to each row of the cache, `[rows]`; gives its hidden state, `[rows,
-    /// hidden]`.
-    fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2>;
+    /// hidden]`. The cache has room for it.
+    fn decode(&self, tokens: Tensor<1, Int>, cache: &mut Self::Cache) -> Tensor<2>;
 
     /// The matrix that turns hidden states into logits, `[vocab, hidden]`; it may be the
     /// embedding.
@@ -35,4 +82,58 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync {
     fn sampler(&self) -> Self {
         self.valid()
     }
+
+    /// The same model without a head of its own, where it can do without: what gives hidden states
+    /// to a critic. [`head`](PolicyModel::head) is still as wide as they are.
+    fn trunk(self) -> Self {
+        self
+    }
+}
+
+/// What a policy remembers of the rows that are being decoded.
+///
+/// Rows are independent of each other. They begin and end at different times: an engine drops those
+/// that have ended, and lets others join.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the cache of a policy",
+    note = "use `firebrick_models::KvCache` for keys and values; implement \
+            `firebrick_models::DecodeCache` for anything else, such as a recurrent state"
+)]
+pub trait DecodeCache: Clone + Send {
+    /// Number of rows.
+    fn rows(&self) -> usize;
+
+    /// How many more tokens each row can take before the cache must be arranged anew; `usize::MAX`
+    /// where it does not grow with them.
+    fn room(&self) -> usize;
+
+    /// A cache of the rows `keep` of this one, in that order, followed by the rows of `newcomers` at
+    /// the indices beside it, with room for at least `room` more tokens.
+    ///
+    /// A newcomer's index that stands there several times is copied: that is how the completions of
+    /// a group share their prompt's prefill. An index of `keep` may be repeated as well. At least one
+    /// row is asked for, and every index is that of a row.
+    fn arrange(self, keep: &[usize], newcomers: Option<(&Self, &[usize])>, room: usize) -> Self;
+}
+
+/// [`DecodeCache::arrange`] of one tensor with a row for each sequence, `[rows, …]`: all that a
+/// recurrent state needs.
+///
+/// # Panics
+/// When no row is asked for, or one that is not there.
+pub fn arrange_rows<const D: usize>(
+    own: Tensor<D>,
+    keep: &[usize],
+    newcomers: Option<(Tensor<D>, &[usize])>,
+) -> Tensor<D> {
+    let take = |rows: Tensor<D>, which: &[usize]| {
+        let indices: Vec<i32> = which.iter().map(|&row| row as i32).collect();
+        let indices = TensorData::new(indices, [which.len()]);
+        let device = rows.device();
+        rows.select(0, Tensor::<1, Int>::from_data(indices, &device))
+    };
+    let parts = [Some((own, keep)), newcomers].into_iter().flatten();
+    // A part of no rows would be an empty tensor, which not every device takes.
+    let parts = parts.filter(|(_, which)| !which.is_empty());
+    Tensor::cat(parts.map(|(rows, which)| take(rows, which)).collect(), 0)
 }

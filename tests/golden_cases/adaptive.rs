@@ -7,7 +7,7 @@ use firebrick_core::{Completion, FinishReason};
 use firebrick_tests::golden::{Array, Case, Fields};
 use firebrick_train::{
     AdamW, AdaptiveUpdates, ClipRange, Dapo, GroupNorm, LossInput, Objective, OptimConfig,
-    Repeatable, Sample, Signals, TrainError, mean_advantage, mean_change, repeat,
+    Optimizer as _, Repeatable, Sample, Signals, TrainError, mean_advantage, mean_change, repeat,
 };
 use serde_json::Value;
 

@@ -4,7 +4,10 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use firebrick_tests::golden::{Array, Case, Tolerance};
-use firebrick_train::{AdamW, OptimConfig, constant_with_warmup, global_norm};
+use firebrick_train::{
+    AdamW, ConstantLr, LrSchedule as _, LrWarmup, OptimConfig, Optimizer as _,
+    constant_with_warmup, global_norm,
+};
 use serde_json::Value;
 
 use super::{tensor, values};
@@ -13,8 +16,14 @@ pub(crate) fn schedule(case: &Case) {
     let lr = case.config.number("base_lr");
     let warmup = case.config.whole("warmup_steps");
     let steps = case.inputs.array("schedule_steps").values;
-    let got: Vec<f64> =
-        steps.iter().map(|&step| constant_with_warmup(lr, warmup, step as u64)).collect();
+    let verls = LrWarmup { steps: warmup, from_zero: true, then: ConstantLr { lr } };
+    let got: Vec<f64> = steps.iter().map(|&step| verls.lr(step as u64)).collect();
+    // The first of n steps has the rate that verl's second has.
+    let ours = LrWarmup { from_zero: false, ..verls };
+    for &step in &steps {
+        let later = constant_with_warmup(lr, warmup, step as u64 + 1);
+        assert_eq!(ours.lr(step as u64).to_bits(), later.to_bits());
+    }
     // Rates are f64 in training, and some of them smaller than the f32 tolerance.
     case.compare(
         "lr",

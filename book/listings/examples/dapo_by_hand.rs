@@ -93,7 +93,6 @@ fn main() {
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Device, Tensor, TensorData};
-    use firebrick_core::AdvantageEstimator as _;
     use firebrick_reward::soft_overlong_penalty;
     use firebrick_train::{
         Aggregation, ClipRange, Dapo, Divisors, GroupNorm, LossInput, PolicyLoss as _,

@@ -53,7 +53,7 @@ impl Fields {
     fn same(&self, wanted: &Value, given: &Value) -> bool {
         match (text(wanted), text(given)) {
             (Some(wanted), Some(given)) => {
-                self.math.score(&wanted, &given).verdict == Verdict::Right
+                self.math.judge(&wanted, &given).verdict == math::Verdict::Right
             }
             _ => wanted == given,
         }

@@ -2,14 +2,14 @@
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
-use firebrick_reward::math::{Judgement, Verifier};
+use firebrick_math::{Judgement, Verifier};
 
 // ANCHOR: judge
 fn judgement() -> Judgement {
     let gold = r"\sqrt2+\sqrt3";
     let response =
         r"First I had \boxed{3.1}, which is too small. So it is $\boxed{\sqrt{5+2\sqrt6}}$.";
-    Verifier::default().score(gold, response)
+    Verifier::default().judge(gold, response)
 }
 // ANCHOR_END: judge
 

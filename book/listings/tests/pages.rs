@@ -11,10 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick::{
-    recipe::Recipe,
-    wire::{critic, wire},
-};
+use firebrick::{recipe::Recipe, wire::wire};
 use firebrick_import::Origin;
 use serde_json::{Map, Value};
 
@@ -140,7 +137,7 @@ fn the_page_of_metrics_names_every_metric() {
     )
     .unwrap();
     wired.trainer.reference = Some(burn::module::Module::valid(&wired.trainer.policy));
-    wired.trainer.critic = critic(&recipe, &wired.trainer.policy);
+    wired.trainer.critic = wired.critic.map(|plan| plan.beside(&wired.trainer.policy));
     let report = wired.trainer.step(&mut ()).unwrap();
     let page = fs::read_to_string(repository().join("book/src/metrics.md")).unwrap();
     for name in report.metrics.0.keys() {

@@ -1,5 +1,5 @@
 use firebrick_core::{Prompt, PromptSource, Seed};
-use rand::seq::SliceRandom;
+use rand::{Rng as _, seq::SliceRandom};
 
 use crate::DataError;
 
@@ -53,6 +53,15 @@ impl PromptSource for Prompts {
 
     fn size(&self) -> u64 {
         self.prompts.len() as u64
+    }
+
+    /// Of ids and tokens, in the order in which the prompts were given.
+    fn fingerprint(&self) -> u64 {
+        let all = self.prompts.iter().fold(Seed::run(0), |seed, prompt| {
+            let tokens = prompt.tokens.iter().map(|&token| u64::from(token));
+            seed.derive("prompt", &std::iter::once(prompt.id).chain(tokens).collect::<Vec<u64>>())
+        });
+        all.rng().next_u64()
     }
 }
 

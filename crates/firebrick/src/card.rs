@@ -4,11 +4,12 @@ use std::fmt;
 
 use firebrick_core::Step;
 use firebrick_data::HubName;
-use firebrick_models::{AdapterBase, WeightDtype};
+use firebrick_models::WeightDtype;
 use firebrick_runs::Heldout;
 use firebrick_train::TrainerState;
 
 use crate::{
+    Form,
     recipe::{LossKind, Recipe},
     source::data_name,
 };
@@ -22,12 +23,10 @@ pub struct Card<'a> {
     pub name: &'a str,
     /// What was done.
     pub recipe: &'a Recipe,
-    /// The model that the run began with, or that its adapter is for; nothing for a new one.
-    pub base: &'a AdapterBase,
-    /// Whether the checkpoint is an adapter.
-    pub adapter: bool,
-    /// What the weights of the checkpoint are rounded to.
-    pub dtype: WeightDtype,
+    /// What the checkpoint's files are.
+    pub form: Form<'a>,
+    /// What of the run was not the recipe's, in words.
+    pub replaced: &'a [&'static str],
     /// Steps and completions so far.
     pub state: &'a TrainerState,
     /// Supervised steps so far.
@@ -44,24 +43,18 @@ impl fmt::Display for Card<'_> {
         writeln!(f, "\n# {}\n", escaped(self.name))?;
         self.summary(f)?;
         self.results(f)?;
-        let (library, class) = match self.adapter {
-            true => ("peft", "AutoPeftModelForCausalLM"),
-            false => ("transformers", "AutoModelForCausalLM"),
-        };
-        writeln!(f, "## How to use it\n\n```python")?;
-        writeln!(f, "from {library} import {class}\nfrom transformers import AutoTokenizer\n")?;
-        writeln!(
-            f,
-            "folder = \"…\"  # this one, or its name on the Hub\n\
-             tokenizer = AutoTokenizer.from_pretrained(folder)\n\
-             model = {class}.from_pretrained(folder, dtype=\"auto\")\n```\n\n\
-             The folder `{}` is needed to resume the run and can be left out otherwise.\n",
-            crate::wire::TRAINER
-        )?;
+        self.usage(f)?;
         // With the defaults, which another version may have others of.
         let recipe = self.recipe.to_toml();
         let (fence, recipe) = (fence(&recipe), recipe.trim_end());
-        writeln!(f, "## How it was made\n\nThe recipe:\n\n{fence}toml\n{recipe}\n{fence}")
+        let own = match self.replaced {
+            [] => String::new(),
+            parts => format!(
+                "The program that ran it brought parts of its own, which the recipe does not describe: {}.\n\n",
+                parts.join(", ")
+            ),
+        };
+        writeln!(f, "## How it was made\n\n{own}The recipe:\n\n{fence}toml\n{recipe}\n{fence}")
     }
 }
 
@@ -77,17 +70,48 @@ impl Card<'_> {
             writeln!(f, "datasets:")?;
             datasets.iter().try_for_each(|name| writeln!(f, "- \"{name}\""))?;
         }
-        let library = if self.adapter { "peft" } else { "transformers" };
-        writeln!(f, "library_name: {library}\npipeline_tag: text-generation\ntags:")?;
+        match self.form {
+            Form::HuggingFace { adapter: true, .. } => writeln!(f, "library_name: peft")?,
+            Form::HuggingFace { adapter: false, .. } => writeln!(f, "library_name: transformers")?,
+            Form::Own => {}
+        }
+        writeln!(f, "pipeline_tag: text-generation\ntags:")?;
         let tags = [self.algorithm().to_lowercase().as_str(), "rl", "firebrick", "burn"]
             .map(|tag| format!("- {tag}\n"));
         writeln!(f, "{}---", tags.concat())
     }
 
+    fn usage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "## How to use it\n")?;
+        let (library, class) = match self.form {
+            Form::HuggingFace { adapter: true, .. } => ("peft", "AutoPeftModelForCausalLM"),
+            Form::HuggingFace { adapter: false, .. } => ("transformers", "AutoModelForCausalLM"),
+            Form::Own => {
+                return writeln!(
+                    f,
+                    "The program that made it reads it: a policy of its own, whose weights are in this \
+                     folder.\n"
+                );
+            }
+        };
+        writeln!(
+            f,
+            "```python\nfrom {library} import {class}\nfrom transformers import AutoTokenizer\n"
+        )?;
+        writeln!(
+            f,
+            "folder = \"…\"  # this one, or its name on the Hub\n\
+             tokenizer = AutoTokenizer.from_pretrained(folder)\n\
+             model = {class}.from_pretrained(folder, dtype=\"auto\")\n```\n\n\
+             The folder `{}` is needed to resume the run and can be left out otherwise.\n",
+            crate::wire::TRAINER
+        )
+    }
+
     /// Where others can find the model that the run began with.
     fn base_model(&self) -> Option<&str> {
-        let name = &self.base.name;
-        HubName::parse(name).map(|_| name.as_str())
+        let Form::HuggingFace { base, .. } = self.form else { return None };
+        HubName::parse(&base.name).map(|_| base.name.as_str())
     }
 
     fn algorithm(&self) -> &'static str {
@@ -99,28 +123,32 @@ impl Card<'_> {
     }
 
     fn summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let base = match (self.base_model(), &self.recipe.model.new) {
-            (Some(base), _) => format!("the model {base}"),
-            (None, Some(_)) => "random weights".into(),
-            (None, None) => "another model".into(),
+        let base = match (self.base_model(), &self.recipe.model.new, self.form) {
+            (Some(base), ..) => format!("the model {base}"),
+            (None, Some(_), _) => "random weights".into(),
+            (None, None, Form::Own) => "a policy of the program's own".into(),
+            (None, None, _) => "another model".into(),
         };
         let TrainerState { step, generated, trained, .. } = *self.state;
         let warmup = match self.warmup_steps {
             0 => String::new(),
             steps => format!("{steps} supervised steps and "),
         };
-        let rounded = match self.dtype {
-            WeightDtype::F32 => "",
-            _ => ", rounded from the float32 that was trained",
+        let weights = match self.form {
+            Form::Own => String::new(),
+            Form::HuggingFace { dtype: WeightDtype::F32, .. } => " The weights are float32.".into(),
+            Form::HuggingFace { dtype, .. } => format!(
+                " The weights are {}, rounded from the float32 that was trained.",
+                dtype.name()
+            ),
         };
         writeln!(
             f,
             "Trained from {base} by Firebrick {} with reinforcement learning from verifiable rewards: \
              {warmup}{step} steps of {}, in which {generated} completions were sampled and {trained} \
-             trained on. The weights are {}{rounded}.\n",
+             trained on.{weights}\n",
             env!("CARGO_PKG_VERSION"),
             self.algorithm(),
-            self.dtype.name(),
         )
     }
 
@@ -196,9 +224,8 @@ mod tests {
         let card = Card {
             name: "odd # name_",
             recipe: &recipe,
-            base: &model.into(),
-            adapter,
-            dtype: WeightDtype::BF16,
+            form: Form::HuggingFace { base: &model.into(), adapter, dtype: WeightDtype::BF16 },
+            replaced: &[],
             state: &state,
             warmup_steps: 0,
             prompts: 8,
@@ -221,7 +248,7 @@ mod tests {
             ("/home/anna/qwen", "/home/anna/train.jsonl"),
             ("../anna/qwen", "data/anna.jsonl"),
             // A folder of the package, in which tests are run.
-            ("/anna/src/recipe", "src/recipe"),
+            ("/anna/src/wire", "src/wire"),
             ("an na/\\nlicense: mit", "anna/b/c"),
         ] {
             let card = card(model, data, "{prompt}");

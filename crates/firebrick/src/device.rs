@@ -8,15 +8,15 @@ use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 use firebrick_train::TrainError;
 
-use crate::{ProgramError, recipe::Recipe};
+use crate::{Error, recipe::Recipe};
 
 /// The device of `recipe`. Everything computes in f32, whatever the device.
-pub(crate) fn open(recipe: &Recipe) -> Result<Device, ProgramError> {
+pub(crate) fn open(recipe: &Recipe) -> Result<Device, Error> {
     Ok(firebrick_device::open(recipe.device.name(), Precision::F32)?)
 }
 
 /// What a user should know of a GPU before anything is computed on it.
-pub(crate) fn introduce(name: Name, device: &Device) -> Result<Option<String>, ProgramError> {
+pub(crate) fn introduce(name: Name, device: &Device) -> Result<Option<String>, Error> {
     if name.kind == Kind::Cpu {
         return Ok(None);
     }
@@ -29,16 +29,16 @@ pub(crate) fn introduce(name: Name, device: &Device) -> Result<Option<String>, P
 /// error. On the CPU a panic stays one: there it is a bug of ours.
 pub(crate) fn guarded<T>(
     recipe: &Recipe,
-    work: impl FnOnce() -> Result<T, ProgramError>,
-) -> Result<Result<T, ProgramError>, Failure> {
+    work: impl FnOnce() -> Result<T, Error>,
+) -> Result<Result<T, Error>, Failure> {
     let result = match recipe.device.kind {
         Kind::Cpu => work(),
         _ => guard(work)?,
     };
     match result {
         Err(
-            ProgramError::Checkpoint(CheckpointError::Device(words))
-            | ProgramError::Train(
+            Error::Checkpoint(CheckpointError::Device(words))
+            | Error::Train(
                 TrainError::Device(words) | TrainError::Rollout(RolloutError::Device(words)),
             ),
         ) => Err(Failure::new(words)),
@@ -46,15 +46,18 @@ pub(crate) fn guarded<T>(
     }
 }
 
-/// The same for work that is not part of a run, and so leaves nothing to save; `smaller` is what to do
-/// where memory is short.
-pub(crate) fn unsaved<T>(
+/// Runs work that is not part of a run, and so leaves nothing to save, on `device`, which is the recipe's;
+/// `smaller` is what to do where memory is short.
+///
+/// # Errors
+/// The work's own, and whatever way the device fails, as one kind of error.
+pub fn unsaved<T>(
     recipe: &Recipe,
     device: &Device,
     phase: &str,
     smaller: String,
-    work: impl FnOnce() -> Result<T, ProgramError>,
-) -> Result<T, ProgramError> {
+    work: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
     guarded(recipe, work).unwrap_or_else(|failure| {
         Err(failed(recipe, device, phase.into(), &failure, smaller, "nothing was changed".into()))
     })
@@ -66,7 +69,7 @@ pub(crate) fn smaller_model() -> String {
 }
 
 /// What to change when sampling takes too much memory.
-pub(crate) fn fewer_sequences(recipe: &Recipe) -> String {
+pub fn fewer_sequences(recipe: &Recipe) -> String {
     format!("lower rollout.max_sequences (now {})", recipe.rollout.max_sequences)
 }
 
@@ -79,7 +82,7 @@ pub(crate) fn failed(
     failure: &Failure,
     smaller: String,
     saved: String,
-) -> ProgramError {
+) -> Error {
     let name = recipe.device.name();
     let (problem, remedy) = match failure.cause() {
         Cause::OutOfMemory { asked } => {
@@ -109,7 +112,7 @@ pub(crate) fn failed(
             format!("firebrick doctor --device {name} --suite tells whether it computes rightly"),
         ),
     };
-    ProgramError::DeviceFailed { device: name, phase, problem, remedy, saved }
+    Error::DeviceFailed { device: name, phase, problem, remedy, saved }
 }
 
 /// What there was, as far as the device tells.

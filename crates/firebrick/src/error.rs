@@ -10,9 +10,9 @@ use firebrick_train::TrainError;
 
 use crate::recipe::RecipeError;
 
-/// Everything that can end a command, said once: what was expected, what came, what to do.
+/// Everything that can end a run, said once: what was expected, what came, what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum ProgramError {
+pub enum Error {
     /// The recipe is wrong.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
@@ -152,6 +152,9 @@ pub enum ProgramError {
         /// As in the recipe.
         vocab_size: usize,
     },
+    /// A program's own policy that nothing can be learnt by.
+    #[error("the policy is on a device without autodiff, expected one with it")]
+    NoAutodiff,
     /// `model.dtype = "bfloat16"` on a device without it.
     #[error("model.dtype is \"bfloat16\", which {device} does not compute")]
     NoBfloat16 {
@@ -175,16 +178,6 @@ pub enum ProgramError {
         /// `max_position_embeddings`.
         context: usize,
     },
-    /// A prompt that leaves nothing to generate.
-    #[error(
-        "the prompt has {tokens} tokens; the model's context takes {context}, completion included"
-    )]
-    PromptLength {
-        /// Its tokens.
-        tokens: usize,
-        /// `max_position_embeddings`.
-        context: usize,
-    },
     /// Every prompt is too long.
     #[error("no prompt of {place} is left ({report}); a prompt may have {limit} tokens")]
     NoPrompts {
@@ -205,62 +198,13 @@ pub enum ProgramError {
         /// Each key with its two values.
         changes: Vec<String>,
     },
-    /// The recipe in a run's folder is to be resumed, and that is not where runs are.
-    #[error("{} is the recipe of a run, which is not in {}", recipe.display(), runs.display())]
-    RunElsewhere {
-        /// As given.
-        recipe: PathBuf,
-        /// Where runs are.
-        runs: PathBuf,
-        /// The folder that holds the run's.
-        there: PathBuf,
-    },
-    /// Two recipes of a comparison have the same name, so their runs would have the same folders.
-    #[error("two of the recipes are called {name}")]
-    SameName {
-        /// The name.
-        name: String,
-    },
-    /// A run of the comparison is there already, with other settings.
-    #[error("{} was run with other settings: now {}", run.display(), changes.join(", "))]
-    OtherSettings {
-        /// The run's folder.
-        run: PathBuf,
-        /// Each key with its two values.
-        changes: Vec<String>,
-    },
     /// The checkpoint to resume from can't be used.
     #[error("{error}")]
     Damaged {
         /// The folder of the checkpoint.
         checkpoint: PathBuf,
         /// What is wrong with it.
-        error: Box<ProgramError>,
-    },
-    /// A model to evaluate is none of a run, whose recipe would say on what.
-    #[error(
-        "{} is not a checkpoint of a run: there is no recipe.toml two folders up",
-        path.display()
-    )]
-    NotACheckpoint {
-        /// As given.
-        path: PathBuf,
-    },
-    /// A path that should be a model's folder is none.
-    #[error("{} is not a model folder: {problem}", path.display())]
-    NotAModel {
-        /// As given.
-        path: PathBuf,
-        /// What is there, or is not.
-        problem: &'static str,
-        /// What to give instead.
-        remedy: &'static str,
-    },
-    /// A path that should be a run's folder is none.
-    #[error("{} holds no run: it has no run.db", path.display())]
-    NotARun {
-        /// As given.
-        path: PathBuf,
+        error: Box<Error>,
     },
     /// The data is not what the run began with.
     #[error("{} was trained on other prompts than the recipe gives now", checkpoint.display())]
@@ -268,9 +212,6 @@ pub enum ProgramError {
         /// The checkpoint to resume from.
         checkpoint: PathBuf,
     },
-    /// The recipe has nothing to evaluate on.
-    #[error("the recipe has no held-out prompts")]
-    NoHeldout,
     /// A checkpoint's record of what the run measured can't be read.
     #[error("{} is not a run's progress: {problem}", path.display())]
     Progress {
@@ -278,20 +219,6 @@ pub enum ProgramError {
         path: PathBuf,
         /// Why not.
         problem: String,
-    },
-    /// Nothing can be exported like that.
-    #[error("{}: {problem}", out.display())]
-    Export {
-        /// The folder that was to be made.
-        out: PathBuf,
-        /// Why not, and what to do.
-        problem: &'static str,
-    },
-    /// No row is the one to be explained.
-    #[error("no row has the id {id:?}")]
-    NoSuchRow {
-        /// As given.
-        id: String,
     },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
@@ -310,160 +237,124 @@ fn template_options(variables: &[String]) -> String {
     }
 }
 
-impl From<RolloutError> for ProgramError {
+impl From<RolloutError> for Error {
     fn from(error: RolloutError) -> Self {
-        ProgramError::Train(error.into())
+        Error::Train(error.into())
     }
 }
 
-impl ProgramError {
+impl Error {
     /// What to do about it, where the message does not say so by itself.
     pub fn help(&self) -> Option<String> {
         Some(match self {
-            ProgramError::Recipe(error) => return error.help(),
-            ProgramError::Reward(_) => "reward.program is started as it stands, in the current \
+            Error::Recipe(error) => return error.help(),
+            Error::Reward(_) => "reward.program is started as it stands, in the current \
                                         directory and without a shell"
                 .into(),
-            ProgramError::Device(error) => error.remedy(),
-            ProgramError::DeviceFailed { remedy, saved, .. } => format!("{remedy}; {saved}"),
-            ProgramError::NoModel { .. } => {
+            Error::Device(error) => error.remedy(),
+            Error::DeviceFailed { remedy, saved, .. } => format!("{remedy}; {saved}"),
+            Error::NoModel { .. } => {
                 "set model.path to where the folder is, or to a name such as \
                  Qwen/Qwen2.5-0.5B-Instruct, which is downloaded; paths are relative to the current \
                  directory"
                     .into()
             }
-            ProgramError::NoBase { adapter, .. } => format!(
+            Error::NoBase { adapter, .. } => format!(
                 "put the model back, or set base_model_name_or_path in {} to where it is now",
                 adapter.join("adapter_config.json").display()
             ),
-            ProgramError::RevisionOfFolder { .. } => {
+            Error::RevisionOfFolder { .. } => {
                 "only a name on the Hugging Face Hub has revisions: remove model.revision".into()
             }
-            ProgramError::NoData { .. } => {
+            Error::NoData { .. } => {
                 "name a file or folder of .jsonl or .parquet files, or a data set on the Hugging Face \
                  Hub, such as openai/gsm8k"
                     .into()
             }
-            ProgramError::NotHere { download, .. } => format!(
+            Error::NotHere { download, .. } => format!(
                 "if a path was meant, correct it: paths are relative to the current directory. \
                  Without a network, run {download} on a machine with one and name DIR, or copy its \
                  cache into HF_HOME and set HF_HUB_OFFLINE=1"
             ),
-            ProgramError::NoRewardModel { .. } => {
+            Error::NoRewardModel { .. } => {
                 "reward.path names a ...ForSequenceClassification checkpoint with one label; paths \
                  are relative to the current directory"
                     .into()
             }
-            ProgramError::RewardModelWithoutTemplate { .. } => {
+            Error::RewardModelWithoutTemplate { .. } => {
                 "it is the key chat_template of tokenizer_config.json, or the file \
                  chat_template.jinja"
                     .into()
             }
-            ProgramError::NewModelNeedsTask => {
+            Error::NewModelNeedsTask => {
                 "set model.new.tokenizer to a folder with a tokenizer.json, or data.task".into()
             }
-            ProgramError::NoChatTemplate { .. } => {
+            Error::NoChatTemplate { .. } => {
                 "use an instruct model, or data.template = \"plain\"".into()
             }
-            ProgramError::TemplateOption { variables, .. } => template_options(variables),
-            ProgramError::Vocabulary { .. } => {
+            Error::TemplateOption { variables, .. } => template_options(variables),
+            Error::Vocabulary { .. } => {
                 "the two files belong to different models; download the folder again".into()
             }
-            ProgramError::NewVocabulary { .. } => {
+            Error::NewVocabulary { .. } => {
                 "raise model.new.vocab_size, or leave it out: it is then the tokenizer's".into()
             }
-            ProgramError::NoBfloat16 { .. } => {
+            Error::NoAutodiff => {
+                "make it on device.autodiff(), such as Device::flex().autodiff()".into()
+            }
+            Error::NoBfloat16 { .. } => {
                 "leave model.dtype out: it is then chosen by the device".into()
             }
-            ProgramError::TwoAdapters { folder } => format!(
+            Error::TwoAdapters { folder } => format!(
                 "remove [model.lora] to go on with that adapter, or merge it first: firebrick export \
                  {} OUT --merge",
                 folder.display()
             ),
-            ProgramError::Context { .. } => "lower rollout.max_completion_tokens".into(),
-            ProgramError::PromptLength { .. } => {
-                "give a prompt of at least one token that leaves room for a completion".into()
-            }
-            ProgramError::NoPrompts { remedy, .. } | ProgramError::NotAModel { remedy, .. } => {
-                (*remedy).to_owned()
-            }
-            ProgramError::Changed { run, .. } => format!(
+            Error::Context { .. } => "lower rollout.max_completion_tokens".into(),
+            Error::NoPrompts { remedy, .. } => (*remedy).to_owned(),
+            Error::Changed { run, .. } => format!(
                 "to go on as it was: firebrick train {} --resume; else give the run another name to \
                  begin anew, or let a new run start from what this one learnt: model.path = \"{}\"",
                 run.join("recipe.toml").display(),
                 run.join("checkpoints/…").display()
             ),
-            ProgramError::RunElsewhere { there, .. } => {
-                format!("say where it is: --runs {}", there.display())
-            }
-            ProgramError::SameName { .. } => {
-                "give one of them another file name or a `name` of its own; --set name=… would name \
-                 them all"
-                    .into()
-            }
-            ProgramError::OtherSettings { .. } => {
-                "a table must not mix them: choose another folder with --out, or remove this run".into()
-            }
-            ProgramError::Damaged { checkpoint, .. } => format!(
+            Error::Damaged { checkpoint, .. } => format!(
                 "to resume from the checkpoint before this one, remove the folder {}",
                 checkpoint.display()
             ),
-            ProgramError::NotACheckpoint { .. } => {
-                "say with --recipe what to measure a model on that no run made".into()
-            }
-            ProgramError::NotARun { .. } => {
-                "give the folder of a run, such as runs/quickstart".into()
-            }
-            ProgramError::OtherPrompts { .. } => {
+            Error::OtherPrompts { .. } => {
                 "its place in the data means nothing in other data: give back the file, the prompt \
                  format and the limits on length that the run began with, or begin a new run"
                     .into()
             }
-            ProgramError::NoHeldout => {
-                "set data.heldout to a file, or data.heldout_size above 0".into()
-            }
-            ProgramError::NoSuchRow { .. } => {
-                "a row without an id is called FILE:LINE, such as answers.jsonl:17".into()
-            }
-            ProgramError::Data(_)
-            | ProgramError::Checkpoint(_)
-            | ProgramError::Train(_)
-            | ProgramError::Run(_)
-            | ProgramError::NoRevision { .. }
-            | ProgramError::Progress { .. }
-            | ProgramError::Export { .. }
-            | ProgramError::File { .. } => return None,
+            Error::Data(_)
+            | Error::Checkpoint(_)
+            | Error::Train(_)
+            | Error::Run(_)
+            | Error::NoRevision { .. }
+            | Error::Progress { .. }
+            | Error::File { .. } => return None,
         })
     }
 
     /// 2 for what the arguments and the recipe ask for, 1 for what went wrong in doing it.
     pub fn exit_code(&self) -> u8 {
         match self {
-            ProgramError::Recipe(_)
-            | ProgramError::Device(_)
-            | ProgramError::Reward(_)
-            | ProgramError::NewModelNeedsTask
-            | ProgramError::NewVocabulary { .. }
-            | ProgramError::RevisionOfFolder { .. }
-            | ProgramError::NoRevision { .. }
-            | ProgramError::NoChatTemplate { .. }
-            | ProgramError::NoBfloat16 { .. }
-            | ProgramError::TwoAdapters { .. }
-            | ProgramError::Export { .. }
-            | ProgramError::TemplateOption { .. }
-            | ProgramError::Context { .. }
-            | ProgramError::PromptLength { .. }
-            | ProgramError::NotACheckpoint { .. }
-            | ProgramError::NotAModel { .. }
-            | ProgramError::NotARun { .. }
-            | ProgramError::Changed { .. }
-            | ProgramError::RunElsewhere { .. }
-            | ProgramError::SameName { .. }
-            | ProgramError::OtherSettings { .. }
-            | ProgramError::OtherPrompts { .. }
-            | ProgramError::NoHeldout
-            | ProgramError::NoSuchRow { .. }
-            | ProgramError::Run(
+            Error::Recipe(_)
+            | Error::Device(_)
+            | Error::Reward(_)
+            | Error::NewModelNeedsTask
+            | Error::NewVocabulary { .. }
+            | Error::RevisionOfFolder { .. }
+            | Error::NoRevision { .. }
+            | Error::NoChatTemplate { .. }
+            | Error::NoBfloat16 { .. }
+            | Error::TwoAdapters { .. }
+            | Error::TemplateOption { .. }
+            | Error::Context { .. }
+            | Error::Changed { .. }
+            | Error::OtherPrompts { .. }
+            | Error::Run(
                 RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },
             ) => 2,
             _ => 1,
@@ -474,12 +365,12 @@ impl ProgramError {
     /// there may be an older one.
     pub(crate) fn of_checkpoint(self, checkpoint: &Path) -> Self {
         match self {
-            ProgramError::Checkpoint(_)
-            | ProgramError::Vocabulary { .. }
-            | ProgramError::Train(TrainError::Checkpoint { .. })
-            | ProgramError::Data(DataError::Tokenizer { .. } | DataError::Template { .. })
-            | ProgramError::Progress { .. } => {
-                ProgramError::Damaged { checkpoint: checkpoint.to_owned(), error: Box::new(self) }
+            Error::Checkpoint(_)
+            | Error::Vocabulary { .. }
+            | Error::Train(TrainError::Checkpoint { .. })
+            | Error::Data(DataError::Tokenizer { .. } | DataError::Template { .. })
+            | Error::Progress { .. } => {
+                Error::Damaged { checkpoint: checkpoint.to_owned(), error: Box::new(self) }
             }
             other => other,
         }

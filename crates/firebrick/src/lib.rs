@@ -1,26 +1,65 @@
 //! Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 //!
-//! This crate is the program, and the one place where a recipe is read and things are built from
-//! it: [`recipe`] says what to do, [`source`] finds what it names, [`plan`] says what memory that takes,
-//! [`wire`] builds it, [`run`] does it, [`card`] describes the result, [`resume`] says what it may do
-//! otherwise the second time, [`compare`] puts runs beside each other, [`inspect`] says what a model
-//! folder holds, [`commands`] are the program's.
+//! [`Session`] is the whole of it: a recipe goes in, a trained policy comes out, and any part may be
+//! replaced by one's own. The program `firebrick train` is one caller of it.
+//!
+//! ```no_run
+//! use firebrick::{Recipe, Session};
+//!
+//! let summary = Session::new(Recipe::read("recipes/quickstart.toml")?).run()?;
+//! println!("{:?}", summary.heldout);
+//! # Ok::<(), firebrick::Error>(())
+//! ```
+//!
+//! This crate is the one place where things are built from a recipe: [`recipe`] says what to do,
+//! [`source`] finds what it names, [`plan`] says what memory that takes, [`wire`] builds it, [`Session`] begins
+//! the run in its folder or goes on with it and tells a [`Watcher`] how it goes, [`card`] describes the
+//! result, [`resume`] says what a recipe may do otherwise the second time.
+//!
+//! It has no terminal, arguments or signals: those are the program's, in the crate `firebrick-cli`. The
+//! crates that it is put together from are modules here, so that a program of one's own depends on this
+//! crate alone, and the traits that people implement are at its root.
 
 pub mod card;
-pub mod commands;
-pub mod compare;
-mod device;
+pub mod device;
 mod error;
-pub mod inspect;
-mod message;
+mod files;
 pub mod model;
+mod parts;
 pub mod plan;
 pub mod resume;
-pub mod run;
+mod run;
+mod session;
 pub mod source;
+mod thousands;
+mod watch;
 pub mod wire;
 
 pub use burn;
-pub use error::ProgramError;
+pub use error::Error;
+pub use files::{Form, HuggingFace, Parameters, PolicyFiles};
+pub use run::{HELDOUT_PROMPTS, INTERRUPTED};
+pub use session::Session;
+pub use thousands::thousands;
+pub use watch::{Stage, Watcher};
+
+pub use firebrick_core::{
+    AdvantageEstimator, Advantages, Completion, Detokenizer, FinishReason, Group, GroupFilter,
+    Metrics, Prompt, PromptSource, Reward, RewardScale, RewardShaper, RewardedGroup, Score, Seed,
+    Step, TokenId, TrackError, Tracker, Verdict, Verifier, Version, WorkedExample,
+};
+pub use firebrick_data as data;
+pub use firebrick_models as models;
+pub use firebrick_models::{DecodeCache, PolicyModel};
 pub use firebrick_recipe as recipe;
-pub use message::Message;
+pub use firebrick_recipe::Recipe;
+pub use firebrick_reward as reward;
+pub use firebrick_rollout as rollout;
+pub use firebrick_rollout::RolloutEngine;
+pub use firebrick_runs as runs;
+pub use firebrick_runs::Summary;
+pub use firebrick_train as train;
+pub use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
+
+/// The result of what a session does.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

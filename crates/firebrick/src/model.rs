@@ -5,20 +5,24 @@ use std::{
     sync::mpsc::Sender,
 };
 
-use burn::tensor::{Device, FloatDType};
+use burn::{
+    module::Module,
+    tensor::{Device, FloatDType},
+};
 use firebrick_core::Seed;
 use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
-    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, SaveOptions,
-    Sizes, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load, load_adapter,
-    load_config, load_noting, random, save, save_adapter,
+    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, Sizes,
+    WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load, load_adapter,
+    load_config, load_noting, parameters, random,
 };
 
 use crate::{
-    ProgramError, device,
+    Error, device,
     recipe::{self, Recipe},
     source::{Need, Sources, model_name},
+    thousands,
     wire::{TRAINER, WEIGHTS},
 };
 
@@ -42,7 +46,7 @@ impl Folders {
     ///
     /// # Errors
     /// When the adapter's model is nowhere.
-    pub fn of(folder: &Path, sources: &Sources, need: Need) -> Result<Self, ProgramError> {
+    pub fn of(folder: &Path, sources: &Sources, need: Need) -> Result<Self, Error> {
         if !is_adapter(folder) {
             let base = absolute(folder);
             let folder = folder.to_owned();
@@ -55,9 +59,7 @@ impl Folders {
             return Ok(Folders::with_adapter(beside, base, folder));
         }
         let nowhere = |error| match error {
-            ProgramError::NoModel { folder: base } => {
-                ProgramError::NoBase { adapter: folder.to_owned(), base }
-            }
+            Error::NoModel { folder: base } => Error::NoBase { adapter: folder.to_owned(), base },
             other => other,
         };
         let name = Path::new(&base.name);
@@ -72,7 +74,7 @@ impl Folders {
         resume: Option<&Path>,
         sources: &Sources,
         need: Need,
-    ) -> Result<Option<Self>, ProgramError> {
+    ) -> Result<Option<Self>, Error> {
         let model = &recipe.model;
         let named = || {
             let name = model_name(model.path.as_deref()?)?;
@@ -80,7 +82,7 @@ impl Folders {
             let revision = model.revision.as_deref().or(in_name).map(str::to_owned);
             Some(AdapterBase { name: name.repository().to_owned(), revision })
         };
-        let begun = || -> Result<Option<Folders>, ProgramError> {
+        let begun = || -> Result<Option<Folders>, Error> {
             let Some(path) = &model.path else { return Ok(None) };
             let folder =
                 sources.model_folder("model.path", path, model.revision.as_deref(), need)?;
@@ -93,7 +95,7 @@ impl Folders {
         let Some(checkpoint) = resume else {
             let begun = begun()?;
             return match begun.as_ref().and_then(|folders| folders.adapter.clone()) {
-                Some(folder) if model.lora.is_some() => Err(ProgramError::TwoAdapters { folder }),
+                Some(folder) if model.lora.is_some() => Err(Error::TwoAdapters { folder }),
                 _ => Ok(begun),
             };
         };
@@ -154,7 +156,7 @@ fn absolute(folder: &Path) -> AdapterBase {
 }
 
 /// Where the weights of a checkpoint are as they were trained, bit for bit.
-pub(crate) fn trained_weights(folder: &Path) -> PathBuf {
+pub fn trained_weights(folder: &Path) -> PathBuf {
     let rounded_from = folder.join(TRAINER).join(WEIGHTS);
     if rounded_from.is_dir() { rounded_from } else { folder.to_owned() }
 }
@@ -177,7 +179,7 @@ impl Policy {
         seed: Seed,
         device: &Device,
         said: &Sender<String>,
-    ) -> Result<Self, ProgramError> {
+    ) -> Result<Self, Error> {
         let compute = compute(recipe.model.dtype, recipe.device.name(), device)?;
         let read = || match (folders, &recipe.model.new) {
             (Some(folders), _) => from_folders(recipe, folders, tokenizer, seed, device, said),
@@ -187,7 +189,7 @@ impl Policy {
                 let config = config.to_json(Some(tokenizer.pad()), tokenizer.eos());
                 Ok(Policy { decoder, config, base: AdapterBase::default() })
             }
-            (None, None) => Err(ProgramError::NoModel { folder: PathBuf::new() }),
+            (None, None) => Err(Error::NoModel { folder: PathBuf::new() }),
         };
         let smaller = device::smaller_model();
         let policy = device::unsaved(recipe, device, "loading the model", smaller, read)?;
@@ -202,7 +204,7 @@ fn from_folders(
     seed: Seed,
     device: &Device,
     said: &Sender<String>,
-) -> Result<Policy, ProgramError> {
+) -> Result<Policy, Error> {
     let (sizes, config) = load_config(&folders.weights)?;
     check_vocabulary(tokenizer, &sizes, &folders.text)?;
     let loaded = load_noting(&folders.weights, device)?;
@@ -226,38 +228,49 @@ fn from_folders(
 }
 
 /// More rows than tokens is usual (padding for speed); fewer would index past the embedding.
-pub(crate) fn check_vocabulary(
+///
+/// # Errors
+/// When there are fewer.
+pub fn check_vocabulary(
     tokenizer: &Tokenizer,
     sizes: &DecoderConfig,
     folder: &Path,
-) -> Result<(), ProgramError> {
+) -> Result<(), Error> {
     let (tokenizer, model) = (tokenizer.rows(), sizes.vocab_size);
     if tokenizer <= model {
         return Ok(());
     }
-    Err(ProgramError::Vocabulary { folder: folder.to_owned(), tokenizer, model })
+    Err(Error::Vocabulary { folder: folder.to_owned(), tokenizer, model })
 }
 
-/// Writes the policy as others open it: the model, or its adapter alone.
-pub(crate) fn write(
-    decoder: &Decoder,
-    config: &serde_json::Value,
-    base: &AdapterBase,
-    dtype: WeightDtype,
-    folder: &Path,
-) -> Result<(), CheckpointError> {
-    match decoder.lora() {
-        Some(_) => save_adapter(decoder, base, folder),
-        None => save(decoder, config, folder, &SaveOptions { dtype, ..SaveOptions::default() }),
+/// How large a policy is.
+pub(crate) fn parameters_in_words<M: Module>(policy: &M) -> String {
+    format!("{} parameters", thousands(policy.num_params() as u64))
+}
+
+/// How large a decoder is, how much of it is trained, and what it is multiplied in.
+pub(crate) fn size(policy: &Decoder) -> String {
+    let mut text = parameters_in_words(policy);
+    if let Some(lora) = policy.lora() {
+        let trained: usize = parameters(policy)
+            .iter()
+            .filter(|parameter| parameter.path.contains(".adapters."))
+            .map(|parameter| parameter.shape.iter().product::<usize>())
+            .sum();
+        let trained = thousands(trained as u64);
+        text += &format!(", {trained} of them trained (adapters of rank {})", lora.rank);
     }
+    if policy.compute() == Compute::Bf16 {
+        text += ", multiplied in bfloat16";
+    }
+    text
 }
 
 /// The format that matrices are multiplied in on that device.
-pub(crate) fn compute(
-    asked: recipe::ComputeType,
-    name: Name,
-    device: &Device,
-) -> Result<Compute, ProgramError> {
+///
+/// # Errors
+/// When bfloat16 is asked for and the device does not compute it.
+pub fn compute(asked: recipe::ComputeType, name: Name, device: &Device) -> Result<Compute, Error> {
     let there = || device.supports_dtype(FloatDType::BF16);
     match asked {
         recipe::ComputeType::Float32 => Ok(Compute::F32),
@@ -265,7 +278,7 @@ pub(crate) fn compute(
         recipe::ComputeType::Auto if name.kind == Kind::Cpu || !there() => Ok(Compute::F32),
         recipe::ComputeType::Auto => Ok(Compute::Bf16),
         recipe::ComputeType::Bfloat16 if there() => Ok(Compute::Bf16),
-        recipe::ComputeType::Bfloat16 => Err(ProgramError::NoBfloat16 { device: name }),
+        recipe::ComputeType::Bfloat16 => Err(Error::NoBfloat16 { device: name }),
     }
 }
 
@@ -274,7 +287,7 @@ pub(crate) fn checkpoint_dtype(
     recipe: &Recipe,
     resume: Option<&Path>,
     folders: Option<&Folders>,
-) -> Result<WeightDtype, ProgramError> {
+) -> Result<WeightDtype, Error> {
     // An adapter is small, and written as it is trained.
     if recipe.model.lora.is_some() || folders.is_some_and(|folders| folders.adapter.is_some()) {
         return Ok(WeightDtype::F32);
@@ -297,7 +310,7 @@ pub(crate) fn checkpoint_dtype(
 pub(crate) fn new_model(
     new: &recipe::NewModel,
     tokenizer: &Tokenizer,
-) -> Result<DecoderConfig, ProgramError> {
+) -> Result<DecoderConfig, Error> {
     let family = match new.family {
         recipe::ModelFamily::Qwen2 => Family::Qwen2,
         recipe::ModelFamily::Qwen3 => Family::Qwen3,
@@ -319,7 +332,7 @@ pub(crate) fn new_model(
     };
     let (tokenizer, vocab_size) = (tokenizer.rows(), sizes.vocab_size);
     if vocab_size < tokenizer {
-        return Err(ProgramError::NewVocabulary { tokenizer, vocab_size });
+        return Err(Error::NewVocabulary { tokenizer, vocab_size });
     }
     let config = DecoderConfig::new(family, sizes);
     config.check().map_err(CheckpointError::NewModel)?;
@@ -327,7 +340,7 @@ pub(crate) fn new_model(
 }
 
 /// The adapters that a recipe asks for.
-pub(crate) fn adapters(lora: &recipe::Lora) -> Lora {
+pub fn adapters(lora: &recipe::Lora) -> Lora {
     let name = |target: &recipe::LoraTarget| match target {
         recipe::LoraTarget::QProj => "q_proj",
         recipe::LoraTarget::KProj => "k_proj",

@@ -10,12 +10,14 @@
 
 mod advice;
 mod facts;
+mod memory;
 mod sums;
 
 use serde::Serialize;
 
 pub use advice::Advice;
 pub use facts::{Facts, Models, Work};
+pub use memory::{Memory, compute, warning};
 
 use crate::recipe::Recipe;
 use firebrick_models::Compute;

@@ -73,7 +73,7 @@ pub fn changes(before: &Recipe, now: &Recipe) -> Vec<Change> {
 }
 
 /// The values of a recipe by dotted key, defaults included; those of a critic only where there is one.
-pub(crate) fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
+pub fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
     fn collect(key: String, value: Value, into: &mut BTreeMap<String, Value>) {
         match value {
             Value::Object(fields) => {

@@ -12,49 +12,48 @@ use std::{
     time::Instant,
 };
 
-use firebrick_core::{Metrics, Step, Tracker as _, WorkedExample};
+use firebrick_core::{Metrics, RewardedGroup, Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
-use firebrick_models::PolicyModel as _;
+use firebrick_models::PolicyModel;
 use firebrick_runs::{
-    Bars, Completions, Heldout, RunFolder, Seconds, Store, Summary, Terminal, TokensPerSecond,
-    peak_rss_bytes, write_atomically,
+    Completions, Heldout, RunFolder, Seconds, Store, Summary, TokensPerSecond, peak_rss_bytes,
+    write_atomically,
 };
-use firebrick_train::{
-    AdamW, Observer, Phase, SamplingReport, StepReport, TrainError, UpdateTotals, warmup_step,
-};
+use firebrick_train::{SamplingReport, StepReport, TrainError, UpdateTotals, warmup_step};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ProgramError, device,
+    Error, device,
     recipe::Recipe,
-    wire::{self, TRAINER, Wired},
+    watch::{Phases, Stage, Watcher},
+    wire::{TRAINER, Wired},
 };
 
 /// Everything that a run holds while it goes.
-pub struct Run {
+pub(crate) struct Run<M: PolicyModel> {
     /// What to do.
-    pub recipe: Recipe,
+    pub(crate) recipe: Recipe,
     /// What does it.
-    pub wired: Wired,
+    pub(crate) wired: Wired<M>,
     /// Where it is kept.
-    pub folder: RunFolder,
+    pub(crate) folder: RunFolder,
     /// Its record.
-    pub store: Store,
-    /// What a person sees of it.
-    pub terminal: Terminal,
-    /// How far a phase has come.
-    pub bars: Bars,
-    /// Set by Ctrl-C: finish the step, save, end.
-    pub interrupted: Arc<AtomicBool>,
+    pub(crate) store: Store,
+    /// Where its numbers go besides.
+    pub(crate) trackers: Vec<Box<dyn Tracker>>,
+    /// Whoever hears of it while it goes.
+    pub(crate) watcher: Box<dyn Watcher>,
+    /// Set from outside: finish the step, save, end.
+    pub(crate) interrupted: Arc<AtomicBool>,
     /// What has been done and measured so far, by earlier processes too.
-    pub progress: Progress,
+    pub(crate) progress: Progress,
     /// Where the state after the warm-up is kept for other runs, besides the run's own checkpoints.
-    pub warmup: Option<PathBuf>,
+    pub(crate) warmup: Option<PathBuf>,
     /// Since when no time has been added to the progress.
-    pub clock: Instant,
+    pub(crate) clock: Instant,
     /// What is being done, such as `step 12`; for the message of a device that fails.
-    pub phase: String,
+    pub(crate) phase: String,
 }
 
 /// `stopped_because` of a run that Ctrl-C ended.
@@ -63,19 +62,9 @@ pub const INTERRUPTED: &str = "interrupted";
 /// The fact in `run.db` that says how many prompts an accuracy is measured on.
 pub const HELDOUT_PROMPTS: &str = "heldout_prompts";
 
-/// How a run ended.
-pub struct Ended {
-    /// The result in a few numbers, as written to `summary.json`.
-    pub summary: Summary,
-    /// The last checkpoint.
-    pub checkpoint: Option<PathBuf>,
-    /// Whether Ctrl-C ended it.
-    pub interrupted: bool,
-}
-
 /// What a resumed run has to remember of what it measured: part of every checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// Supervised steps done.
     warmup_steps: Step,
     /// Whether the warm-up is over.
@@ -87,14 +76,14 @@ pub struct Progress {
 }
 
 /// The file of a checkpoint's `trainer/` folder that holds the [`Progress`].
-pub const PROGRESS: &str = "progress.json";
+pub(crate) const PROGRESS: &str = "progress.json";
 
-impl Run {
+impl<M: PolicyModel> Run<M> {
     /// Runs from where `progress` says to the end.
     ///
     /// # Errors
     /// What ended the run early. What was done before the last checkpoint is on disk.
-    pub fn run(mut self) -> Result<Ended, ProgramError> {
+    pub(crate) fn run(mut self) -> Result<Summary, Error> {
         let recipe = self.recipe.clone();
         match device::guarded(&recipe, || self.phases()) {
             Ok(stopped_because) => self.finish(stopped_because?),
@@ -103,7 +92,7 @@ impl Run {
     }
 
     /// Everything up to the end of the last step; gives the reason for it.
-    fn phases(&mut self) -> Result<String, ProgramError> {
+    fn phases(&mut self) -> Result<String, Error> {
         if self.progress.heldout.initial.is_none() {
             self.progress.heldout.initial = self.evaluate()?;
             self.show_accuracy(0, self.progress.heldout.initial);
@@ -120,7 +109,7 @@ impl Run {
     }
 
     /// Saves what a failed device left whole, and says where the run can go on from.
-    fn rescue(&mut self, failure: &Failure) -> ProgramError {
+    fn rescue(&mut self, failure: &Failure) -> Error {
         let trainer = &self.wired.trainer;
         let (step, device) = (trainer.state.step, trainer.policy.device().inner());
         // Weights of a finished step can still be read, if the device is there to be read from. In
@@ -155,10 +144,10 @@ impl Run {
 
     /// Supervised steps, until their number or the accuracy that the recipe asks for; false when
     /// interrupted.
-    fn warm_up(&mut self) -> Result<bool, ProgramError> {
+    fn warm_up(&mut self) -> Result<bool, Error> {
         let warmup = self.recipe.warmup.clone();
-        let bar = self.bars.phase("warm-up", warmup.steps);
-        bar.advance(self.progress.warmup_steps);
+        self.watcher.begin(Stage::Warmup, warmup.steps);
+        self.watcher.advance(self.progress.warmup_steps);
         for step in self.progress.warmup_steps + 1..=warmup.steps {
             self.phase = format!("warm-up step {step}");
             let began = Instant::now();
@@ -168,7 +157,7 @@ impl Run {
             let rise = (warmup.steps as f64 / 10.0).clamp(1.0, 50.0);
             let (policy, loss, outcome) = warmup_step(
                 trainer.policy.clone(),
-                &mut trainer.optimizer,
+                trainer.optimizer.as_mut(),
                 &examples,
                 warmup.lr * (step as f64 / rise).min(1.0),
                 trainer.updater.cut,
@@ -176,9 +165,9 @@ impl Run {
             trainer.policy = policy;
             if outcome.skipped {
                 let text = format!("warm-up step {step} was skipped: its gradient was not finite");
-                let _ = self.terminal.say(&text);
+                self.watcher.note(&text);
             }
-            bar.advance(1);
+            self.watcher.advance(1);
             self.progress.warmup_steps = step;
             self.progress.seconds.warmup += began.elapsed().as_secs_f64();
             if step.is_multiple_of(warmup.every.max(1)) || step == warmup.steps {
@@ -188,7 +177,7 @@ impl Run {
                 if let Some(accuracy) = accuracy {
                     metrics.set("warmup/accuracy", accuracy);
                 }
-                let _ = self.terminal.log(step, &metrics);
+                self.watcher.metrics(step, &metrics);
                 if accuracy
                     .zip(warmup.stop_at)
                     .is_some_and(|(accuracy, stop_at)| accuracy >= stop_at)
@@ -199,15 +188,16 @@ impl Run {
             // After the measurement, which may be the one that ends the warm-up: a resumed run goes
             // on with the next step and would never make it.
             if self.interrupted.load(Ordering::Relaxed) {
+                self.watcher.end();
                 return Ok(false);
             }
             if step.is_multiple_of(self.recipe.checkpoint.every.max(1)) {
                 self.checkpoint()?;
             }
         }
-        drop(bar);
+        self.watcher.end();
         // Adam's moments of supervised gradients say nothing about the sizes of policy gradients.
-        self.wired.trainer.optimizer = AdamW::new(wire::optim(&self.recipe.optim));
+        self.wired.trainer.optimizer.reset();
         self.progress.warmed_up = true;
         if warmup.steps > 0 {
             self.progress.heldout.after_warmup = self.evaluate()?;
@@ -223,16 +213,15 @@ impl Run {
     }
 
     /// Rollout steps to the end; gives the reason for it.
-    fn steps(&mut self) -> Result<String, ProgramError> {
+    fn steps(&mut self) -> Result<String, Error> {
         self.keep_reference()?;
-        let trainer = &mut self.wired.trainer;
-        if trainer.critic.is_none() {
-            trainer.critic = wire::critic(&self.recipe, &trainer.policy);
+        let Wired { trainer, critic, .. } = &mut self.wired;
+        if let (None, Some(critic)) = (&trainer.critic, critic) {
+            trainer.critic = Some(critic.beside(&trainer.policy));
         }
         let recipe = self.recipe.clone();
         if self.wired.trainer.state.step >= recipe.train.steps {
-            let _ =
-                self.terminal.say("all its steps are done; --set train.steps=N makes it longer");
+            self.watcher.note("all its steps are done; --set train.steps=N makes it longer");
         }
         loop {
             let step = self.wired.trainer.state.step;
@@ -250,7 +239,7 @@ impl Run {
             }
             let step = step + 1;
             self.phase = format!("step {step}");
-            let report = self.wired.trainer.step(&mut Watch { bars: &self.bars, phase: None });
+            let report = self.wired.trainer.step(&mut Phases(self.watcher.as_mut()));
             let StepReport { sampling, update, metrics, groups, skipped, stop } = match report {
                 Ok(report) => report,
                 Err(error) => {
@@ -263,7 +252,7 @@ impl Run {
                 }
             };
             self.count(&sampling, &update);
-            let _ = self.terminal.log(step, &metrics);
+            self.watcher.metrics(step, &metrics);
             self.pass_on_notes();
             self.explain_empty(&sampling, &update);
             self.save_skipped(step, &skipped)?;
@@ -312,17 +301,22 @@ impl Run {
                 sampling.completions,
                 sampling.truncated,
             );
-            // What the terminal can't show is in the store.
-            let _ = self.terminal.say(&text);
+            self.watcher.note(&text);
         }
     }
 
-    /// A store that fails must not end a run that works: the loss is said and borne.
-    fn record(&mut self, step: Step, metrics: &Metrics, groups: &[firebrick_core::RewardedGroup]) {
-        let stored =
-            self.store.log(step, metrics).and_then(|()| self.store.log_groups(step, groups));
+    /// A store or a tracker that fails must not end a run that works: the loss is said and borne.
+    fn record(&mut self, step: Step, metrics: &Metrics, groups: &[RewardedGroup]) {
+        let Run { store, trackers, watcher, .. } = self;
+        let stored = store.log(step, metrics).and_then(|()| store.log_groups(step, groups));
         if let Err(error) = stored {
-            let _ = self.terminal.say(&format!("step {step} is not in run.db: {error}"));
+            watcher.note(&format!("step {step} is not in run.db: {error}"));
+        }
+        for tracker in trackers {
+            let told = tracker.log(step, metrics).and_then(|()| tracker.log_groups(step, groups));
+            if let Err(error) = told {
+                watcher.note(&format!("a tracker has lost step {step}: {error}"));
+            }
         }
     }
 
@@ -336,12 +330,12 @@ impl Run {
     }
 
     /// Held-out accuracy of the policy as it is; none without held-out prompts.
-    fn evaluate(&mut self) -> Result<Option<f64>, ProgramError> {
+    fn evaluate(&mut self) -> Result<Option<f64>, Error> {
         self.measure(self.wired.heldout.len())
     }
 
     /// The same on the first `prompts` of them.
-    fn measure(&mut self, prompts: usize) -> Result<Option<f64>, ProgramError> {
+    fn measure(&mut self, prompts: usize) -> Result<Option<f64>, Error> {
         let began = Instant::now();
         let Wired { trainer, heldout, eval_sampling, .. } = &mut self.wired;
         if heldout.is_empty() {
@@ -352,11 +346,11 @@ impl Run {
             true => "the evaluation before training".into(),
             false => format!("the evaluation after {phase}"),
         };
-        trainer.engine.publish(&trainer.policy)?;
+        trainer.publish()?;
         let prompts = &heldout[..prompts.min(heldout.len())];
         let samples = self.recipe.eval.samples.max(1);
-        let watch = &mut Watch { bars: &self.bars, phase: None };
-        let report = trainer.evaluate(prompts, samples, eval_sampling, watch)?;
+        let phases = &mut Phases(self.watcher.as_mut());
+        let report = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
         self.phase = phase;
         self.pass_on_notes();
@@ -366,7 +360,7 @@ impl Run {
     /// Says what the verifier had to say.
     fn pass_on_notes(&mut self) {
         for note in self.wired.notes.try_iter() {
-            let _ = self.terminal.say(&note);
+            self.watcher.note(&note);
         }
     }
 
@@ -375,7 +369,7 @@ impl Run {
         if let Some(accuracy) = accuracy {
             let mut metrics = Metrics::default();
             metrics.set("eval/heldout_accuracy", accuracy);
-            let _ = self.terminal.log(step, &metrics);
+            self.watcher.metrics(step, &metrics);
         }
     }
 
@@ -385,9 +379,9 @@ impl Run {
         self.clock = now;
     }
 
-    fn finish(mut self, stopped_because: String) -> Result<Ended, ProgramError> {
+    fn finish(mut self, stopped_because: String) -> Result<Summary, Error> {
         self.read_clock();
-        let Run { wired, folder, store, mut terminal, progress, .. } = self;
+        let Run { wired, folder, store, mut watcher, progress, .. } = self;
         let state = &wired.trainer.state;
         let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
         let summary = Summary {
@@ -401,13 +395,12 @@ impl Run {
             seconds: progress.seconds,
             peak_rss_bytes: peak_rss_bytes(),
             stopped_because,
+            checkpoint: folder.checkpoints()?.pop().map(|(_, path)| path),
         };
         summary.write(&folder.summary())?;
         export(&store, &folder.metrics())?;
-        let checkpoint = folder.checkpoints()?.pop().map(|(_, path)| path);
-        let _ = terminal.close(&summary, checkpoint.as_deref());
-        let interrupted = summary.stopped_because == INTERRUPTED;
-        Ok(Ended { summary, checkpoint, interrupted })
+        watcher.finished(&summary);
+        Ok(summary)
     }
 }
 
@@ -415,43 +408,16 @@ impl Run {
 ///
 /// # Errors
 /// When the file is missing or damaged.
-pub fn read_progress(checkpoint: &Path) -> Result<Progress, ProgramError> {
+pub(crate) fn read_progress(checkpoint: &Path) -> Result<Progress, Error> {
     let path = checkpoint.join(TRAINER).join(PROGRESS);
-    let damaged = |problem| ProgramError::Progress { path: path.clone(), problem };
+    let damaged = |problem| Error::Progress { path: path.clone(), problem };
     let text = fs::read_to_string(&path).map_err(|error| damaged(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))
 }
 
 /// Writes the metrics of `store` as JSON lines to `path`.
-fn export(store: &Store, path: &Path) -> Result<(), ProgramError> {
+fn export(store: &Store, path: &Path) -> Result<(), Error> {
     let mut bytes = Vec::new();
     store.export_jsonl(&mut bytes)?;
     Ok(write_atomically(path, &bytes)?)
-}
-
-/// Shows the phases of a step as bars.
-struct Watch<'a> {
-    bars: &'a Bars,
-    phase: Option<firebrick_runs::Phase>,
-}
-
-impl Observer for Watch<'_> {
-    fn begin(&mut self, phase: Phase, total: usize) {
-        let name = match phase {
-            Phase::Rollout => "rollout",
-            Phase::Update => "update",
-            Phase::Eval => "held-out",
-        };
-        self.phase = Some(self.bars.phase(name, total as u64));
-    }
-
-    fn advance(&mut self, units: usize) {
-        if let Some(phase) = &self.phase {
-            phase.advance(units as u64);
-        }
-    }
-
-    fn end(&mut self) {
-        self.phase = None;
-    }
 }

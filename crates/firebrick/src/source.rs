@@ -7,7 +7,7 @@ use std::{
 
 use firebrick_data::{DataError, Hub, HubError, HubName, Part, Progress, data_set_files};
 
-use crate::ProgramError;
+use crate::Error;
 
 type Listener = dyn FnMut(Progress<'_>);
 
@@ -48,17 +48,17 @@ impl Sources {
         path: &Path,
         revision: Option<&str>,
         need: Need,
-    ) -> Result<PathBuf, ProgramError> {
+    ) -> Result<PathBuf, Error> {
         if path.is_dir() {
             return match revision {
-                Some(_) => Err(ProgramError::RevisionOfFolder { folder: path.to_owned() }),
+                Some(_) => Err(Error::RevisionOfFolder { folder: path.to_owned() }),
                 None => Ok(path.to_owned()),
             };
         }
-        let none = || ProgramError::NoModel { folder: path.to_owned() };
+        let none = || Error::NoModel { folder: path.to_owned() };
         let mut name = model_name(path).ok_or_else(none)?;
         if let Some(revision) = revision {
-            let no_revision = || ProgramError::NoRevision { revision: revision.to_owned() };
+            let no_revision = || Error::NoRevision { revision: revision.to_owned() };
             name = name.at(revision).ok_or_else(no_revision)?;
         }
         let progress = &mut *self.progress.borrow_mut();
@@ -78,7 +78,7 @@ impl Sources {
         key: &'static str,
         path: &Path,
         part: &Part,
-    ) -> Result<Vec<PathBuf>, ProgramError> {
+    ) -> Result<Vec<PathBuf>, Error> {
         if let Some(name) = data_name(path) {
             let progress = &mut *self.progress.borrow_mut();
             let found = self.hub.data_set(&name, part, progress);
@@ -86,7 +86,7 @@ impl Sources {
         }
         match path.exists() || is_data_file(path) {
             true => Ok(data_set_files(path, part)?),
-            false => Err(ProgramError::NoData { path: path.to_owned() }),
+            false => Err(Error::NoData { path: path.to_owned() }),
         }
     }
 }
@@ -108,7 +108,7 @@ fn is_data_file(path: &Path) -> bool {
 }
 
 /// A mistyped path may look like a name: what the Hub does not give is first of all not here.
-fn not_there(error: HubError, key: &'static str, name: HubName, option: &str) -> ProgramError {
+fn not_there(error: HubError, key: &'static str, name: HubName, option: &str) -> Error {
     match error {
         HubError::NotBuilt { .. }
         | HubError::Offline { .. }
@@ -116,7 +116,7 @@ fn not_there(error: HubError, key: &'static str, name: HubName, option: &str) ->
         | HubError::NotFound { .. }
         | HubError::Answer { .. } => {
             let download = format!("hf download {}{option} --local-dir DIR", name.repository());
-            ProgramError::NotHere { key, name, error: Box::new(error), download }
+            Error::NotHere { key, name, error: Box::new(error), download }
         }
         other => DataError::from(other).into(),
     }

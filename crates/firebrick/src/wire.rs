@@ -14,31 +14,37 @@ use std::{
 };
 
 use burn::tensor::Device;
-use firebrick_core::{Prompt, PromptSource as _, Seed, Verifier, WorkedExample};
+use firebrick_core::{Prompt, PromptSource, Seed, Verifier, WorkedExample};
 use firebrick_data::{DateTime, PromptReport, Prompts, Tokenizer};
 use firebrick_device::Kind;
-use firebrick_models::{AdapterBase, Decoder, RewardModel, WeightDtype};
+use firebrick_models::{Decoder, PolicyModel, RewardModel};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
-use firebrick_train::{AdamW, Phrases, Trainer, TrainerState, load_state};
+use firebrick_train::{Phrases, Trainer, TrainerState, load_state};
 
 use crate::{
-    ProgramError, device,
-    model::{self, Folders, Policy},
+    Error, HuggingFace, PolicyFiles, device,
+    model::{self, Folders, Policy, trained_weights},
+    parts::Parts,
     plan::Models,
     recipe::Recipe,
     source::{Need, Sources},
 };
-use algorithm::{eval_sampling, task, train_config, train_sampling, updater};
-use data::{Data, fingerprint, text_folder, tokenizer};
+use algorithm::{eval_sampling, optimizer, schedule, task, train_config, train_sampling, updater};
+use data::{Asked, Data, text_folder, tokenizer};
 
-pub use algorithm::optim;
-pub use critic::critic;
-pub(crate) use data::known_options;
+pub use critic::CriticPlan;
+pub use data::known_options;
 
 /// A run, ready to begin or to go on.
-pub struct Wired {
+pub struct Wired<M: PolicyModel = Decoder> {
     /// The loop with its policy.
-    pub trainer: Trainer<Decoder>,
+    pub trainer: Trainer<M>,
+    /// The critic to begin with at the first step, if the run has one.
+    pub critic: Option<CriticPlan>,
+    /// How the policy is written and read.
+    pub files: Box<dyn PolicyFiles<M>>,
+    /// The policy's size in words.
+    pub size: String,
     /// The device in words; none for the CPU.
     pub device: Option<String>,
     /// Prompts to evaluate on; empty when the recipe has none.
@@ -49,14 +55,10 @@ pub struct Wired {
     pub eval_sampling: Sampling,
     /// Encodes and decodes; saved with every checkpoint.
     pub tokenizer: Arc<Tokenizer>,
-    /// The content of the checkpoints' `config.json`.
-    pub config: serde_json::Value,
-    /// What the file of an adapter calls the model that it is for.
-    pub base: AdapterBase,
-    /// The number format of the weights in checkpoints.
-    pub dtype: WeightDtype,
-    /// What became of the training problems.
-    pub report: PromptReport,
+    /// What of the run is the program's own, and not the recipe's, in words.
+    pub replaced: Vec<&'static str>,
+    /// What became of the training problems; none of a source that is a program's own.
+    pub report: Option<PromptReport>,
     /// What data, model and verifier have to tell a person, as it comes up.
     pub notes: Receiver<String>,
 }
@@ -71,76 +73,178 @@ pub fn wire(
     resume: Option<&Path>,
     sources: &Sources,
     now: DateTime,
-) -> Result<Wired, ProgramError> {
+) -> Result<Wired, Error> {
+    wire_with(recipe, Parts::default(), resume, sources, now)
+}
+
+/// The same with `parts` that are not built from the recipe.
+pub(crate) fn wire_with(
+    recipe: &Recipe,
+    mut parts: Parts<Decoder>,
+    resume: Option<&Path>,
+    sources: &Sources,
+    now: DateTime,
+) -> Result<Wired, Error> {
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
     let (said, notes) = channel();
-    let verifier = verifier(recipe, &device, sources, now, &said)?;
+    let replaced = parts.names();
+    let asked = Asked {
+        train: parts.source.is_none(),
+        heldout: parts.heldout.is_none(),
+        worked: parts.worked.is_none(),
+        messages: parts.verifier.is_some() || recipe.reward_kind().reads_conversations(),
+    };
+    let verifier = match parts.verifier.take() {
+        Some(verifier) => verifier,
+        None => verifier(recipe, &device, sources, now, &said)?,
+    };
     let device = device.autodiff();
     let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
-    let data = Data::read(recipe, folders.as_ref(), sources, seed, now, &said)?;
+    let data = Data::read(recipe, asked, folders.as_ref(), sources, seed, now, &said)?;
     let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
-    let tokenizer = &data.tokenizer;
     let Policy { decoder: policy, config, base } =
-        Policy::read(recipe, folders.as_ref(), tokenizer, seed, &device, &said)?;
-    let vocab = policy.config().vocab_size;
+        Policy::read(recipe, folders.as_ref(), &data.tokenizer, seed, &device, &said)?;
+    let adapter = policy.lora().is_some();
+    let size = model::size(&policy);
+    let context = policy.config().max_position_embeddings;
+    let source = match parts.source.take() {
+        Some(source) => source,
+        None => Box::new(Prompts::new(data.train, seed)?),
+    };
+    parts.heldout.get_or_insert(data.heldout);
+    parts.worked.get_or_insert(data.worked);
+    let ready = Ready {
+        policy,
+        files: Box::new(HuggingFace { config, base, adapter, dtype }),
+        size,
+        tokenizer: data.tokenizer,
+        context,
+        source,
+        verifier,
+    };
+    let wired = assemble(recipe, parts, ready, resume, notes)?;
+    Ok(Wired { device: introduction, replaced, report: data.report, ..wired })
+}
 
-    let mut optimizer = AdamW::new(optim(&recipe.optim));
-    let prompts = fingerprint(&data.train);
-    let mut source = Prompts::new(data.train, seed)?;
+/// A policy that a program brings, and what belongs to it.
+pub(crate) struct Given<M> {
+    pub(crate) policy: M,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) files: Box<dyn PolicyFiles<M>>,
+    pub(crate) context: usize,
+}
+
+/// The run of a policy that a program brings, with its source and its verifier among `parts`.
+pub(crate) fn wire_given<M: PolicyModel + 'static>(
+    recipe: &Recipe,
+    mut parts: Parts<M>,
+    given: Given<M>,
+    resume: Option<&Path>,
+) -> Result<Wired<M>, Error> {
+    let Given { policy, tokenizer, files, context } = given;
+    if !policy.device().is_autodiff() {
+        return Err(Error::NoAutodiff);
+    }
+    let mut replaced = vec!["the policy"];
+    replaced.extend(parts.names());
+    let (Some(source), Some(verifier)) = (parts.source.take(), parts.verifier.take()) else {
+        unreachable!("a session with an own policy is built with source and verifier");
+    };
+    let policy = match resume {
+        Some(checkpoint) => files.read(policy, &trained_weights(checkpoint))?,
+        None => policy,
+    };
+    let size = model::parameters_in_words(&policy);
+    let ready = Ready { policy, files, size, tokenizer, context, source, verifier };
+    let wired = assemble(recipe, parts, ready, resume, channel().1)?;
+    Ok(Wired { replaced, ..wired })
+}
+
+/// What both ways of wiring have found.
+struct Ready<M> {
+    policy: M,
+    files: Box<dyn PolicyFiles<M>>,
+    size: String,
+    tokenizer: Arc<Tokenizer>,
+    /// Tokens of prompt and completion together.
+    context: usize,
+    source: Box<dyn PromptSource>,
+    verifier: Box<dyn Verifier>,
+}
+
+/// Puts the loop together, with its state if it is to go on.
+fn assemble<M: PolicyModel + 'static>(
+    recipe: &Recipe,
+    parts: Parts<M>,
+    ready: Ready<M>,
+    resume: Option<&Path>,
+    notes: Receiver<String>,
+) -> Result<Wired<M>, Error> {
+    let Ready { policy, files, size, tokenizer, context, mut source, verifier } = ready;
+    let seed = Seed::run(recipe.seed);
+    let device = policy.device();
+    let [vocab, _] = policy.head().dims();
+    let mut optimizer = parts.optimizer.unwrap_or_else(|| optimizer(&recipe.optim));
+    let prompts = source.fingerprint();
     let mut state = TrainerState { prompts, ..TrainerState::default() };
+    let plan = CriticPlan::of(recipe).filter(|_| parts.advantage.is_none());
     let mut critic = None;
     if let Some(checkpoint) = resume {
-        state = device::unsaved(
-            recipe,
-            &device,
-            "loading the optimizer",
-            device::smaller_model(),
-            || Ok(load_state(&checkpoint.join(TRAINER), &policy, &mut optimizer)?),
-        )?;
+        let trainer = checkpoint.join(TRAINER);
+        let smaller = device::smaller_model;
+        state = device::unsaved(recipe, &device, "loading the optimizer", smaller(), || {
+            Ok(load_state(&trainer, &policy, optimizer.as_mut())?)
+        })?;
         if state.prompts != prompts {
-            return Err(ProgramError::OtherPrompts { checkpoint: checkpoint.to_owned() });
+            return Err(Error::OtherPrompts { checkpoint: checkpoint.to_owned() });
         }
         source.seek(state.cursor);
         // Before the first step there is none: it begins with the weights that the warm-up leaves.
         if state.step > 0 {
-            critic = device::unsaved(
-                recipe,
-                &device,
-                "loading the critic",
-                device::smaller_model(),
-                || Ok(critic::resumed(recipe, &policy, &checkpoint.join(TRAINER))?),
-            )?;
+            critic = device::unsaved(recipe, &device, "loading the critic", smaller(), || {
+                let resumed = plan.as_ref().map(|plan| plan.resumed(&policy, &trainer));
+                Ok(resumed.transpose()?)
+            })?;
         }
     }
-    let engine = engine(recipe, &policy, &data.tokenizer);
+    let engine =
+        parts.engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
+    let mut task = task(recipe, verifier);
+    task.shapers = parts.shapers.unwrap_or(task.shapers);
+    task.filter = parts.filter.unwrap_or(task.filter);
+    task.advantage = parts.advantage.or(task.advantage);
+    let mut updater = updater(recipe, vocab);
+    updater.objective.policy = parts.loss.unwrap_or(updater.objective.policy);
     let trainer = Trainer {
         policy,
         reference: None,
         critic,
-        engine: Box::new(engine),
-        source: Box::new(source),
-        task: task(recipe, verifier),
+        engine,
+        source,
+        task,
         phrases: Phrases::new(recipe.observe.phrases.clone()),
-        updater: updater(recipe, vocab),
+        updater,
         optimizer,
-        config: train_config(recipe, train_sampling(recipe, &data.tokenizer)),
+        schedule: parts.schedule.unwrap_or_else(|| schedule(&recipe.optim, recipe.optim.lr)),
+        config: train_config(recipe, train_sampling(recipe, &tokenizer)),
         seed,
         state,
         midway: false,
     };
     Ok(Wired {
         trainer,
-        device: introduction,
-        heldout: data.heldout,
-        worked: data.worked,
-        eval_sampling: eval_sampling(recipe, &data.tokenizer),
-        tokenizer: data.tokenizer,
-        config,
-        base,
-        dtype,
-        report: data.report,
+        critic: plan,
+        files,
+        size,
+        device: None,
+        heldout: parts.heldout.unwrap_or_default(),
+        worked: parts.worked.unwrap_or_default(),
+        eval_sampling: eval_sampling(recipe, &tokenizer),
+        tokenizer,
+        replaced: Vec::new(),
+        report: None,
         notes,
     })
 }
@@ -171,18 +275,24 @@ pub fn evaluation(
     checkpoint: &Path,
     sources: &Sources,
     now: DateTime,
-) -> Result<Evaluation, ProgramError> {
+) -> Result<Evaluation, Error> {
     let seed = Seed::run(recipe.seed);
     let device = device::open(recipe)?;
     let (said, notes) = channel();
     let verifier = verifier(recipe, &device, sources, now, &said)?;
     let folders = Folders::of(checkpoint, sources, Need::Model)?;
-    let data = Data::read(recipe, Some(&folders), sources, seed, now, &said)?;
+    let asked = Asked {
+        train: false,
+        heldout: true,
+        worked: false,
+        messages: recipe.reward_kind().reads_conversations(),
+    };
+    let data = Data::read(recipe, asked, Some(&folders), sources, seed, now, &said)?;
     let tokenizer = &data.tokenizer;
     let policy = Policy::read(recipe, Some(&folders), tokenizer, seed, &device, &said)?.decoder;
     Ok(Evaluation {
         device,
-        engine: engine(recipe, &policy, &data.tokenizer),
+        engine: engine(recipe, &policy, &data.tokenizer, policy.config().max_position_embeddings),
         verifier,
         heldout: data.heldout,
         sampling: eval_sampling(recipe, &data.tokenizer),
@@ -197,11 +307,16 @@ fn verifier(
     sources: &Sources,
     now: DateTime,
     said: &Sender<String>,
-) -> Result<Box<dyn Verifier>, ProgramError> {
+) -> Result<Box<dyn Verifier>, Error> {
     let compute = model::compute(recipe.model.dtype, recipe.device.name(), device)?;
     device::unsaved(recipe, device, "loading the reward", device::smaller_model(), || {
         reward::verifier(recipe, &reward::Place { device, compute, sources, now, notes: said })
     })
+}
+
+/// What chat templates may print as today's date. The one place that reads the clock's date.
+pub fn now() -> DateTime {
+    jiff::Zoned::now().datetime()
 }
 
 /// The folder inside a checkpoint that holds what is not the model.
@@ -214,12 +329,18 @@ pub const WEIGHTS: &str = "weights";
 /// Logits made at once: 64 MB in f32, whatever the vocabulary.
 pub(crate) const LOGITS_AT_ONCE: usize = 1 << 24;
 
-fn engine(recipe: &Recipe, policy: &Decoder, tokenizer: &Arc<Tokenizer>) -> LocalEngine<Decoder> {
+/// `context` is how many tokens prompt and completion may have together.
+fn engine<M: PolicyModel>(
+    recipe: &Recipe,
+    policy: &M,
+    tokenizer: &Arc<Tokenizer>,
+    context: usize,
+) -> LocalEngine<M> {
     LocalEngine::new(
         policy,
         tokenizer.clone(),
         recipe.rollout.max_sequences,
-        policy.config().max_position_embeddings,
+        context,
         // Where logits are on another device, only tokens and their log-probs are read back.
         match recipe.device.kind {
             Kind::Cpu => SampleOn::Host,
@@ -230,12 +351,15 @@ fn engine(recipe: &Recipe, policy: &Decoder, tokenizer: &Arc<Tokenizer>) -> Loca
 
 /// The sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model
 /// that is not on this machine counts as nothing.
-pub(crate) fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, ProgramError> {
+///
+/// # Errors
+/// When a model is nowhere, or its `config.json` can't be read.
+pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> {
     let folders = Folders::of_recipe(recipe, None, sources, Need::Sizes)?;
     let policy = match (&folders, &recipe.model.new) {
         (Some(folders), _) => folders.sizes()?,
         (None, Some(new)) => model::new_model(new, &tokenizer(recipe, text_folder(recipe, None))?)?,
-        (None, None) => return Err(ProgramError::NoModel { folder: PathBuf::new() }),
+        (None, None) => return Err(Error::NoModel { folder: PathBuf::new() }),
     };
     let begun = folders.map(|folders| folders.lora()).transpose()?.flatten();
     let lora = begun.or(recipe.model.lora.as_ref().map(model::adapters));

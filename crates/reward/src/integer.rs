@@ -1,7 +1,6 @@
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
+use firebrick_math::Decimal;
 use serde::{Deserialize, Serialize};
-
-use crate::decimal::{Decimal, MAX_DIGITS};
 
 /// Exact equality of integers of any size.
 ///
@@ -59,9 +58,9 @@ fn parse_integer(text: &str) -> Option<Decimal> {
 /// Whether the text is nothing but a number, and one with more digits than are compared.
 fn is_too_long(text: &str) -> bool {
     let digits = without_sign(text);
-    digits.len() > MAX_DIGITS
+    digits.len() > Decimal::MAX_DIGITS
         && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b',')
-        && digits.bytes().filter(|byte| *byte != b',').count() > MAX_DIGITS
+        && digits.bytes().filter(|byte| *byte != b',').count() > Decimal::MAX_DIGITS
 }
 
 fn without_sign(text: &str) -> &str {
@@ -119,7 +118,7 @@ mod tests {
     #[test]
     fn size_is_bounded() {
         let plain = Integer::default();
-        let long = "9".repeat(MAX_DIGITS);
+        let long = "9".repeat(Decimal::MAX_DIGITS);
         assert_eq!(verdict(&plain, &long, &format!("0{long}")), OverBudget);
         assert_eq!(verdict(&plain, &long, &format!("-{long},999")), OverBudget);
         assert_eq!(verdict(&plain, &long, &long), Right);

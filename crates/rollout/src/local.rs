@@ -2,7 +2,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use burn::tensor::{Int, Tensor, TensorData};
 use firebrick_core::{Completion, Detokenizer, FinishReason, Group, Seed, Stream, TokenId};
-use firebrick_models::{KvCache, Padding, PolicyModel, TokenBatch, head_logits};
+use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logits};
 
 use crate::{
     GroupRequest, RolloutEngine, RolloutError, SampleOn, Sampling, sample_on_device, sample_on_host,
@@ -106,7 +106,7 @@ pub(crate) const BLOCK: usize = 64;
 const PREFILL_TOKENS: usize = 8192;
 
 /// One call of [`LocalEngine::generate`].
-struct Decoding<'a, M> {
+struct Decoding<'a, M: PolicyModel> {
     engine: &'a LocalEngine<M>,
     requests: &'a [GroupRequest],
     sampling: &'a Sampling,
@@ -115,7 +115,7 @@ struct Decoding<'a, M> {
     waiting: VecDeque<usize>,
     /// The rows of the cache, finished ones included until the next [`Decoding::make_room`].
     rows: Vec<Row>,
-    cache: Option<KvCache>,
+    cache: Option<M::Cache>,
     /// Finished completions, by request and index.
     done: Vec<Vec<Option<Completion>>>,
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use firebrick_core::{FinishReason, Seed, TokenId};
-use firebrick_models::{Padding, PolicyModel, TokenBatch, head_logits};
+use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logits};
 
 use crate::{
     RolloutError, SampleOn, Sampling,

@@ -1,4 +1,7 @@
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +24,9 @@ pub struct Summary {
     pub peak_rss_bytes: Option<u64>,
     /// Why the run ended, such as `steps` or `stop_at`.
     pub stopped_because: String,
+    /// Its last checkpoint; not in the file, because folders are moved.
+    #[serde(skip)]
+    pub checkpoint: Option<PathBuf>,
 }
 
 /// Accuracies on held-out prompts, in [0, 1]; `None` where none was measured.

@@ -5,7 +5,7 @@ use firebrick_core::{RewardedGroup, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AdamW, PromptMemory, TrainError,
+    Optimizer, PromptMemory, TrainError,
     memory::{load_memory, save_memory},
 };
 
@@ -36,10 +36,10 @@ pub struct TrainerState {
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn save_state(
+pub fn save_state<M: Module>(
     folder: &Path,
     state: &TrainerState,
-    optimizer: &AdamW,
+    optimizer: &dyn Optimizer<M>,
 ) -> Result<(), TrainError> {
     let path = folder.join(STATE);
     let written = Written { state, remembered: state.memory.len() };
@@ -57,7 +57,7 @@ pub fn save_state(
 pub fn load_state<M: Module>(
     folder: &Path,
     module: &M,
-    optimizer: &mut AdamW,
+    optimizer: &mut dyn Optimizer<M>,
 ) -> Result<TrainerState, TrainError> {
     let path = folder.join(STATE);
     let text = fs::read_to_string(&path)

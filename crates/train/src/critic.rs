@@ -8,8 +8,8 @@ use firebrick_core::Metrics;
 use firebrick_models::PolicyModel;
 
 use crate::{
-    AdamW, Gae, MicroBatch, Sample, StepOutcome, TrainConfig, TrainError, Trainer, ValueInput,
-    ValueLoss, constant_with_warmup, report::Updated, update::select_predictors,
+    Gae, LrSchedule, MicroBatch, Optimizer, Sample, StepOutcome, TrainError, Trainer, ValueInput,
+    ValueLoss, report::Updated, schedule::rate, update::select_predictors,
 };
 
 pub use model::{ValueHead, ValueModel};
@@ -19,7 +19,9 @@ pub struct Critic<M: Module> {
     /// The critic.
     pub model: ValueModel<M>,
     /// Moves it, apart from the policy's: with moments and a gradient norm of its own.
-    pub optimizer: AdamW,
+    pub optimizer: Box<dyn Optimizer<ValueModel<M>>>,
+    /// Its learning rate, from the first step on, its own warm-up among them.
+    pub schedule: Box<dyn LrSchedule>,
     /// How it is used and trained.
     pub config: CriticConfig,
 }
@@ -34,12 +36,8 @@ pub struct CriticConfig {
     /// Weight of that loss. For a head on the policy it says how much of the trunk's gradient is the
     /// critic's; the steps of AdamW on weights of the critic's own hardly depend on it.
     pub coef: f64,
-    /// Learning rate after the warm-up of the learning rate, which is as long as the policy's and
-    /// begins with the first step.
-    pub lr: f64,
     /// Steps at the beginning in which the policy stands still and the critic alone learns, once from
-    /// each mini-batch. The policy's moments stay as they are, and its learning rate's warm-up begins
-    /// after them.
+    /// each mini-batch. The policy's moments stay as they are, and its schedule begins after them.
     pub warmup_steps: u64,
     /// Whether the gradient of a head on the policy ends at the head.
     pub detach: bool,
@@ -115,23 +113,22 @@ impl<M: PolicyModel> Trainer<M> {
         let Some((critic, gradients)) = self.critic.as_mut().zip(gradients) else {
             return Ok(false);
         };
-        let lr = critic.config.lr;
-        let lr = constant_with_warmup(lr, self.config.lr_warmup_steps, self.state.step);
+        let lr = rate(&*critic.schedule, self.state.step)?;
         let (model, outcome) = critic.optimizer.step(critic.model.clone(), gradients, lr)?;
         critic.model = model;
         updated.critic.add(outcome, lr);
         Ok(!outcome.skipped)
     }
 
-    /// The learning rate of the policy in the step that is being done. Its warm-up begins where the
-    /// critic's ends: counted from the first step it would be over when the policy takes its first.
-    pub(crate) fn policy_lr(&self) -> f64 {
+    /// The learning rate of the policy in the step that is being done. Its schedule begins where the
+    /// critic's warm-up ends: counted from the first step, the policy's would be over when it takes its
+    /// first.
+    pub(crate) fn policy_lr(&self) -> Result<f64, TrainError> {
         if self.warms_critic() {
-            return 0.0;
+            return Ok(0.0);
         }
         let still = self.critic.as_ref().map_or(0, |critic| critic.config.warmup_steps);
-        let TrainConfig { lr, lr_warmup_steps, .. } = self.config;
-        constant_with_warmup(lr, lr_warmup_steps, self.state.step - still)
+        rate(&*self.schedule, self.state.step - still)
     }
 
     /// Whether the step that is being done is the critic's alone.

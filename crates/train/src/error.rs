@@ -52,6 +52,18 @@ pub enum TrainError {
         /// Where it should be.
         folder: PathBuf,
     },
+    /// The schedule of the learning rate gave a number that is none.
+    #[error(
+        "the schedule of the learning rate gave a rate of {lr} for step {}, expected a finite number of at \
+         least 0: mend what `LrSchedule::lr` gives for {step}",
+        step + 1
+    )]
+    Rate {
+        /// The steps before it.
+        step: u64,
+        /// What it gave.
+        lr: f64,
+    },
     /// A file of the trainer's state is damaged or belongs to another run.
     #[error("{path} {problem}")]
     Checkpoint {

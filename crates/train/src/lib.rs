@@ -22,6 +22,7 @@ mod optim;
 mod report;
 mod reward;
 mod sampling;
+mod schedule;
 mod trainer;
 mod update;
 mod value_loss;
@@ -48,10 +49,16 @@ pub use memory::{
     Beta, Memory, MemoryRule, PosteriorRule, PromptMemory, Record, Selection, VarianceRule,
 };
 pub use observe::Phrases;
-pub use optim::{AdamW, OptimConfig, StepOutcome, constant_with_warmup, global_norm};
+pub use optim::{
+    AdamW, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part, StepOutcome,
+    clipped_step, global_norm, hidden_matrix,
+};
 pub use report::{SamplingReport, UpdateTotals};
 pub use reward::reward;
 pub use sampling::{Dynamic, Filled, KeepAll, Refill, Spread, copies};
+pub use schedule::{
+    ConstantLr, CosineDecay, LinearDecay, LrSchedule, LrWarmup, constant_with_warmup,
+};
 pub use trainer::{Observer, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
 pub use update::{Cut, LARGEST_CHANGE, Moves, UpdateReport, Updater};
 pub use value_loss::{ValueInput, ValueLoss, ValueOutput};

@@ -10,8 +10,8 @@ use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
-    AdamW, AdaptiveUpdates, Aggregation, Critic, Dynamic, EvalReport, Memory, Phrases, Sample,
-    SamplingReport, TrainError, TrainerState, UpdateTotals, Updater,
+    AdaptiveUpdates, Aggregation, Critic, Dynamic, EvalReport, LrSchedule, Memory, Optimizer,
+    Phrases, Sample, SamplingReport, TrainError, TrainerState, UpdateTotals, Updater,
     collect::Collection,
     draw::Drawn,
     evaluate,
@@ -45,7 +45,9 @@ pub struct Trainer<M: Module> {
     /// Turns samples into gradients.
     pub updater: Updater,
     /// Turns gradients into weights.
-    pub optimizer: AdamW,
+    pub optimizer: Box<dyn Optimizer<M>>,
+    /// The policy's learning rate; its first step is the first that moves the policy.
+    pub schedule: Box<dyn LrSchedule>,
     /// Sizes and rules.
     pub config: TrainConfig,
     /// The run's randomness.
@@ -101,10 +103,6 @@ pub struct TrainConfig {
     pub mini_batch: usize,
     /// How many updates a mini-batch gets; without a rule it is one.
     pub adaptive: Option<AdaptiveUpdates>,
-    /// Learning rate after its warm-up.
-    pub lr: f64,
-    /// Steps over which it rises from 0.
-    pub lr_warmup_steps: u64,
     /// How training completions are drawn.
     pub sampling: Sampling,
     /// Weighs tokens by how much more likely the policy that the update starts from would have sampled
@@ -214,7 +212,7 @@ impl<M: PolicyModel> Trainer<M> {
             (Some(_), Some(_)) => return Err(TrainError::TwoAdvantages),
             _ => {}
         }
-        self.engine.publish(&self.policy)?;
+        self.publish()?;
         let mut sampled = self.sample_groups(step, observer)?;
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
@@ -229,6 +227,14 @@ impl<M: PolicyModel> Trainer<M> {
         let mut report = self.report(sampled, updated, began);
         report.metrics.extend(measured);
         Ok(report)
+    }
+
+    /// Gives the policy as it is to the engine: what is sampled from now on comes from it.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn publish(&mut self) -> Result<(), TrainError> {
+        Ok(self.engine.publish(&self.policy)?)
     }
 
     /// Accuracy of the current policy on `prompts`, with the same random numbers at every step, so
@@ -315,7 +321,7 @@ impl<M: PolicyModel> Trainer<M> {
         let mut units = self.units(samples);
         units.shuffle(&mut self.seed.derive("mini_batches", &[step]).rng());
         let count = total.div_ceil(self.config.mini_batch.max(1)).min(units.len());
-        let lr = self.policy_lr();
+        let lr = self.policy_lr()?;
         let mut updated = Updated { lr, ..Updated::default() };
         observer.begin(Phase::Update, count);
         for index in 0..count {

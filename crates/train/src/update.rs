@@ -9,8 +9,8 @@ use firebrick_core::Metrics;
 use firebrick_models::{PolicyModel, head_backward, head_logprobs};
 
 use crate::{
-    AdamW, Aggregation, Critic, Divisors, LossInput, MicroBatch, Objective, Sample, StepOutcome,
-    TrainError, ValueModel, critic::Judged, micro_batches, optim::read,
+    Aggregation, Critic, Divisors, LossInput, MicroBatch, Objective, Optimizer, Sample,
+    StepOutcome, TrainError, ValueModel, critic::Judged, micro_batches, optim::read,
 };
 
 /// Turns samples into one optimizer step.
@@ -72,7 +72,7 @@ impl Updater {
     pub fn step<M: PolicyModel>(
         &self,
         policy: M,
-        optimizer: &mut AdamW,
+        optimizer: &mut dyn Optimizer<M>,
         samples: &[Sample],
         lr: f64,
     ) -> Result<(M, UpdateReport, StepOutcome), TrainError> {

@@ -3,7 +3,7 @@ use firebrick_core::{Completion, FinishReason, WorkedExample};
 use firebrick_models::PolicyModel;
 
 use crate::{
-    AdamW, Aggregation, Cut, LossInput, LossOutput, Objective, PolicyLoss, Sample, StepOutcome,
+    Aggregation, Cut, LossInput, LossOutput, Objective, Optimizer, PolicyLoss, Sample, StepOutcome,
     TrainError, Updater,
 };
 
@@ -16,7 +16,7 @@ use crate::{
 /// When the device fails.
 pub fn warmup_step<M: PolicyModel>(
     policy: M,
-    optimizer: &mut AdamW,
+    optimizer: &mut dyn Optimizer<M>,
     examples: &[WorkedExample],
     lr: f64,
     cut: Cut,

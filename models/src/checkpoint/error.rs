@@ -146,6 +146,14 @@ pub enum CheckpointError {
         /// What was expected and what came.
         problem: String,
     },
+    /// A file of parameters is broken, or is not this model's.
+    #[error("{path} {problem}")]
+    Parameters {
+        /// Which file.
+        path: PathBuf,
+        /// What was expected and what came.
+        problem: String,
+    },
     /// A weight is too large for the type that it should be written in.
     #[error("tensor \"{name}\" holds {value:e}, which is beyond {dtype}: save it as {remedy}")]
     Range {

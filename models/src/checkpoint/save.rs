@@ -91,9 +91,9 @@ pub(super) fn write_adapter(decoder: &Decoder, path: &Path) -> Result<(), Checkp
 
 /// A tensor of the checkpoint to be.
 #[derive(Clone)]
-struct Planned {
-    name: String,
-    shape: Vec<usize>,
+pub(super) struct Planned {
+    pub(super) name: String,
+    pub(super) shape: Vec<usize>,
 }
 
 impl Planned {
@@ -137,17 +137,31 @@ struct Values<'a> {
     taken: usize,
 }
 
-impl<'a> Values<'a> {
-    /// Values that are read from the device at once, where they can be cut: 16 MB.
-    const PART: usize = 1 << 22;
+/// Values that are read from the device at once, where they can be cut: 16 MB.
+pub(super) const PART: usize = 1 << 22;
 
+/// A parameter in pieces of at most `most` values, which is not 0.
+pub(super) fn parts(
+    parameter: &Parameter,
+    most: usize,
+) -> impl Iterator<Item = (&Parameter, Range<usize>)> {
+    let count = parameter.shape.iter().product::<usize>();
+    let part = move |begin: usize| (parameter, begin..count.min(begin.saturating_add(most)));
+    (0..count).step_by(most).map(part)
+}
+
+/// One of its parts, from the device.
+pub(super) fn read(parameter: &Parameter, part: Range<usize>) -> Result<Vec<f32>, CheckpointError> {
+    let values = parameter.values.clone().narrow(0, part.start, part.len());
+    let values = values.try_into_vec_as::<f32>();
+    values.map_err(|error| CheckpointError::Device(format!("{error:?}")))
+}
+
+impl<'a> Values<'a> {
     fn new(parameters: &'a [Parameter]) -> Self {
         let parts = |parameter: &'a Parameter| {
-            let count = parameter.shape.iter().product::<usize>();
             let whole = layout::is_turned(&parameter.path, &parameter.shape);
-            let step = if whole { count.max(1) } else { Self::PART };
-            let part = move |begin: usize| (parameter, begin..count.min(begin + step));
-            (0..count).step_by(step).map(part)
+            parts(parameter, if whole { usize::MAX } else { PART })
         };
         let parts: Vec<_> = parameters.iter().flat_map(parts).collect();
         Values { parts: parts.into_iter(), current: Vec::new(), taken: 0 }
@@ -162,12 +176,7 @@ impl<'a> Values<'a> {
             // The last ones go before the next ones come.
             self.current = Vec::new();
             let (parameter, part) = self.parts.next().expect("every value has its tensor");
-            let values: Vec<f32> = parameter
-                .values
-                .clone()
-                .narrow(0, part.start, part.len())
-                .try_into_vec_as::<f32>()
-                .map_err(|error| CheckpointError::Device(format!("{error:?}")))?;
+            let values = read(parameter, part)?;
             self.current = layout::to_checkpoint(&parameter.path, &parameter.shape, values);
             self.taken = 0;
         }
@@ -210,7 +219,7 @@ fn write_tensors(
 
 /// The header of a safetensors file, with its length before it and filled up to a multiple of eight
 /// bytes, so that the tensors behind it are aligned.
-fn header(tensors: &[Planned], dtype: WeightDtype) -> Vec<u8> {
+pub(super) fn header(tensors: &[Planned], dtype: WeightDtype) -> Vec<u8> {
     let mut end = 0;
     let place = |tensor: &Planned| {
         let begin = end;
@@ -257,7 +266,7 @@ pub(super) fn write_json(path: &Path, value: &Value) -> Result<(), CheckpointErr
 }
 
 /// Writes a file under a hidden name and renames it when all of it is on disk.
-fn write_whole(
+pub(super) fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> Result<(), CheckpointError>,
 ) -> Result<(), CheckpointError> {

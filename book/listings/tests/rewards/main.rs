@@ -39,9 +39,13 @@ fn our_verdicts_on_hard_cases_are_those_of_the_page() {
     ] {
         for case in &hard_cases(&page, heading) {
             let Case { gold, text, verdicts, .. } = case;
-            let judgement = math::Verifier::default().score(gold, &dress(text));
+            let judgement = math::Verifier::default().judge(gold, &dress(text));
             let said = |judge: usize| verdicts[judge].trim_matches('*');
-            assert_eq!(said(0), judgement.verdict.name(), "{gold}, {text}: {judgement:?}");
+            assert_eq!(
+                said(0),
+                Verdict::from(judgement.verdict).name(),
+                "{gold}, {text}: {judgement:?}"
+            );
             // The rules that we have too; theirs are either right or wrong.
             let flexible = Gsm8k { mode: Gsm8kMode::Flexible };
             for (judge, score) in [
@@ -85,8 +89,12 @@ fn what_the_page_calls_the_same_is_and_what_not_is_not() {
         let gold = row[0].trim_matches('`');
         for (cell, expected) in [(row[1], Verdict::Right), (row[2], Verdict::Wrong)] {
             for answer in cell.split('`').skip(1).step_by(2) {
-                let judgement = math::Verifier::default().score(gold, &boxed(answer));
-                assert_eq!(judgement.verdict, expected, "{gold}, {answer}: {judgement:?}");
+                let judgement = math::Verifier::default().judge(gold, &boxed(answer));
+                assert_eq!(
+                    Verdict::from(judgement.verdict),
+                    expected,
+                    "{gold}, {answer}: {judgement:?}"
+                );
                 pairs += 1;
             }
         }
@@ -101,8 +109,12 @@ fn what_is_not_decided_is_what_the_page_says() {
     assert!(undecided.len() > 5, "has the table changed its form?");
     for row in undecided {
         let (gold, answer) = (row[0].trim_matches('`'), row[1].trim_matches('`'));
-        let judgement = math::Verifier::default().score(gold, &boxed(answer));
-        assert_eq!(judgement.verdict.name(), row[2], "{gold}, {answer}: {judgement:?}");
+        let judgement = math::Verifier::default().judge(gold, &boxed(answer));
+        assert_eq!(
+            Verdict::from(judgement.verdict).name(),
+            row[2],
+            "{gold}, {answer}: {judgement:?}"
+        );
     }
 }
 

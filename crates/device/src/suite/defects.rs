@@ -1,5 +1,5 @@
 use burn::tensor::{Device, Tensor};
-use firebrick_models::{Padding, PolicyModel, TokenBatch};
+use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch};
 
 use super::{
     Array, Case,

@@ -5,7 +5,7 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
-    Compute, Decoder, DecoderConfig, Family, KvCache, Padding, PolicyModel, Sizes, TokenBatch,
+    Compute, DecodeCache, Decoder, DecoderConfig, Family, Padding, PolicyModel, Sizes, TokenBatch,
     head_logprobs, parameters, random,
 };
 use firebrick_train::{
@@ -125,7 +125,7 @@ struct Decoded {
 
 /// Three prompts are prefilled, the first for two rows, and decoded; then two of the four rows end
 /// and two of another prompt join.
-fn decoded(policy: &Decoder) -> Result<Vec<Decoded>, Failure> {
+fn decoded<M: PolicyModel>(policy: &M) -> Result<Vec<Decoded>, Failure> {
     let prompts: Vec<Vec<TokenId>> =
         [3, 7, 5].into_iter().enumerate().map(|(id, length)| tokens(id, length)).collect();
     let (hidden, cache) = prefill(policy, &prompts);
@@ -146,15 +146,15 @@ fn decoded(policy: &Decoder) -> Result<Vec<Decoded>, Failure> {
     Ok(vec![prefilled, first, Decoded { name: "rearranged", rows, steps: 3, hidden }])
 }
 
-fn prefill(policy: &Decoder, prompts: &[Vec<TokenId>]) -> (Tensor<2>, KvCache) {
+fn prefill<M: PolicyModel>(policy: &M, prompts: &[Vec<TokenId>]) -> (Tensor<2>, M::Cache) {
     let prompts: Vec<&[TokenId]> = prompts.iter().map(Vec::as_slice).collect();
     policy.prefill(&TokenBatch::new(&prompts, Padding::Left, &policy.device()))
 }
 
 /// Appends `count` tokens to each row, another in each.
-fn steps(
-    policy: &Decoder,
-    cache: &mut KvCache,
+fn steps<M: PolicyModel>(
+    policy: &M,
+    cache: &mut M::Cache,
     rows: &mut [Vec<TokenId>],
     count: usize,
 ) -> Result<Vec<f32>, Failure> {

@@ -5,9 +5,9 @@ use firebrick_core::{
 use firebrick_models::{Decoder, parameters};
 use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn};
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, Dynamic, GroupNorm, KeepAll, Objective,
-    OnCap, OptimConfig, Phrases, PolicyLoss, Sample, Task, TrainConfig, Trainer, TrainerState,
-    Updater,
+    AdamW, Aggregation, ClipRange, ConstantLr, CrossEntropy, Dapo, Dynamic, GroupNorm, KeepAll,
+    Objective, OnCap, OptimConfig, Phrases, PolicyLoss, Sample, Task, TrainConfig, Trainer,
+    TrainerState, Updater,
 };
 
 use super::{
@@ -138,7 +138,8 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             Box::new(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }),
             1.0,
         ),
-        optimizer: AdamW::new(OptimConfig::default()),
+        optimizer: Box::new(AdamW::new(OptimConfig::default())),
+        schedule: Box::new(ConstantLr { lr: 1e-2 }),
         config: TrainConfig {
             group_size: 8,
             prompts_per_step: 4,
@@ -150,8 +151,6 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             max_staleness: 0,
             mini_batch: 16,
             adaptive: None,
-            lr: 1e-2,
-            lr_warmup_steps: 0,
             sampling: sampling(1.0, 0, 1.0, 4),
             importance_cap: None,
         },

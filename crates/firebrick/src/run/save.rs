@@ -6,27 +6,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use burn::module::Module as _;
 use firebrick_core::Step;
-use firebrick_models::{PolicyModel as _, SaveOptions, WeightDtype, load, load_adapter, save};
+use firebrick_models::PolicyModel;
 use firebrick_runs::{publish_folder, write_atomically};
 use firebrick_train::{TrainError, save_state};
 
 use super::{PROGRESS, Run};
 use crate::{
-    ProgramError,
+    Error,
     card::{CARD, Card},
-    model,
     wire::{TRAINER, WEIGHTS, Wired},
 };
 
-impl Run {
+impl<M: PolicyModel> Run<M> {
     /// Batches whose gradient was not finite, kept for whoever wants to know why.
     pub(super) fn save_skipped(
         &mut self,
         step: Step,
         skipped: &[Vec<firebrick_train::Sample>],
-    ) -> Result<(), ProgramError> {
+    ) -> Result<(), Error> {
         for (index, samples) in skipped.iter().enumerate() {
             let path = self.folder.path().join(format!("skipped-step-{step:06}-{index}.json"));
             let bytes = serde_json::to_vec(samples).unwrap_or_default();
@@ -35,15 +33,15 @@ impl Run {
                 "step {step}: a gradient was not finite; its batch is in {}",
                 path.display()
             );
-            let _ = self.terminal.say(&text);
+            self.watcher.note(&text);
         }
         Ok(())
     }
 
     /// The frozen policy of a KL penalty: the one that the first step starts from, kept in the run
     /// folder because a resumed run has moved away from it.
-    pub(super) fn keep_reference(&mut self) -> Result<(), ProgramError> {
-        let Wired { trainer, config, base, .. } = &mut self.wired;
+    pub(super) fn keep_reference(&mut self) -> Result<(), Error> {
+        let Wired { trainer, files, .. } = &mut self.wired;
         if !trainer.updater.objective.needs_reference() {
             return Ok(());
         }
@@ -51,27 +49,21 @@ impl Run {
         if trainer.state.step > 0 && !path.is_dir() {
             return Err(TrainError::NoReference.into());
         }
-        if path.is_dir() {
-            let device = trainer.policy.device().inner();
-            let reference = match trainer.policy.lora() {
-                // The frozen weights are the same, and shared.
-                Some(_) => load_adapter(trainer.policy.valid(), &path)?,
-                None => load(&path, &device)?,
-            };
-            trainer.reference = Some(reference.with_compute(trainer.policy.compute()));
+        trainer.reference = Some(if path.is_dir() {
+            files.read(trainer.policy.valid(), &path)?
         } else {
             let temporary = self.folder.path().join(".tmp-reference");
             fs::create_dir_all(&temporary)
-                .map_err(|source| ProgramError::File { path: temporary.clone(), source })?;
-            model::write(&trainer.policy, config, base, WeightDtype::F32, &temporary)?;
+                .map_err(|source| Error::File { path: temporary.clone(), source })?;
+            files.write_trained(&trainer.policy, &temporary)?;
             publish_folder(&temporary, &path)?;
-            trainer.reference = Some(trainer.policy.valid());
-        }
+            trainer.policy.valid()
+        });
         Ok(())
     }
 
     /// Writes a checkpoint, and removes what is old of them.
-    pub(super) fn checkpoint(&mut self) -> Result<(), ProgramError> {
+    pub(super) fn checkpoint(&mut self) -> Result<(), Error> {
         self.read_clock();
         let step = self.wired.trainer.state.step;
         let temporary = self.folder.begin_checkpoint(step)?;
@@ -84,10 +76,10 @@ impl Run {
     }
 
     /// Keeps the state after the warm-up where other runs look for it.
-    pub(super) fn keep_warmup(&self) -> Result<(), ProgramError> {
+    pub(super) fn keep_warmup(&self) -> Result<(), Error> {
         let Some(folder) = &self.warmup else { return Ok(()) };
         let temporary = folder.with_extension("tmp");
-        let file = |source| ProgramError::File { path: temporary.clone(), source };
+        let file = |source| Error::File { path: temporary.clone(), source };
         if temporary.exists() {
             fs::remove_dir_all(&temporary).map_err(file)?;
         }
@@ -96,16 +88,17 @@ impl Run {
         Ok(publish_folder(&temporary, folder)?)
     }
 
-    /// Writes a Hugging Face model folder, with what a resumed run needs in `trainer/`.
-    fn write_checkpoint(&self, folder: &Path) -> Result<(), ProgramError> {
-        let Wired { trainer, config, dtype, .. } = &self.wired;
-        self.write_model(folder)?;
+    /// Writes the policy as others open it, with what a resumed run needs in `trainer/`.
+    fn write_checkpoint(&self, folder: &Path) -> Result<(), Error> {
+        let Wired { trainer, files, tokenizer, .. } = &self.wired;
+        files.write(&trainer.policy, folder)?;
+        tokenizer.save(folder)?;
+        self.write_card(folder)?;
         let inner = make_folder(folder.join(TRAINER))?;
-        if *dtype != WeightDtype::F32 {
-            let weights = make_folder(inner.join(WEIGHTS))?;
-            save(&trainer.policy, config, &weights, &SaveOptions::default())?;
+        if files.rounds() {
+            files.write_trained(&trainer.policy, &make_folder(inner.join(WEIGHTS))?)?;
         }
-        save_state(&inner, &trainer.state, &trainer.optimizer)?;
+        save_state(&inner, &trainer.state, trainer.optimizer.as_ref())?;
         if let Some(critic) = &trainer.critic {
             critic.save(&inner)?;
         }
@@ -113,18 +106,14 @@ impl Run {
         Ok(write_atomically(&inner.join(PROGRESS), &bytes)?)
     }
 
-    /// Writes what a checkpoint is to others: the model, its tokenizer and its card.
-    fn write_model(&self, folder: &Path) -> Result<(), ProgramError> {
-        let Wired { trainer, config, base, dtype, tokenizer, heldout, .. } = &self.wired;
-        model::write(&trainer.policy, config, base, *dtype, folder)?;
-        tokenizer.save(folder)?;
+    fn write_card(&self, folder: &Path) -> Result<(), Error> {
+        let Wired { trainer, files, heldout, replaced, .. } = &self.wired;
         let name = self.folder.path().file_name().unwrap_or_default().to_string_lossy();
         let card = Card {
             name: &name,
             recipe: &self.recipe,
-            base,
-            adapter: trainer.policy.lora().is_some(),
-            dtype: *dtype,
+            form: files.form(),
+            replaced,
             state: &trainer.state,
             warmup_steps: self.progress.warmup_steps,
             prompts: heldout.len(),
@@ -134,9 +123,9 @@ impl Run {
     }
 }
 
-fn make_folder(path: PathBuf) -> Result<PathBuf, ProgramError> {
+fn make_folder(path: PathBuf) -> Result<PathBuf, Error> {
     match fs::create_dir(&path) {
         Ok(()) => Ok(path),
-        Err(source) => Err(ProgramError::File { path, source }),
+        Err(source) => Err(Error::File { path, source }),
     }
 }

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use burn::module::Module;
 use firebrick_core::{AdvantageEstimator, GroupFilter, RewardScale, Verifier};
 use firebrick_data::Tokenizer;
 use firebrick_rollout::Sampling;
 use firebrick_train::{
-    AdaptiveUpdates, BatchNorm, Cispo, ClipRange, Cut, Dapo, Dynamic, Gdpo, GroupNorm, Gspo,
-    KeepAll, Kl, KlEstimator, LeaveOneOut, MeanOnly, Memory, MemoryRule, Objective, OptimConfig,
-    PolicyLoss, PosteriorRule, ReinforceBaseline, Spread, Task, TrainConfig, Updater, VarianceRule,
+    AdamW, AdaptiveUpdates, BatchNorm, Cispo, ClipRange, ConstantLr, Cut, Dapo, Dynamic, Gdpo,
+    GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut, LrSchedule, LrWarmup, MeanOnly, Memory,
+    MemoryRule, Objective, OptimConfig, Optimizer, PolicyLoss, PosteriorRule, ReinforceBaseline,
+    Spread, Task, TrainConfig, Updater, VarianceRule,
 };
 
 use super::{LOGITS_AT_ONCE, reward};
@@ -125,16 +127,22 @@ pub(super) fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
     }
 }
 
-/// The optimizer's settings, for training and for the warm-up.
-pub fn optim(optim: &recipe::Optim) -> OptimConfig {
-    OptimConfig {
+/// The optimizer of a policy or a critic.
+pub(super) fn optimizer<M: Module>(optim: &recipe::Optim) -> Box<dyn Optimizer<M>> {
+    Box::new(AdamW::new(OptimConfig {
         beta1: optim.beta1,
         beta2: optim.beta2,
         epsilon: optim.epsilon,
         weight_decay: optim.weight_decay,
         decay_vectors: false,
         max_grad_norm: optim.max_grad_norm,
-    }
+    }))
+}
+
+/// The learning rate of a policy or a critic, `lr` after its warm-up.
+pub(super) fn schedule(optim: &recipe::Optim, lr: f64) -> Box<dyn LrSchedule> {
+    let steps = optim.warmup_steps;
+    Box::new(LrWarmup { steps, from_zero: false, then: ConstantLr { lr } })
 }
 
 pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
@@ -158,8 +166,6 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
         max_staleness: recipe.sampling.max_staleness,
         mini_batch: recipe.train.mini_batch,
         adaptive: recipe.train.adaptive.as_ref().map(adaptive),
-        lr: recipe.optim.lr,
-        lr_warmup_steps: recipe.optim.warmup_steps,
         sampling,
         importance_cap: recipe.loss.importance_cap,
     }

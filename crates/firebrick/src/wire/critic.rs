@@ -2,43 +2,59 @@
 
 use std::path::Path;
 
-use firebrick_models::Decoder;
-use firebrick_train::{AdamW, Critic, CriticConfig, Gae, TrainError, ValueLoss, ValueModel};
+use firebrick_models::PolicyModel;
+use firebrick_train::{Critic, CriticConfig, Gae, TrainError, ValueLoss, ValueModel};
 
-use super::algorithm::optim;
-use crate::recipe::{Advantage, CriticKind, Recipe};
+use super::algorithm::{optimizer, schedule};
+use crate::recipe::{Advantage, CriticKind, Optim, Recipe};
 
-/// The critic that training begins with, beside `policy` as it is at that moment; none where the
-/// recipe asks for none.
-pub fn critic(recipe: &Recipe, policy: &Decoder) -> Option<Critic<Decoder>> {
-    let Advantage::Gae { gamma, lambda, normalise } = recipe.advantage else { return None };
-    let critic = &recipe.critic;
-    Some(Critic {
-        model: match critic.kind {
-            CriticKind::Head { .. } => ValueModel::on(policy),
-            CriticKind::Separate => ValueModel::beside(policy.clone().trunk()),
-        },
-        optimizer: AdamW::new(optim(&recipe.optim)),
-        config: CriticConfig {
+/// The critic that a recipe asks for. It is made when the first step begins, beside the policy as it is
+/// at that moment.
+#[derive(Clone, Debug)]
+pub struct CriticPlan {
+    kind: CriticKind,
+    config: CriticConfig,
+    optim: Optim,
+    lr: f64,
+}
+
+impl CriticPlan {
+    /// None where the recipe asks for none.
+    pub(super) fn of(recipe: &Recipe) -> Option<Self> {
+        let Advantage::Gae { gamma, lambda, normalise } = recipe.advantage else { return None };
+        let critic = &recipe.critic;
+        let config = CriticConfig {
             gae: Gae { gamma, lambda, normalise },
             loss: ValueLoss { clip: critic.clip },
             coef: critic.coef,
-            lr: critic.lr.unwrap_or(recipe.optim.lr),
             warmup_steps: critic.warmup_steps,
             detach: critic.kind == CriticKind::Head { detach: true },
-        },
-    })
-}
-
-/// The same as it was when the checkpoint was written whose `trainer` folder this is.
-pub(super) fn resumed(
-    recipe: &Recipe,
-    policy: &Decoder,
-    trainer: &Path,
-) -> Result<Option<Critic<Decoder>>, TrainError> {
-    let mut critic = critic(recipe, policy);
-    if let Some(critic) = &mut critic {
-        critic.load(trainer)?;
+        };
+        let (optim, lr) = (recipe.optim.clone(), critic.lr.unwrap_or(recipe.optim.lr));
+        Some(CriticPlan { kind: critic.kind, config, optim, lr })
     }
-    Ok(critic)
+
+    /// A new critic beside `policy`.
+    pub fn beside<M: PolicyModel>(&self, policy: &M) -> Critic<M> {
+        Critic {
+            model: match self.kind {
+                CriticKind::Head { .. } => ValueModel::on(policy),
+                CriticKind::Separate => ValueModel::beside(policy.clone().trunk()),
+            },
+            optimizer: optimizer(&self.optim),
+            schedule: schedule(&self.optim, self.lr),
+            config: self.config,
+        }
+    }
+
+    /// The same as it was when the checkpoint was written whose `trainer` folder this is.
+    pub(super) fn resumed<M: PolicyModel>(
+        &self,
+        policy: &M,
+        trainer: &Path,
+    ) -> Result<Critic<M>, TrainError> {
+        let mut critic = self.beside(policy);
+        critic.load(trainer)?;
+        Ok(critic)
+    }
 }

@@ -10,10 +10,9 @@ use firebrick_data::{
     ChatTemplate, ColumnNames, DataError, DateTime, Part, Preparation, Problem, ProblemSet,
     PromptFormat, PromptReport, Tokenizer, read_problems,
 };
-use rand::Rng as _;
 use serde_json::{Map, Value};
 
-use crate::{ProgramError, model::Folders, recipe, recipe::Recipe, source::Sources};
+use crate::{Error, model::Folders, recipe, recipe::Recipe, source::Sources};
 
 /// Prompts and tokenizer.
 pub(super) struct Data {
@@ -21,48 +20,70 @@ pub(super) struct Data {
     pub(super) train: Vec<Prompt>,
     pub(super) heldout: Vec<Prompt>,
     pub(super) worked: Vec<WorkedExample>,
-    pub(super) report: PromptReport,
+    /// What became of the training problems; none where they were not asked for.
+    pub(super) report: Option<PromptReport>,
+}
+
+/// Which prompts are asked of the recipe. The others are a program's own.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) train: bool,
+    pub(super) heldout: bool,
+    pub(super) worked: bool,
+    /// Whether a verifier may want to read a prompt's messages.
+    pub(super) messages: bool,
 }
 
 impl Data {
     /// With the model in `folders`; what was left out of the data is said through `notes`.
     pub(super) fn read(
         recipe: &Recipe,
+        asked: Asked,
         folders: Option<&Folders>,
         sources: &Sources,
         seed: Seed,
         now: DateTime,
         notes: &Sender<String>,
-    ) -> Result<Self, ProgramError> {
+    ) -> Result<Self, Error> {
         let limit = prompt_limit(recipe, folders)?;
         let text = text_folder(recipe, folders);
         let tokenizer = tokenizer(recipe, text)?;
         let format = format(&recipe.data, text, now)?;
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = limit;
-        preparation.keep_messages = recipe.reward_kind().reads_conversations();
+        preparation.keep_messages = asked.messages;
 
+        let worked = asked.worked && recipe.warmup.steps > 0;
         let ProblemSets { train, mut heldout, dropped } =
-            problems(&recipe.data, sources, seed, notes)?;
+            match asked.train || asked.heldout || worked {
+                true => problems(&recipe.data, sources, seed, notes)?,
+                false => ProblemSets::default(),
+            };
         if recipe.eval.prompts > 0 {
             heldout.truncate(recipe.eval.prompts);
         }
         let data = &recipe.data;
         let lost = |file| move |error| no_prompts(data, file, error);
         let train_file = data.train.as_ref();
-        let (prompts, mut report) = preparation.prompts(&train).map_err(lost(train_file))?;
-        report.read += dropped.duplicates + dropped.conflicting;
-        (report.duplicates, report.conflicting) = (dropped.duplicates, dropped.conflicting);
-        let heldout = if heldout.is_empty() {
+        let (prompts, report) = match asked.train {
+            true => {
+                let (prompts, mut report) =
+                    preparation.prompts(&train).map_err(lost(train_file))?;
+                report.read += dropped.duplicates + dropped.conflicting;
+                (report.duplicates, report.conflicting) = (dropped.duplicates, dropped.conflicting);
+                (prompts, Some(report))
+            }
+            false => (Vec::new(), None),
+        };
+        let heldout = if heldout.is_empty() || !asked.heldout {
             Vec::new()
         } else {
             let file = data.heldout.as_ref().or(train_file);
             preparation.prompts(&heldout).map_err(lost(file))?.0
         };
-        let worked = if recipe.warmup.steps > 0 {
-            preparation.worked_examples(&train).map_err(lost(train_file))?.0
-        } else {
-            Vec::new()
+        let worked = match worked {
+            true => preparation.worked_examples(&train).map_err(lost(train_file))?.0,
+            false => Vec::new(),
         };
         Ok(Data { tokenizer: Arc::new(tokenizer), train: prompts, heldout, worked, report })
     }
@@ -77,20 +98,17 @@ pub(super) fn text_folder<'a>(
     folders.map(|folders| folders.text.as_path()).or(of_new)
 }
 
-pub(super) fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokenizer, ProgramError> {
+pub(super) fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokenizer, Error> {
     match (folder, &recipe.data.task) {
         (Some(folder), _) => Ok(Tokenizer::from_folder(folder)?),
         (None, Some(task)) => Ok(Tokenizer::characters(generator(task).alphabet())?),
-        (None, None) => Err(ProgramError::NewModelNeedsTask),
+        (None, None) => Err(Error::NewModelNeedsTask),
     }
 }
 
 /// The longest prompt that is kept: what the recipe allows, as far as the model's context has room
 /// for it beside a completion. A longer one would end the run at the step that draws it.
-pub(super) fn prompt_limit(
-    recipe: &Recipe,
-    folders: Option<&Folders>,
-) -> Result<usize, ProgramError> {
+pub(super) fn prompt_limit(recipe: &Recipe, folders: Option<&Folders>) -> Result<usize, Error> {
     let context = match (folders, &recipe.model.new) {
         (Some(folders), _) => folders.sizes()?.max_position_embeddings,
         (None, Some(new)) => new.max_position_embeddings,
@@ -99,13 +117,13 @@ pub(super) fn prompt_limit(
     };
     let completion = recipe.rollout.max_completion_tokens;
     if completion >= context {
-        return Err(ProgramError::Context { completion, context });
+        return Err(Error::Context { completion, context });
     }
     Ok(recipe.data.max_prompt_tokens.min(context - completion))
 }
 
 /// Says which file has no prompts left, and which key would bring them back.
-fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> ProgramError {
+fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> Error {
     let DataError::NoPrompts { report, max_prompt_tokens: limit } = error else {
         return error.into();
     };
@@ -115,19 +133,10 @@ fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> 
         "raise data.max_prompt_tokens"
     };
     let place = file.map_or_else(|| "the task".into(), |file| file.display().to_string());
-    ProgramError::NoPrompts { place, report, limit, remedy }
+    Error::NoPrompts { place, report, limit, remedy }
 }
 
-/// Tells one list of prompts from another: the place in the data is a number that means other
-/// prompts in other data.
-pub(super) fn fingerprint(prompts: &[Prompt]) -> u64 {
-    let all = prompts.iter().fold(Seed::run(0), |seed, prompt| {
-        let tokens = prompt.tokens.iter().map(|&token| u64::from(token));
-        seed.derive("prompt", &std::iter::once(prompt.id).chain(tokens).collect::<Vec<u64>>())
-    });
-    all.rng().next_u64()
-}
-
+#[derive(Default)]
 struct ProblemSets {
     train: Vec<Problem>,
     heldout: Vec<Problem>,
@@ -141,10 +150,10 @@ fn problems(
     sources: &Sources,
     seed: Seed,
     notes: &Sender<String>,
-) -> Result<ProblemSets, ProgramError> {
+) -> Result<ProblemSets, Error> {
     let given = data.columns.clone().unwrap_or_default();
     let columns = ColumnNames { prompt: given.prompt, reference: given.reference };
-    let read = |key: &'static str, path: &Path, part: &Part| -> Result<ProblemSet, ProgramError> {
+    let read = |key: &'static str, path: &Path, part: &Part| -> Result<ProblemSet, Error> {
         let files = sources.data_files(key, path, part)?;
         let set = read_problems(&files, &columns, data.deduplicate)?;
         if let Some(note) = &set.note {
@@ -153,7 +162,7 @@ fn problems(
         Ok(set)
     };
     let Some(path) = &data.train else {
-        let task = generator(data.task.as_ref().ok_or(ProgramError::NewModelNeedsTask)?);
+        let task = generator(data.task.as_ref().ok_or(Error::NewModelNeedsTask)?);
         let (train, heldout) =
             (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?);
         return Ok(ProblemSets { train, heldout, dropped: ProblemSet::default() });
@@ -204,13 +213,13 @@ fn format(
     data: &recipe::Data,
     folder: Option<&Path>,
     now: DateTime,
-) -> Result<PromptFormat, ProgramError> {
+) -> Result<PromptFormat, Error> {
     let chat = match (data.template, folder) {
         (recipe::Template::Plain, _) | (_, None) => None,
         (_, Some(folder)) => ChatTemplate::from_folder(folder)?,
     };
     if data.template == recipe::Template::Chat && chat.is_none() {
-        return Err(ProgramError::NoChatTemplate {
+        return Err(Error::NoChatTemplate {
             folder: folder.map(Path::to_owned).unwrap_or_default(),
         });
     }
@@ -225,16 +234,19 @@ fn format(
 }
 
 /// An option that no template reads is a misspelling that would go unnoticed: templates take what
-/// they know, and leave the rest.
-pub(crate) fn known_options(
+/// they know, and leave the rest. `key` is where they were given.
+///
+/// # Errors
+/// When there is such an option.
+pub fn known_options(
     key: &'static str,
     options: &Map<String, Value>,
     chat: Option<&ChatTemplate>,
-) -> Result<(), ProgramError> {
+) -> Result<(), Error> {
     let variables = chat.map(ChatTemplate::variables).unwrap_or_default();
     match options.keys().find(|name| !variables.contains(name)) {
         None => Ok(()),
-        Some(name) => Err(ProgramError::TemplateOption {
+        Some(name) => Err(Error::TemplateOption {
             key,
             name: name.clone(),
             place: chat.map_or("a plain prompt".into(), |chat| chat.place().to_owned()),

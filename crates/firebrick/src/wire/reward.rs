@@ -16,7 +16,7 @@ use firebrick_reward::{
 
 use super::data::generator;
 use crate::{
-    ProgramError,
+    Error,
     recipe::{self, Recipe, RewardKind},
     source::Sources,
 };
@@ -37,7 +37,7 @@ pub(super) struct Place<'a> {
 }
 
 /// The verifier.
-pub(super) fn verifier(recipe: &Recipe, place: &Place) -> Result<Box<dyn Verifier>, ProgramError> {
+pub(super) fn verifier(recipe: &Recipe, place: &Place) -> Result<Box<dyn Verifier>, Error> {
     let marker = recipe.data.task.as_ref().and_then(|task| generator(task).marker());
     of_kind(recipe.reward_kind(), marker, place)
 }
@@ -47,7 +47,7 @@ fn of_kind(
     kind: RewardKind,
     marker: Option<&str>,
     place: &Place,
-) -> Result<Box<dyn Verifier>, ProgramError> {
+) -> Result<Box<dyn Verifier>, Error> {
     Ok(match kind {
         RewardKind::Math { precision, extraction, reduced_fractions, budget } => {
             Box::new(math::Verifier {
@@ -95,7 +95,7 @@ fn of_kind(
                 let verifier = of_kind(kind, marker, place)?;
                 Ok(Part { name, weight: weight as f32, verifier })
             };
-            let parts: Result<_, ProgramError> = parts.into_iter().map(part).collect();
+            let parts: Result<_, Error> = parts.into_iter().map(part).collect();
             Box::new(Weighted::new(parts?)?)
         }
         RewardKind::Model { path, transform, scale, offset, threshold, batch_tokens } => {

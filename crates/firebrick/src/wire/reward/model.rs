@@ -8,7 +8,7 @@ use firebrick_models::{ModelVerifier, RewardModel, Transform};
 use serde_json::{Map, Value, json};
 
 use super::Place;
-use crate::{ProgramError, source::Need};
+use crate::{Error, source::Need};
 
 /// What the recipe says of it.
 pub(super) struct Options {
@@ -19,18 +19,18 @@ pub(super) struct Options {
 }
 
 /// Reads the reward model onto the device.
-pub(super) fn verifier(options: Options, place: &Place) -> Result<ModelVerifier, ProgramError> {
+pub(super) fn verifier(options: Options, place: &Place) -> Result<ModelVerifier, Error> {
     let Options { folder, transform, threshold, batch_tokens } = options;
     let folder =
         place.sources.model_folder("reward.path", &folder, None, Need::Model).map_err(|error| {
             match error {
-                ProgramError::NoModel { folder } => ProgramError::NoRewardModel { folder },
+                Error::NoModel { folder } => Error::NoRewardModel { folder },
                 other => other,
             }
         })?;
     let tokenizer = Tokenizer::from_folder(&folder)?;
     let Some(template) = ChatTemplate::from_folder(&folder)? else {
-        return Err(ProgramError::RewardModelWithoutTemplate { folder });
+        return Err(Error::RewardModelWithoutTemplate { folder });
     };
     let template = template.with_date(place.now);
     let model = RewardModel::load(&folder, place.device)?
@@ -38,7 +38,7 @@ pub(super) fn verifier(options: Options, place: &Place) -> Result<ModelVerifier,
         .with_batch_tokens(batch_tokens);
     if tokenizer.rows() > model.config().vocab_size {
         let (tokenizer, model) = (tokenizer.rows(), model.config().vocab_size);
-        return Err(ProgramError::Vocabulary { folder, tokenizer, model });
+        return Err(Error::Vocabulary { folder, tokenizer, model });
     }
     let notes = place.notes.clone();
     let say = move |note: &str| {

@@ -1,0 +1,110 @@
+//! The table at the end of a run.
+
+use std::path::Path;
+
+use firebrick_runs::Summary;
+
+/// The rows, aligned in three columns; what was not measured has none.
+pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String> {
+    let accuracy = |value: Option<f64>| value.map(|value| format!("{value:.3}"));
+    let time = |seconds: f64| (seconds > 0.0).then(|| duration(seconds));
+    let rate = |rate: f64| (rate > 0.0).then(|| format!("{rate:.0}"));
+    let Summary { heldout, completions, seconds, tokens_per_second, .. } = summary;
+    let rows = [
+        ("held-out accuracy", "initial", accuracy(heldout.initial)),
+        ("held-out accuracy", "after warm-up", accuracy(heldout.after_warmup)),
+        ("held-out accuracy", "final", accuracy(heldout.r#final)),
+        ("steps", "", Some(summary.steps.to_string())),
+        ("completions", "generated", Some(completions.generated.to_string())),
+        ("completions", "trained", Some(completions.trained.to_string())),
+        ("tokens/s", "rollout", rate(tokens_per_second.rollout)),
+        ("tokens/s", "update", rate(tokens_per_second.update)),
+        ("time", "warm-up", time(seconds.warmup)),
+        ("time", "rollout", time(seconds.rollout)),
+        ("time", "reward", time(seconds.reward)),
+        ("time", "update", time(seconds.update)),
+        ("time", "evaluation", time(seconds.eval)),
+        ("time", "total", time(seconds.total)),
+        ("peak memory", "", summary.peak_rss_bytes.map(bytes)),
+        ("stopped because", "", Some(summary.stopped_because.clone())),
+        ("checkpoint", "", checkpoint.map(|path| path.display().to_string())),
+    ];
+    let mut above = "";
+    let mut lines = Vec::new();
+    for (subject, part, value) in rows {
+        let Some(value) = value else { continue };
+        let shown = if subject == above { "" } else { subject };
+        above = subject;
+        lines.push(format!("{shown:<17}  {part:<13}  {value}"));
+    }
+    lines
+}
+
+/// A span of time in at most six letters: `4 ms`, `8.1s`, `1m02s`, `1h02m`, `3d04h`.
+pub(crate) fn duration(seconds: f64) -> String {
+    if !seconds.is_finite() || seconds < 0.0 {
+        return "-".into();
+    }
+    if seconds < 0.0995 {
+        return format!("{:.0} ms", seconds * 1e3);
+    }
+    if seconds < 59.95 {
+        return format!("{seconds:.1}s");
+    }
+    let whole = seconds.round() as u64;
+    let (large, small, units) = match whole {
+        0..3600 => (whole / 60, whole % 60, ('m', 's')),
+        3600..86_400 => (whole / 3600, whole % 3600 / 60, ('h', 'm')),
+        _ => (whole / 86_400, whole % 86_400 / 3600, ('d', 'h')),
+    };
+    format!("{large}{}{small:02}{}", units.0, units.1)
+}
+
+fn bytes(count: u64) -> String {
+    let mebibytes = count as f64 / f64::from(1 << 20);
+    if mebibytes < 1024.0 {
+        format!("{mebibytes:.0} MiB")
+    } else {
+        format!("{:.1} GiB", mebibytes / 1024.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_of_time_stay_short() {
+        let spans = [0.0, 0.0994, 0.0996, 59.94, 59.96, 3599.6, 86_399.0, 273_600.0, f64::NAN];
+        let shown = spans.map(duration);
+        assert_eq!(
+            shown,
+            ["0 ms", "99 ms", "0.1s", "59.9s", "1m00s", "1h00m", "23h59m", "3d04h", "-"]
+        );
+    }
+
+    #[test]
+    fn the_table_leaves_out_what_was_not_measured() {
+        let mut summary =
+            Summary { steps: 200, stopped_because: "steps".into(), ..Default::default() };
+        summary.heldout.initial = Some(0.0125);
+        summary.heldout.r#final = Some(0.871);
+        summary.seconds.total = 754.0;
+        summary.peak_rss_bytes = Some(3 << 30);
+        let shown = table(&summary, Some(Path::new("runs/addition/checkpoints/step-000200")));
+        assert_eq!(
+            shown,
+            [
+                "held-out accuracy  initial        0.013",
+                "                   final          0.871",
+                "steps                             200",
+                "completions        generated      0",
+                "                   trained        0",
+                "time               total          12m34s",
+                "peak memory                       3.0 GiB",
+                "stopped because                   steps",
+                "checkpoint                        runs/addition/checkpoints/step-000200",
+            ]
+        );
+    }
+}

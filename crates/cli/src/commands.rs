@@ -1,0 +1,116 @@
+//! The subcommands, one file each.
+
+mod compare;
+mod doctor;
+mod eval;
+mod export;
+mod generate;
+mod inspect;
+mod metrics;
+mod plan;
+mod recipe;
+mod schema;
+pub mod score;
+mod sources;
+mod train;
+
+use std::{
+    io::{ErrorKind, Write as _},
+    path::{Path, PathBuf},
+};
+
+use clap::Subcommand;
+use firebrick::{
+    Error,
+    source::{Need, Sources},
+};
+use firebrick_models::is_adapter;
+
+use crate::ProgramError;
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Train the policy that a recipe describes
+    Train(train::Train),
+    /// Run recipes over several seeds, and print one table of what came of it
+    Compare(compare::Compare),
+    /// Measure a checkpoint on the held-out prompts: pass@1, avg@k, pass@k, maj@k
+    Eval(eval::Eval),
+    /// Say how much memory a recipe takes, by part, and whether it fits
+    Plan(plan::Plan),
+    /// Stream a completion of a model
+    Generate(generate::Generate),
+    /// Show what a model folder holds, and what is unusual about it
+    Inspect(inspect::Inspect),
+    /// Write a checkpoint as others open it; with --merge, an adapter as part of its model
+    Export(export::Export),
+    /// List the devices of this machine and try them: what they can do, and whether it is right
+    Doctor(doctor::Doctor),
+    /// Judge responses against gold answers, and say how often the verdict is the expected one
+    Score(score::Score),
+    /// Print a run's metrics as JSON lines, one object per step
+    Metrics(metrics::Metrics),
+    /// Print the JSON schema of recipes
+    Schema,
+    /// Make a recipe of another program's configuration
+    Recipe(recipe::Recipe),
+}
+
+impl Command {
+    /// Runs the command; gives the exit code.
+    ///
+    /// # Errors
+    /// What ended it.
+    pub fn run(self) -> Result<u8, ProgramError> {
+        match self {
+            Command::Train(command) => command.run(),
+            Command::Compare(command) => command.run(),
+            Command::Eval(command) => command.run().map(|()| 0),
+            Command::Plan(command) => command.run(),
+            Command::Generate(command) => command.run(),
+            Command::Inspect(command) => command.run().map(|()| 0),
+            Command::Export(command) => command.run().map(|()| 0),
+            Command::Doctor(command) => command.run(),
+            Command::Score(command) => command.run(),
+            Command::Metrics(command) => command.run().map(|()| 0),
+            Command::Schema => schema::run().map(|()| 0),
+            Command::Recipe(command) => command.run().map(|()| 0),
+        }
+    }
+}
+
+/// The `--set` arguments that `--device` stands for.
+fn device_settings(device: Option<firebrick_device::Name>) -> Vec<String> {
+    let set = |name: firebrick_device::Name| {
+        [format!("device.kind={}", name.kind), format!("device.index={}", name.index)]
+    };
+    device.into_iter().flat_map(set).collect()
+}
+
+/// The folder that a command is given, or of the model of that name on the Hub.
+fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError> {
+    let refuse =
+        |problem, remedy| Err(ProgramError::NotAModel { path: given.to_owned(), problem, remedy });
+    if given.join("run.db").is_file() {
+        return refuse("it is a run", "give one of the folders in its checkpoints/");
+    }
+    let remedy = "give a folder such as runs/quickstart/checkpoints/step-000200, or the name of a \
+                  model on the Hugging Face Hub";
+    match sources.model_folder("the model", given, None, Need::Model) {
+        Ok(folder) if folder.join("config.json").is_file() || is_adapter(&folder) => Ok(folder),
+        Ok(_) => refuse("it has no config.json", remedy),
+        Err(Error::NoModel { .. }) => refuse("there is no such folder", remedy),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Writes to standard output. A reader that has seen enough, such as head, is no problem.
+fn print(text: &str) -> Result<(), ProgramError> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(source) if source.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::File { path: "standard output".into(), source }.into())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,323 @@
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use clap::Args;
+use firebrick::{
+    Error, INTERRUPTED, Watcher as _,
+    recipe::{Loaded, Recipe},
+    resume::{Change, changes},
+};
+use firebrick_device::{Name, Precision, describe, guard, open};
+use firebrick_runs::{RunError, Summary};
+
+use super::train::{interrupted, train};
+use crate::{
+    ProgramError,
+    bars::Bars,
+    compare::{
+        Compared, Comparison, Difference, Measured, Outcome, State, differences, differing,
+        warmup_folders,
+    },
+    terminal::Terminal,
+};
+
+/// The arguments of `firebrick compare`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Compare {
+    /// The recipes, TOML or YAML files
+    #[arg(required = true, value_name = "RECIPE")]
+    recipes: Vec<PathBuf>,
+    /// Runs of each recipe: with its own seed, the next one, and so on
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// The held-out accuracy that the way to is measured; nine tenths of the best recipe's gain
+    /// without it
+    #[arg(long, value_name = "ACCURACY", value_parser = share)]
+    target: Option<f64>,
+    /// Replace a value in every recipe, such as train.steps=20; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Compute on this device, whatever the recipes say
+    #[arg(long, value_name = "KIND:INDEX")]
+    device: Option<Name>,
+    /// Where runs, table and figure go; runs/compare-FIRST-LAST without it, by the recipes' names
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Say what would be run, and in what the recipes differ, and run nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+const EXAMPLES: &str = "\
+The runs go one after another, so that each has the machine to itself: every
+recipe with the first seed, then every recipe with the next one. Recipes that
+differ only after the warm-up share it, seed by seed. Finished runs are taken
+as they are and interrupted ones are resumed, so the same command goes on where
+it was stopped, and with more --seeds or recipes adds to what is there.
+
+The folder gets compare.md (the table, and in what the recipes differ),
+compare.json (every number) and compare.svg, anew after each run.
+
+Examples:
+  firebrick compare recipes/ablation/*.toml --seeds 3
+  firebrick compare a.toml b.toml --target 0.9 --set train.steps=100
+  firebrick compare a.toml b.toml --dry-run
+
+Exit codes: 0 done, 1 a run failed, 2 wrong arguments or recipe, 130
+interrupted after a clean save.";
+
+/// A run to be made.
+struct Job {
+    /// Which of the recipes.
+    recipe: usize,
+    /// Which of its runs.
+    run: usize,
+    loaded: Loaded,
+    /// Where the state after its warm-up is, or will be.
+    warmup: Option<PathBuf>,
+}
+
+impl Compare {
+    pub(super) fn run(self) -> Result<u8, ProgramError> {
+        let set = [self.set.clone(), super::device_settings(self.device)].concat();
+        let bases: Vec<Loaded> =
+            self.recipes.iter().map(|path| Recipe::load(path, &set)).collect::<Result<_, _>>()?;
+        check_names(&bases)?;
+        let out = self.out.clone().unwrap_or_else(|| folder_for(&bases));
+        let (recipes, jobs) = self.jobs(&bases, &set, &out)?;
+        let values: Vec<Recipe> = bases.into_iter().map(|base| base.recipe).collect();
+        let differences = differences(&values);
+        let intention = intention(&recipes, &differences, &out);
+        if self.dry_run {
+            super::print(&intention)?;
+            return Ok(0);
+        }
+        let bars = Bars::on_stderr();
+        let terminal = Terminal::plain(bars.clone());
+        let (machine, target) = (machine(&values), self.target);
+        let mut under_way = UnderWay { out, recipes, differences, machine, target, bars, terminal };
+        under_way.say(intention.trim_end());
+        under_way.go(jobs)
+    }
+
+    /// Every run, and those of them that are still to be made, in the order in which they will be: a
+    /// machine that becomes slower meanwhile is slower for all recipes.
+    fn jobs(
+        &self,
+        bases: &[Loaded],
+        set: &[String],
+        out: &Path,
+    ) -> Result<(Vec<Compared>, Vec<Job>), ProgramError> {
+        let mut recipes: Vec<Compared> = bases
+            .iter()
+            .zip(&self.recipes)
+            .map(|(base, path)| Compared::new(base.name.clone(), path.clone(), Vec::new()))
+            .collect();
+        let mut jobs = Vec::new();
+        for run in 0..self.seeds {
+            for (index, base) in bases.iter().enumerate() {
+                let seed = base.recipe.seed.saturating_add(run);
+                let name = format!("{}-seed{seed}", base.name);
+                let own =
+                    [format!("seed={seed}"), format!("name={}", toml_edit::Value::from(&name))];
+                let loaded = Recipe::load(&self.recipes[index], &[set, &own].concat())?;
+                let folder = out.join(&name);
+                let state = state(&folder, &loaded.recipe)?;
+                let runs = &mut recipes[index].runs;
+                jobs.push(Job { recipe: index, run: runs.len(), loaded, warmup: None });
+                runs.push(Outcome::new(seed, folder, state));
+            }
+        }
+        let values: Vec<&Recipe> = jobs.iter().map(|job| &job.loaded.recipe).collect();
+        let warmups = warmup_folders(&values, out);
+        jobs.iter_mut().zip(warmups).for_each(|(job, warmup)| job.warmup = warmup);
+        jobs.retain(|job| recipes[job.recipe].runs[job.run].state.measured().is_none());
+        Ok((recipes, jobs))
+    }
+}
+
+/// A comparison while it goes.
+struct UnderWay {
+    out: PathBuf,
+    recipes: Vec<Compared>,
+    differences: Vec<Difference>,
+    machine: String,
+    target: Option<f64>,
+    bars: Bars,
+    terminal: Terminal,
+}
+
+impl UnderWay {
+    /// Makes the runs, one after another, and prints the table; gives the exit code.
+    fn go(mut self, jobs: Vec<Job>) -> Result<u8, ProgramError> {
+        let interrupted = interrupted(self.bars.clone());
+        let jobs_in_all = jobs.len();
+        for (index, job) in jobs.into_iter().enumerate() {
+            self.say(&format!("\nrun {} of {jobs_in_all}: {}", index + 1, job.loaded.name));
+            self.make(job, &interrupted)?;
+            self.summarise()?;
+            if interrupted.load(Ordering::Relaxed) {
+                let page = self.out.join("compare.md");
+                self.say(&format!("the same command goes on; so far: {}", page.display()));
+                return Ok(130);
+            }
+        }
+        super::print(&format!("{}\n", self.summarise()?.table()))?;
+        let files = self.out.join("compare.{md,json,svg}");
+        self.say(&format!("table, numbers and figure: {}", files.display()));
+        let mut runs = self.recipes.iter().flat_map(|recipe| &recipe.runs);
+        Ok(u8::from(runs.any(|run| run.state.measured().is_none())))
+    }
+
+    /// Begins a run or goes on with it. What ends it is its own affair, and no reason not to make
+    /// the others.
+    fn make(&mut self, job: Job, interrupted: &Arc<AtomicBool>) -> Result<(), ProgramError> {
+        let Job { recipe, run, loaded, warmup } = job;
+        let (name, folder) = (loaded.name.clone(), self.out.join(&loaded.name));
+        let resumed = folder.join("recipe.toml").is_file();
+        let flag = interrupted.clone();
+        let trained = train(loaded, &self.out, resumed, warmup, &self.bars, || flag);
+        let state = match trained {
+            Ok(summary) if summary.stopped_because == INTERRUPTED => State::Unfinished,
+            Ok(_) => State::Finished(Measured::read(&folder)?),
+            // Somebody else compares in this folder, and no clock would be fair.
+            Err(error @ ProgramError::Library(Error::Run(RunError::Busy { .. }))) => {
+                return Err(error);
+            }
+            Err(error) => {
+                let help = error.help().map(|help| format!("; {help}")).unwrap_or_default();
+                self.say(&format!("{name} failed: {error}{help}"));
+                State::Failed { problem: error.to_string() }
+            }
+        };
+        self.recipes[recipe].runs[run].state = state;
+        Ok(())
+    }
+
+    fn summarise(&self) -> Result<Comparison, ProgramError> {
+        let comparison = Comparison::new(
+            command(),
+            self.machine.clone(),
+            self.differences.clone(),
+            self.target,
+            self.recipes.clone(),
+        );
+        std::fs::create_dir_all(&self.out)
+            .map_err(|source| Error::File { path: self.out.clone(), source })?;
+        comparison.write(&self.out)?;
+        Ok(comparison)
+    }
+
+    fn say(&mut self, text: &str) {
+        self.terminal.note(text);
+    }
+}
+
+/// What is there of the run in `folder`, which has to be one of this recipe.
+fn state(folder: &Path, recipe: &Recipe) -> Result<State, ProgramError> {
+    let kept = folder.join("recipe.toml");
+    if !kept.is_file() {
+        return Ok(State::Unfinished);
+    }
+    let changes = changes(&Recipe::load(&kept, &[])?.recipe, recipe);
+    if !changes.is_empty() {
+        let changes = changes.iter().map(Change::to_string).collect();
+        return Err(ProgramError::OtherSettings { run: folder.to_owned(), changes });
+    }
+    // A summary that can't be read is written anew by the run that is resumed.
+    match Summary::read(&folder.join("summary.json")) {
+        Ok(summary) if summary.stopped_because != INTERRUPTED => {
+            Ok(State::Finished(Measured::read(folder)?))
+        }
+        _ => Ok(State::Unfinished),
+    }
+}
+
+fn check_names(bases: &[Loaded]) -> Result<(), ProgramError> {
+    let mut seen = BTreeSet::new();
+    match bases.iter().find(|base| !seen.insert(&base.name)) {
+        Some(base) => Err(ProgramError::SameName { name: base.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn folder_for(bases: &[Loaded]) -> PathBuf {
+    let names: Vec<&str> = match bases {
+        [first, .., last] => vec!["compare", &first.name, &last.name],
+        all => std::iter::once("compare").chain(all.iter().map(|base| &*base.name)).collect(),
+    };
+    Path::new("runs").join(names.join("-"))
+}
+
+/// In what the recipes differ, and which runs are there and which are not.
+fn intention(recipes: &[Compared], differences: &[Difference], out: &Path) -> String {
+    let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
+    let mut text = match differing(&names, differences) {
+        Some(table) => format!("The recipes differ in:\n\n{table}\n"),
+        None if recipes.len() > 1 => "The recipes do not differ.\n\n".to_owned(),
+        None => String::new(),
+    };
+    let _ = writeln!(text, "Runs in {}:\n", out.display());
+    for Compared { name, runs, .. } in recipes {
+        let seeds: Vec<String> = runs
+            .iter()
+            .map(|run| match (run.state.measured(), run.folder.join("recipe.toml").is_file()) {
+                (Some(_), _) => format!("{} is there", run.seed),
+                (None, true) => format!("{} goes on", run.seed),
+                (None, false) => run.seed.to_string(),
+            })
+            .collect();
+        let _ = writeln!(text, "  {name}: seeds {}", seeds.join(", "));
+    }
+    text
+}
+
+/// The firebrick, the devices that the recipes name, and how many cores are beside them.
+fn machine(recipes: &[Recipe]) -> String {
+    let names: BTreeSet<String> = recipes
+        .iter()
+        .map(|recipe| {
+            let name = recipe.device.name();
+            let about = open(name, Precision::F32).ok().and_then(|device| {
+                guard(|| describe(name, &device)).ok().map(|about| about.headline())
+            });
+            about.map_or_else(|| name.to_string(), |about| format!("{name} ({about})"))
+        })
+        .collect();
+    let names: Vec<String> = names.into_iter().collect();
+    let build = if cfg!(debug_assertions) { ", a debug build," } else { "" };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let names = names.join(", ");
+    format!("firebrick {}{build} on {names}, {cores} cores", env!("CARGO_PKG_VERSION"))
+}
+
+/// The command line, as a shell would take it again.
+fn command() -> String {
+    let arguments = std::env::args_os().skip(1);
+    let quoted = arguments.map(|argument| {
+        let argument = argument.to_string_lossy().into_owned();
+        let plain = |letter: char| letter.is_alphanumeric() || "-_./=,:+@%".contains(letter);
+        match !argument.is_empty() && argument.chars().all(plain) {
+            true => argument,
+            false => format!("'{}'", argument.replace('\'', r"'\''")),
+        }
+    });
+    std::iter::once("firebrick".to_owned()).chain(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// A number in [0, 1].
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("expected an accuracy between 0 and 1".into()),
+    }
+}

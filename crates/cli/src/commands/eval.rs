@@ -1,0 +1,130 @@
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use firebrick::{Stage, Watcher as _, device, recipe::Recipe, wire};
+use firebrick_core::{Seed, Verdict};
+use firebrick_device::Name;
+use firebrick_train::{EvalReport, evaluate};
+
+use crate::{ProgramError, bars::Bars, terminal::Terminal};
+
+/// The arguments of `firebrick eval`.
+#[derive(Args)]
+pub struct Eval {
+    /// A checkpoint, such as runs/quickstart/checkpoints/step-000200; with --recipe any model folder,
+    /// or the name of a model on the Hugging Face Hub
+    checkpoint: PathBuf,
+    /// Completions per prompt: the k of avg@k and maj@k; the recipe's eval.samples without it
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    samples: Option<u32>,
+    /// The recipe that says what to evaluate on; the run's own without one
+    #[arg(long)]
+    recipe: Option<PathBuf>,
+    /// Replace a value of the recipe, such as eval.temperature=0.7
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Compute on this device, whatever the recipe says: cpu, or such as vulkan:0
+    #[arg(long, value_name = "KIND:INDEX")]
+    device: Option<Name>,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Eval {
+    pub(super) fn run(self) -> Result<(), ProgramError> {
+        let set = [self.set.as_slice(), &super::device_settings(self.device)].concat();
+        let bars = Bars::on_stderr();
+        let sources = super::sources::sources(&bars);
+        let folder = super::model_folder(&self.checkpoint, &sources)?;
+        let recipe = Recipe::load(&self.recipe_path(&folder)?, &set)?.recipe;
+        let mut evaluation = wire::evaluation(&recipe, &folder, &sources, wire::now())?;
+        if evaluation.heldout.is_empty() {
+            return Err(ProgramError::NoHeldout);
+        }
+        let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
+        let bar = bars.bar(Stage::Eval.name(), (evaluation.heldout.len() * samples) as u64);
+        let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));
+        let (report, _) = device::unsaved(&recipe, &device, "the evaluation", smaller, || {
+            Ok(evaluate(
+                &mut evaluation.engine,
+                &*evaluation.verifier,
+                &evaluation.heldout,
+                samples,
+                &evaluation.sampling,
+                Seed::run(recipe.seed).derive("eval", &[]),
+                &mut |finished| bar.advance(finished as u64),
+            )?)
+        })?;
+        drop(bar);
+        let mut terminal = Terminal::plain(bars);
+        for note in evaluation.notes.try_iter() {
+            terminal.note(&note);
+        }
+        let text = if self.json { json(&report) } else { table(&report, &evaluation.sampling) };
+        super::print(&text)
+    }
+
+    /// The recipe of the run that the checkpoint belongs to: `runs/<name>/recipe.toml`.
+    fn recipe_path(&self, checkpoint: &Path) -> Result<PathBuf, ProgramError> {
+        if let Some(path) = &self.recipe {
+            return Ok(path.clone());
+        }
+        let folder = std::path::absolute(checkpoint).unwrap_or_default();
+        let recipe = folder.parent().and_then(Path::parent).map(|run| run.join("recipe.toml"));
+        let nowhere = || ProgramError::NotACheckpoint { path: self.checkpoint.clone() };
+        recipe.filter(|path| path.is_file()).ok_or_else(nowhere)
+    }
+}
+
+fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String {
+    let k = report.samples;
+    let mut lines = vec![
+        format!(
+            "{} prompts × {k} completions, temperature {}, top_p {}",
+            report.prompts, sampling.temperature, sampling.top_p
+        ),
+        format!("pass@1   {:.4} ± {:.4}", report.accuracy, report.standard_error),
+        format!("avg@{k:<4} {:.4}", report.accuracy),
+    ];
+    for (k, pass) in report.pass_at.iter().skip(1) {
+        lines.push(format!("pass@{k:<3} {pass:.4}"));
+    }
+    lines.push(format!("maj@{k:<4} {:.4}", report.majority));
+    let verdicts: Vec<String> = Verdict::ALL
+        .iter()
+        .zip(report.verdicts)
+        .filter(|(_, count)| *count > 0)
+        .map(|(verdict, count)| format!("{count} {}", verdict.name()))
+        .collect();
+    lines.push(format!("verdicts {}", verdicts.join(", ")));
+    lines.push(format!(
+        "length   {:.1} tokens, {:.1} % cut off",
+        report.length,
+        100.0 * report.truncated
+    ));
+    lines.join("\n") + "\n"
+}
+
+fn json(report: &EvalReport) -> String {
+    let pass: serde_json::Map<String, serde_json::Value> =
+        report.pass_at.iter().map(|(k, pass)| (k.to_string(), (*pass).into())).collect();
+    let verdicts: serde_json::Map<String, serde_json::Value> = Verdict::ALL
+        .iter()
+        .zip(report.verdicts)
+        .map(|(verdict, count)| (verdict.name().to_owned(), count.into()))
+        .collect();
+    let value = serde_json::json!({
+        "prompts": report.prompts,
+        "samples": report.samples,
+        "pass@1": report.accuracy,
+        "avg@k": report.accuracy,
+        "standard_error": report.standard_error,
+        "pass@k": pass,
+        "maj@k": report.majority,
+        "verdicts": verdicts,
+        "length_mean": report.length,
+        "truncated": report.truncated,
+    });
+    format!("{value}\n")
+}

@@ -1,0 +1,130 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use firebrick::{
+    Error,
+    card::CARD,
+    model::{Folders, trained_weights},
+    source::Need,
+};
+use firebrick_data::Tokenizer;
+use firebrick_device::{Name, Precision, open};
+use firebrick_models::{
+    Decoder, SaveOptions, WeightDtype, inventory, load_config, save, save_adapter,
+};
+use firebrick_runs::publish_folder;
+use serde_json::Value;
+
+use crate::ProgramError;
+
+/// The arguments of `firebrick export`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Export {
+    /// A checkpoint, an adapter or any model folder
+    checkpoint: PathBuf,
+    /// The folder to make
+    out: PathBuf,
+    /// Add the adapter into the weights of its model, and write the model
+    #[arg(long)]
+    merge: bool,
+    /// The number format of the weights; without it that of the model, or of the adapter's model
+    #[arg(long, value_enum)]
+    dtype: Option<Dtype>,
+}
+
+/// A number format that weights are written in.
+#[derive(Clone, Copy, ValueEnum)]
+enum Dtype {
+    Float32,
+    Bfloat16,
+    Float16,
+}
+
+const EXAMPLES: &str = "\
+Writes what others open, without what only a resumed run needs:
+configuration, weights in files of at most 5 GB, tokenizer, chat template,
+generation_config.json and model card. An adapter stays one unless --merge
+adds it into its model; a merged model gets no card, since the adapter's
+describes the adapter.
+
+Examples:
+  firebrick export runs/gsm8k/checkpoints/step-000200 gsm8k-model
+  firebrick export runs/lora/checkpoints/step-000200 gsm8k-model --merge";
+
+impl Export {
+    pub(super) fn run(self) -> Result<(), ProgramError> {
+        let refuse = |problem| Err(ProgramError::Export { out: self.out.clone(), problem });
+        if self.out.exists() {
+            return refuse("it is there already: give the name of a new folder");
+        }
+        let sources = super::sources::alone();
+        let folder = super::model_folder(&self.checkpoint, &sources)?;
+        let folders = Folders::of(&folder, &sources, Need::Model)?;
+        match (&folders.adapter, self.merge) {
+            (None, true) => return refuse("there is no adapter to merge: leave --merge out"),
+            (Some(_), false) if self.dtype.is_some() => {
+                return refuse("an adapter is written as it is trained: --dtype needs --merge");
+            }
+            _ => {}
+        }
+        let tokenizer = Tokenizer::from_folder(&folders.text)?;
+        let (_, config) = load_config(&folders.weights)?;
+        let as_it_is = inventory(&folders.weights)?.dtype().unwrap_or_default();
+        // Rounded once, from what was trained.
+        let trained = Folders { weights: trained_weights(&folders.weights), ..folders.clone() };
+        let decoder = trained.load(&open(Name::default(), Precision::F32)?)?;
+
+        // Under another name until all of it is there.
+        let name = self.out.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let temporary = self.out.with_file_name(format!(".tmp-{name}"));
+        let file = |source| Error::File { path: temporary.clone(), source };
+        if temporary.exists() {
+            fs::remove_dir_all(&temporary).map_err(file)?;
+        }
+        fs::create_dir_all(&temporary).map_err(file)?;
+        let written = self.write(&folder, &folders, decoder, &config, as_it_is, &temporary);
+        if let Err(error) = written.and_then(|()| Ok(tokenizer.save(&temporary)?)) {
+            // Gone or not, the error is the one that matters.
+            let _ = fs::remove_dir_all(&temporary);
+            return Err(error);
+        }
+        publish_folder(&temporary, &self.out)?;
+        super::print(&format!("{}\n", self.out.display()))
+    }
+
+    /// Writes everything but the tokenizer into `into`.
+    fn write(
+        &self,
+        folder: &Path,
+        folders: &Folders,
+        decoder: Decoder,
+        config: &Value,
+        as_it_is: WeightDtype,
+        into: &Path,
+    ) -> Result<(), ProgramError> {
+        match &folders.adapter {
+            Some(_) if !self.merge => save_adapter(&decoder, &folders.base, into)?,
+            _ => {
+                let dtype = match self.dtype {
+                    Some(Dtype::Float32) => WeightDtype::F32,
+                    Some(Dtype::Bfloat16) => WeightDtype::BF16,
+                    Some(Dtype::Float16) => WeightDtype::F16,
+                    None => as_it_is,
+                };
+                let options = SaveOptions { dtype, ..SaveOptions::default() };
+                save(&decoder.merged(), config, into, &options)?;
+            }
+        }
+        // A merged model is no longer what the adapter's card says.
+        let card = folder.join(CARD);
+        if card.is_file() && !self.merge {
+            fs::copy(&card, into.join(CARD))
+                .map_err(|source| Error::File { path: card.clone(), source })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,332 @@
+use std::{
+    io::{ErrorKind, Read as _, Write as _},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use clap::{Args, ValueEnum};
+use firebrick::{
+    Error,
+    model::{self, Folders},
+    recipe::ComputeType,
+    source::Need,
+    wire::{self, known_options},
+};
+use firebrick_core::{FinishReason, Prompt, Seed};
+use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer};
+use firebrick_device::{Kind, Name, Precision, guard};
+use firebrick_models::Decoder;
+use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
+use serde_json::{Map, Value, json};
+
+use crate::ProgramError;
+
+/// The arguments of `firebrick generate`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Generate {
+    /// A model folder, such as runs/quickstart/checkpoints/step-000200
+    checkpoint: PathBuf,
+    /// What to complete or to answer; - reads it from standard input
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    prompt: String,
+    /// System message of the chat template
+    #[arg(long, value_name = "TEXT", conflicts_with = "plain")]
+    system: Option<String>,
+    /// Give the model the prompt as it stands, without its chat template
+    #[arg(long)]
+    plain: bool,
+    /// Variable of the chat template, such as enable_thinking=false; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = option, conflicts_with = "plain")]
+    option: Vec<(String, Value)>,
+    /// Tokens after which the completion is cut off, as far as the model's context has room
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    max_tokens: u32,
+    /// Divides the logits; 0 always takes the most likely token
+    #[arg(long, default_value_t = 1.0, value_parser = at_least_0)]
+    temperature: f64,
+    /// Sample among the most likely tokens that together have this probability
+    #[arg(long, default_value_t = 1.0, value_parser = probability)]
+    top_p: f64,
+    /// Sample among so many most likely tokens; 0 is all
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    /// Seed of the sampling
+    #[arg(long, default_value_t = 17)]
+    seed: u64,
+    /// Compute on this device: cpu, or such as vulkan:0
+    #[arg(long, value_name = "KIND:INDEX", default_value = "cpu")]
+    device: Name,
+    /// Multiply matrices in this format: auto, float32 or bfloat16
+    #[arg(long, value_enum, default_value_t)]
+    dtype: Dtype,
+    /// Print one JSON object at the end instead of the text as it comes
+    #[arg(long)]
+    json: bool,
+}
+
+/// The format that matrices are multiplied in.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Dtype {
+    /// `bfloat16` on a GPU that has it, else `float32`
+    #[default]
+    Auto,
+    /// 32 bits
+    Float32,
+    /// 16 bits with the range of 32
+    Bfloat16,
+}
+
+impl From<Dtype> for ComputeType {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::Auto => ComputeType::Auto,
+            Dtype::Float32 => ComputeType::Float32,
+            Dtype::Bfloat16 => ComputeType::Bfloat16,
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Sampling is what the options say and nothing else: temperature, top_p and
+top_k of the model's generation_config.json are not applied (firebrick inspect
+shows them). Tokens that end a completion are the tokenizer's and that file's.
+
+Examples:
+  firebrick generate runs/quickstart/checkpoints/step-000200 --prompt 47+85=
+  firebrick generate qwen --prompt 'Why is the sky blue?' --system 'Be brief.'
+  firebrick generate qwen3 --prompt '17 * 23?' --option enable_thinking=false
+  echo 'Once upon a time' | firebrick generate model --plain --prompt -
+
+Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.";
+
+impl Generate {
+    /// Exit code 130 when Ctrl-C ended it.
+    pub(super) fn run(self) -> Result<u8, ProgramError> {
+        let sources = super::sources::alone();
+        let folder = super::model_folder(&self.checkpoint, &sources)?;
+        let folders = Folders::of(&folder, &sources, Need::Model)?;
+        let config = folders.sizes()?;
+        let tokenizer = Tokenizer::from_folder(&folders.text)?;
+        model::check_vocabulary(&tokenizer, &config, &folders.text)?;
+        let question = Question::Text(self.question()?);
+        let (text, tokens) = self.format(&folders.text)?.encode(&question, &tokenizer)?;
+        let context = config.max_position_embeddings;
+        let room = context.saturating_sub(tokens.len());
+        if tokens.is_empty() || room == 0 {
+            return Err(ProgramError::PromptLength { tokens: tokens.len(), context });
+        }
+        let sampling = Sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            max_completion_tokens: room.min(self.max_tokens as usize),
+            stop: tokenizer.stop_tokens().to_vec(),
+        };
+        let prompt = Prompt { text, tokens, ..Prompt::default() };
+        let interrupted = interrupted();
+        let mut printer = Printer::new(&tokenizer, self.json);
+        let began = Instant::now();
+        let streamed = self.guarded(|| {
+            let device = firebrick_device::open(self.device, Precision::F32)?;
+            let compute = model::compute(self.dtype.into(), self.device, &device)?;
+            let policy = folders.load(&device)?.with_compute(compute);
+            self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
+                .load(Ordering::Relaxed)
+            {
+                true => ControlFlow::Break(()),
+                false => printer.push(token),
+            })
+        })?;
+        let seconds = began.elapsed().as_secs_f64();
+        let (text, problem) = printer.finish();
+        if let Some(source) = problem {
+            return Err(Error::File { path: "standard output".into(), source }.into());
+        }
+        if self.json {
+            super::print(&format!("{}\n", as_json(&prompt, &text, &streamed)))?;
+        }
+        let ended = match streamed.finish {
+            Some(FinishReason::Stop) => "a stop token",
+            Some(FinishReason::Length) => "the limit of tokens",
+            None => "whoever listened",
+        };
+        let count = streamed.tokens.len();
+        // A closed standard error is no reason to fail.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{count} tokens, ended by {ended}; {:.1} tokens/s, loading included",
+            count as f64 / seconds
+        );
+        Ok(if interrupted.load(Ordering::Relaxed) { 130 } else { 0 })
+    }
+
+    fn question(&self) -> Result<String, ProgramError> {
+        if self.prompt != "-" {
+            return Ok(self.prompt.clone());
+        }
+        let mut text = String::new();
+        // Far more than any context, and no stream without an end.
+        let read = std::io::stdin().take(64 << 20).read_to_string(&mut text);
+        match read {
+            Ok(_) => Ok(text),
+            Err(source) => Err(Error::File { path: "standard input".into(), source }.into()),
+        }
+    }
+
+    fn format(&self, folder: &Path) -> Result<PromptFormat, ProgramError> {
+        let chat = if self.plain { None } else { ChatTemplate::from_folder(folder)? };
+        let kwargs = self.option.iter().cloned().collect::<Map<String, Value>>();
+        known_options("--option", &kwargs, chat.as_ref())?;
+        Ok(PromptFormat {
+            system: self.system.clone(),
+            chat: chat.map(|chat| chat.with_date(wire::now())),
+            kwargs,
+            ..PromptFormat::default()
+        })
+    }
+
+    fn stream(
+        &self,
+        policy: &Decoder,
+        prompt: &Prompt,
+        sampling: &Sampling,
+        context: usize,
+        hear: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<Streamed, ProgramError> {
+        let request = GroupRequest { prompt: prompt.clone(), draw: 0, group_size: 1 };
+        let sample_on = match self.device.kind {
+            Kind::Cpu => SampleOn::Host,
+            _ => SampleOn::Device,
+        };
+        Ok(stream(
+            policy,
+            &prompt.tokens,
+            sampling,
+            request.completion_seed(Seed::run(self.seed), 0),
+            context,
+            sample_on,
+            &mut |token, _| hear(token),
+        )?)
+    }
+
+    /// Whatever way a GPU fails, it is an error and no panic.
+    fn guarded<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, ProgramError>,
+    ) -> Result<T, ProgramError> {
+        if self.device.kind == Kind::Cpu {
+            return work();
+        }
+        guard(work).unwrap_or_else(|failure| {
+            Err(Error::DeviceFailed {
+                device: self.device,
+                phase: "the completion".into(),
+                problem: failure.to_string(),
+                remedy: format!(
+                    "firebrick doctor --device {} --suite tells whether it computes rightly",
+                    self.device
+                ),
+                saved: "nothing was changed".into(),
+            }
+            .into())
+        })
+    }
+}
+
+/// Says the text of tokens as it becomes certain.
+struct Printer<'a> {
+    /// Gone when the text is at its end.
+    streamer: Option<firebrick_data::Streamer<'a>>,
+    text: String,
+    /// Whether the text is only kept.
+    quiet: bool,
+    problem: Option<std::io::Error>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(tokenizer: &'a Tokenizer, quiet: bool) -> Self {
+        Printer { streamer: Some(tokenizer.streamer()), text: String::new(), quiet, problem: None }
+    }
+
+    fn push(&mut self, token: u32) -> ControlFlow<()> {
+        let piece = self.streamer.as_mut().map(|streamer| streamer.push(token));
+        let piece = piece.unwrap_or_default();
+        self.say(&piece)
+    }
+
+    fn say(&mut self, piece: &str) -> ControlFlow<()> {
+        self.text += piece;
+        if self.quiet || piece.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        let mut out = std::io::stdout();
+        match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                // A reader that has seen enough, such as head, is no problem.
+                self.problem = Some(error).filter(|error| error.kind() != ErrorKind::BrokenPipe);
+                self.quiet = true;
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// The whole text, a line's end behind it on standard output, and what was wrong there.
+    fn finish(mut self) -> (String, Option<std::io::Error>) {
+        let rest = self.streamer.take().map(firebrick_data::Streamer::finish).unwrap_or_default();
+        let _ = self.say(&rest);
+        let text = self.text.clone();
+        if !text.ends_with('\n') {
+            let _ = self.say("\n");
+        }
+        (text, self.problem)
+    }
+}
+
+fn as_json(prompt: &Prompt, text: &str, streamed: &Streamed) -> Value {
+    let sum: f64 = streamed.logprobs.iter().map(|&logprob| f64::from(logprob)).sum();
+    json!({
+        "prompt": prompt.text,
+        "prompt_tokens": prompt.tokens.len(),
+        "text": text,
+        "tokens": streamed.tokens,
+        "logprob_sum": sum,
+        "finish": streamed.finish,
+    })
+}
+
+/// A flag that the first Ctrl-C sets; the second ends the program at once.
+fn interrupted() -> Arc<AtomicBool> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let seen = flag.clone();
+    // Without a handler Ctrl-C ends the program at once, which loses nothing.
+    let _ = ctrlc::set_handler(move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+    flag
+}
+
+/// A value is JSON where it reads as such, and else a text.
+fn option(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+    Ok((key.to_owned(), value))
+}
+
+fn at_least_0(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| "expected a number from 0".into())
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && *number <= 1.0);
+    number.ok_or_else(|| "expected a number above 0 and at most 1".into())
+}

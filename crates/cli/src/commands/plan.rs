@@ -1,0 +1,223 @@
+use std::{fmt::Write as _, path::PathBuf};
+
+use clap::Args;
+use firebrick::{
+    model,
+    plan::{Memory, Models, Moment, Plan as Sums, compute},
+    recipe::{Loaded, Lora, Recipe},
+    thousands, wire,
+};
+use firebrick_device::{Name, gibibytes};
+use firebrick_models::Compute;
+use serde_json::json;
+
+use crate::ProgramError;
+
+/// The arguments of `firebrick plan`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Plan {
+    /// The recipe, a TOML or YAML file
+    recipe: PathBuf,
+    /// Replace a value of the recipe, such as train.micro_batch_tokens=4096
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Plan for this device, whatever the recipe says: cpu, or such as vulkan:0
+    #[arg(long, value_name = "KIND:INDEX")]
+    device: Option<Name>,
+    /// The memory that there is, such as 24GiB or 80GB, instead of asking the device
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    memory: Option<u64>,
+    /// Print the plan as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Nothing is loaded or computed: the sizes come from the recipe and the model's
+config.json. Prompts and completions are taken at the longest that the recipe
+allows, so a run with short ones needs less.
+
+Columns are the moments at which a step holds most: sampling; logits from a
+micro-batch's activations; its backward pass at the beginning and at the end;
+AdamW's step; writing a checkpoint. Parts with ~ are estimates, the others are
+counted.
+
+Examples:
+  firebrick plan recipes/quickstart.toml
+  firebrick plan recipes/quickstart.toml --device vulkan:0
+  firebrick plan my.toml --memory 24GiB --set 'model.lora={ rank = 16 }'
+
+Exit codes: 0 it fits or nobody knows, 1 it does not fit.";
+
+impl Plan {
+    /// Exit code 1 when it does not fit.
+    pub(super) fn run(self) -> Result<u8, ProgramError> {
+        let set = [self.set, super::device_settings(self.device)].concat();
+        let Loaded { recipe, name, .. } = Recipe::load(&self.recipe, &set)?;
+        let sources = super::sources::alone();
+        let models = wire::model_sizes(&recipe, &sources)?;
+        let (compute, assumed) = compute(&recipe);
+        let plan = Sums::new(&models, &recipe, compute);
+        let memory = match self.memory {
+            Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },
+            None => Memory::of(recipe.device.name()),
+        };
+        let text = match self.json {
+            true => as_json(&plan, &recipe, &memory),
+            false => {
+                let adapters =
+                    memory.bytes.filter(|&bytes| models.lora.is_none() && !plan.fits(bytes));
+                let adapters =
+                    adapters.and_then(|bytes| adapters_fit(models, &recipe, compute, bytes));
+                table(&plan, &name, &recipe, &memory, assumed) + &adapters.unwrap_or_default()
+            }
+        };
+        super::print(&text)?;
+        Ok(u8::from(memory.bytes.is_some_and(|bytes| !plan.fits(bytes))))
+    }
+}
+
+/// Advises adapters where training all weights is what does not fit.
+fn adapters_fit(models: Models, recipe: &Recipe, compute: Compute, memory: u64) -> Option<String> {
+    const RANK: usize = 16;
+    let lora = Some(model::adapters(&Lora::of_rank(RANK)));
+    let plan = Sums::new(&Models { lora, ..models }, recipe, compute);
+    let least = plan.least();
+    let (plan, batches) = match plan.fits(memory) {
+        true => (plan, ""),
+        false => (least, " with the smallest batches"),
+    };
+    let (peak, moment) = plan.peak();
+    plan.fits(memory).then(|| {
+        format!(
+            "  or train adapters: set model.lora = {{ rank = {RANK} }}, with which {} are needed{batches} \
+             ({})\n",
+            gibibytes(peak),
+            moment.name()
+        )
+    })
+}
+
+fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: bool) -> String {
+    let facts = &plan.facts;
+    let assumed = match assumed {
+        true => " (assumed, as it can't be asked; model.dtype says it)",
+        false => "",
+    };
+    let mut text = format!(
+        "{name}: {} parameters, {} of them trained, {}, on {}{assumed}\n\
+         {} sequences at once, prompts to {} and completions to {} tokens; \
+         micro-batches to {} tokens\n\n",
+        thousands(facts.parameters as u64),
+        thousands(facts.trainable as u64),
+        match facts.half {
+            true => "float32 multiplied in bfloat16",
+            false => "float32",
+        },
+        recipe.device.name(),
+        facts.work.sequences,
+        facts.work.prompt,
+        facts.work.completion,
+        facts.tokens(),
+    );
+    let line = |text: &mut String, name: &str, cells: [String; 6]| {
+        let _ = write!(text, "{name:<28}");
+        for cell in cells {
+            let _ = write!(text, " {cell:>9}");
+        }
+        text.push('\n');
+    };
+    line(&mut text, "", Moment::ALL.map(|moment| moment.name().to_owned()));
+    for part in &plan.parts {
+        let mark = if part.exact { "  " } else { "~ " };
+        let cells = part.bytes.map(|bytes| match bytes {
+            0 => "-".into(),
+            bytes if bytes < 1 << 19 => "<1 MiB".into(),
+            bytes => gibibytes(bytes),
+        });
+        line(&mut text, &format!("{mark}{}", part.name), cells);
+    }
+    line(&mut text, "  together", Moment::ALL.map(|moment| gibibytes(plan.sum(moment))));
+    text.push('\n');
+    text += &verdict(plan, memory);
+    text
+}
+
+fn verdict(plan: &Sums, memory: &Memory) -> String {
+    let (peak, moment) = plan.peak();
+    let needed = format!("{} are needed ({})", gibibytes(peak), moment.name());
+    let Some(bytes) = memory.bytes else {
+        return format!(
+            "{needed}; what there is is not known: {}; --memory 24GiB says it\n",
+            memory.words
+        );
+    };
+    let there = format!("{needed}, {} are there ({})", gibibytes(bytes), memory.words);
+    if plan.fits(bytes) {
+        return format!("fits: {there}\n");
+    }
+    let mut text = format!("does not fit: {there}\n");
+    let least = plan.least();
+    if !least.fits(bytes) {
+        let (peak, moment) = least.peak();
+        let _ = writeln!(
+            text,
+            "  with the smallest batches {} are still needed ({}): take a smaller model, shorter \
+             completions (rollout.max_completion_tokens) or prompts (data.max_prompt_tokens), or \
+             another device",
+            gibibytes(peak),
+            moment.name()
+        );
+        return text;
+    }
+    for advice in plan.advice(bytes) {
+        let _ = writeln!(text, "  set {} = {} (now {})", advice.key, advice.to, advice.from);
+    }
+    text
+}
+
+fn as_json(plan: &Sums, recipe: &Recipe, memory: &Memory) -> String {
+    let (peak, moment) = plan.peak();
+    let by_moment = |bytes: [u64; 6]| -> serde_json::Map<String, serde_json::Value> {
+        let cells = Moment::ALL.into_iter().zip(bytes);
+        cells.map(|(moment, bytes)| (moment.name().to_owned(), bytes.into())).collect()
+    };
+    let parts: Vec<_> = plan
+        .parts
+        .iter()
+        .map(|part| json!({"name": part.name, "exact": part.exact, "bytes": by_moment(part.bytes)}))
+        .collect();
+    let least = plan.least().peak();
+    let value = json!({
+        "device": recipe.device.name(),
+        "facts": plan.facts,
+        "parts": parts,
+        "together": by_moment(Moment::ALL.map(|moment| plan.sum(moment))),
+        "peak": { "bytes": peak, "moment": moment },
+        "least": { "bytes": least.0, "moment": least.1 },
+        "memory": { "bytes": memory.bytes, "from": memory.words },
+        "fits": memory.bytes.map(|bytes| plan.fits(bytes)),
+        "advice": memory.bytes.map_or_else(Vec::new, |bytes| plan.advice(bytes)),
+    });
+    format!("{value}\n")
+}
+
+/// A size with its unit, in any case: powers of 1000 with a B alone, else of 1024. A bare number was
+/// never meant as bytes.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: f64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => return Err(format!("{text} has no unit: say {text}GiB, or {text}GB")),
+        "b" => 1.0,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "m" | "mib" => f64::from(1 << 20),
+        "g" | "gib" => f64::from(1 << 30),
+        unit => return Err(format!("{unit:?} is no unit: expected GiB, MiB, GB, MB or B")),
+    };
+    match digits.trim().parse::<f64>() {
+        Ok(number) if number > 0.0 && number * factor < 9e18 => Ok((number * factor) as u64),
+        _ => Err("expected a size such as 24GiB".into()),
+    }
+}

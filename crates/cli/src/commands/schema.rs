@@ -1,0 +1,9 @@
+use firebrick::recipe::Recipe;
+
+use crate::ProgramError;
+
+/// Prints the schema as it stands in `recipes/recipe.schema.json`.
+pub(super) fn run() -> Result<(), ProgramError> {
+    let text = format!("{:#}\n", Recipe::schema());
+    super::print(&text)
+}

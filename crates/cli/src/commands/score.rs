@@ -1,0 +1,233 @@
+//! Rows of gold answers and responses, judged: what a recipe's reward would say of them.
+
+mod explain;
+mod lines;
+mod row;
+mod rule;
+mod summary;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use firebrick::Error;
+use firebrick_core::Verdict;
+use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+use serde::Serialize;
+
+pub use row::{Row, RowError};
+pub use rule::{Judged, Mode, Options, Rule};
+
+use self::{
+    lines::{Line, Lines},
+    summary::Summary,
+};
+use crate::ProgramError;
+
+const EXAMPLES: &str = "\
+A row is one line with one JSON object: \"gold\" and \"response\", and if you
+like \"id\", \"suite\", \"expected\" (true or false), \"config\" ({\"mode\": …}
+and its options) and \"disputed\".
+
+Examples:
+  firebrick score answers.jsonl
+  firebrick score --rows answers.jsonl > verdicts.jsonl
+  firebrick score --kind dapo --disagreements answers.jsonl
+  firebrick score --explain row-17 answers.jsonl
+  zcat answers.jsonl.gz | firebrick score -";
+
+/// The arguments of `firebrick score`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Score {
+    /// Files of JSON lines; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Judge every row by this rule, whatever its config.mode says; its other options stay
+    #[arg(long, value_enum, value_name = "RULE", hide_possible_values = true, long_help = KINDS)]
+    kind: Option<Mode>,
+    /// Print one JSON object a row, and the summary on standard error
+    #[arg(long)]
+    rows: bool,
+    /// As --rows, but only those whose verdict is not the expected one
+    #[arg(long, conflicts_with = "rows")]
+    disagreements: bool,
+    /// Print how this row was judged, and nothing else
+    #[arg(long, value_name = "ID", conflicts_with_all = ["rows", "disagreements"])]
+    explain: Option<String>,
+}
+
+const KINDS: &str = "\
+Judge every row by this rule, whatever its config.mode says; its other options stay: math, dapo, \
+dapo_strict_box, gsm8k, gsm8k_flexible, choice, or any other name that config.mode may have";
+
+impl Score {
+    pub(super) fn run(self) -> Result<u8, ProgramError> {
+        let lines = Lines::open(&self.files)?;
+        match &self.explain {
+            Some(id) => self.explain(lines, id),
+            None => self.score(lines),
+        }
+    }
+
+    /// A batch is judged on every core and printed before the next one is read.
+    fn score(&self, mut lines: Lines) -> Result<u8, ProgramError> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        let mut summary = Summary::default();
+        loop {
+            let batch = lines.batch()?;
+            if batch.is_empty() {
+                break;
+            }
+            let outcomes: Vec<Outcome> =
+                batch.into_par_iter().map(|line| Outcome::of(line, self.kind)).collect();
+            for outcome in &outcomes {
+                summary.count(outcome);
+                match outcome {
+                    Outcome::Judged(row) if self.wants(row) => {
+                        if let Some(end) = ended(row.print(&mut out)) {
+                            return end;
+                        }
+                    }
+                    Outcome::Bad(problem) => complain(problem),
+                    Outcome::Judged(_) | Outcome::Skipped => {}
+                }
+            }
+        }
+        let printed = if self.rows || self.disagreements {
+            // Standard error may be closed by now, and then there is nobody to tell.
+            let _ = write!(io::stderr(), "{summary}");
+            out.flush()
+        } else {
+            write!(out, "{summary}").and_then(|()| out.flush())
+        };
+        ended(printed).unwrap_or(Ok(u8::from(summary.bad() > 0)))
+    }
+
+    fn wants(&self, row: &JudgedRow) -> bool {
+        self.rows || self.disagreements && row.agrees() == Some(false)
+    }
+
+    /// Only the row that is asked for is judged; the search ends with it.
+    fn explain(&self, mut lines: Lines, id: &str) -> Result<u8, ProgramError> {
+        let mut bad = false;
+        loop {
+            let batch = lines.batch()?;
+            if batch.is_empty() {
+                return Err(ProgramError::NoSuchRow { id: id.to_owned() });
+            }
+            for line in batch {
+                match line.row() {
+                    Ok(row) if line.id(&row) == id => {
+                        let text = explain::explain(&line, &row, self.kind);
+                        return ended(io::stdout().write_all(text.as_bytes()))
+                            .unwrap_or(Ok(u8::from(bad)));
+                    }
+                    Ok(_) => {}
+                    Err(problem) => {
+                        bad = true;
+                        complain(&problem);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How a command ends that could not print; none when it could.
+///
+/// A reader that has seen enough, such as `head`, closes the pipe, and that is no failure.
+fn ended(printed: io::Result<()>) -> Option<Result<u8, ProgramError>> {
+    let source = printed.err()?;
+    Some(match source.kind() {
+        io::ErrorKind::BrokenPipe => Ok(0),
+        _ => Err(Error::File { path: "standard output".into(), source }.into()),
+    })
+}
+
+/// One line on standard error, which may be closed.
+fn complain(problem: &str) {
+    let _ = writeln!(io::stderr(), "{problem}");
+}
+
+/// What became of a line.
+enum Outcome {
+    Judged(JudgedRow),
+    /// It tests an option that only another program has.
+    Skipped,
+    /// It is no row; where it is, and what is wrong with it.
+    Bad(String),
+}
+
+impl Outcome {
+    fn of(line: Line, kind: Option<Mode>) -> Self {
+        let row = match line.row() {
+            Ok(row) => row,
+            Err(problem) => return Outcome::Bad(problem),
+        };
+        let Some(rule) = row.rule(kind) else { return Outcome::Skipped };
+        let began = Instant::now();
+        let judged = rule.judge(&row.gold, &row.response);
+        let time = began.elapsed();
+        Outcome::Judged(JudgedRow {
+            id: line.id(&row),
+            counts: row.counts(),
+            suite: row.suite,
+            expected: row.expected,
+            judged,
+            time,
+        })
+    }
+}
+
+/// A judgement, beside what the row expects of it. The response is let go.
+struct JudgedRow {
+    id: String,
+    suite: Option<String>,
+    expected: Option<bool>,
+    /// Whether the expected verdict is one to be measured by.
+    counts: bool,
+    judged: Judged,
+    /// What the judging took, without the reading of the row.
+    time: Duration,
+}
+
+impl JudgedRow {
+    fn is_right(&self) -> bool {
+        self.judged.verdict == Verdict::Right
+    }
+
+    /// Whether the verdict is the expected one; none when either would do.
+    fn agrees(&self) -> Option<bool> {
+        self.expected.filter(|_| self.counts).map(|expected| expected == self.is_right())
+    }
+
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Printed<'a> {
+            id: &'a str,
+            verdict: Verdict,
+            extracted: Option<&'a str>,
+            canonical: Option<&'a str>,
+            why: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            expected: Option<bool>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            agrees: Option<bool>,
+        }
+        let printed = Printed {
+            id: &self.id,
+            verdict: self.judged.verdict,
+            extracted: self.judged.extracted.as_deref(),
+            canonical: self.judged.canonical.as_deref(),
+            why: &self.judged.why,
+            expected: self.expected,
+            agrees: self.expected.map(|expected| expected == self.is_right()),
+        };
+        serde_json::to_writer(&mut *out, &printed)?;
+        out.write_all(b"\n")
+    }
+}

@@ -1,0 +1,260 @@
+use std::ops::Range;
+
+use clap::ValueEnum;
+use firebrick_core::{Completion, Prompt, Verdict, Verifier};
+use firebrick_reward::{
+    AnswerFork, AnswerLine, Choice, Gsm8k, Gsm8kMode, StrictBox,
+    math::{self, Certainty, Extraction, Gold, Judgement},
+};
+use serde::Deserialize;
+
+/// Where the answer is and how it is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(try_from = "String")]
+#[value(rename_all = "snake_case")]
+pub enum Mode {
+    /// In the last box, after an answer marker, or in the last formula; compared as mathematics
+    #[value(alias = "auto")]
+    Math,
+    /// As math, but in the last box or nowhere
+    Boxed,
+    /// As math, but the response is the answer
+    Bare,
+    /// As boxed, but only after the end of the reasoning
+    AfterThinkBoxed,
+    /// As math, but the gold text is a solution as well; `targets` says what counts as an answer
+    MathVerify,
+    /// As math_verify, but the gold text is the answer
+    MathVerifyGoldBoxed,
+    /// The published DAPO reward: after the last `Answer:`, compared as text
+    Dapo,
+    /// The published DAPO reward's other rule: in the last box, compared as text
+    DapoStrictBox,
+    /// A fork of dapo whose answers end at `<`
+    DapoStopAtLt,
+    /// A fork of dapo that drops end markers
+    DapoStripEos,
+    /// The published GSM8K rule: after the last `####`, compared as text
+    #[value(alias = "gsm8k_strict")]
+    Gsm8k,
+    /// The published GSM8K rule's other mode: the last number, compared as text
+    Gsm8kFlexible,
+    /// One of the letters in `choices`
+    Choice,
+    /// As choice
+    ChoiceLine,
+    /// A test of another program's options
+    #[value(hide = true)]
+    ExtractOnly,
+}
+
+/// A row's `config`. Keys that are not named here are passed over.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Options {
+    /// The rule.
+    pub mode: Option<Mode>,
+    /// For `math_verify`: whether formulas, bare numbers, or both can be answers.
+    pub targets: Option<Vec<Target>>,
+    /// Decimal places that have to agree.
+    pub precision: Option<u32>,
+    /// Whether names of variables count.
+    pub strict: Option<bool>,
+    /// Whether an inequality may answer for a set.
+    pub allow_set_relation_comp: Option<bool>,
+    /// Whether a fraction has to be in lowest terms.
+    pub require_reduced_fractions: Option<bool>,
+    /// The letters of a multiple-choice question.
+    pub choices: Option<Vec<String>>,
+    /// Whether small letters name the same choices.
+    pub lowercase: Option<bool>,
+    /// Whether either verdict is good, because the row only has to be survived.
+    pub any_verdict: Option<bool>,
+}
+
+/// What counts as an answer, as Math-Verify calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// A formula between LaTeX's delimiters.
+    Latex,
+    /// A bare number or expression.
+    Expr,
+}
+
+/// A verifier, ready to judge.
+pub enum Rule {
+    /// Answers as mathematics.
+    Math(math::Verifier),
+    /// Answers as text.
+    Text {
+        /// Its name.
+        mode: Mode,
+        /// The verifier.
+        verifier: Box<dyn Verifier>,
+    },
+}
+
+/// A verdict with everything that a rule says of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The answer as the rule took it from the response.
+    pub extracted: Option<String>,
+    /// Its bytes in the response, where the rule tells.
+    pub range: Option<Range<usize>>,
+    /// The answer in canonical form.
+    pub canonical: Option<String>,
+    /// The gold answer in canonical form.
+    pub gold: Option<String>,
+    /// How sure the verdict is; none where there is nothing to be unsure of.
+    pub certainty: Option<Certainty>,
+    /// The reason in a sentence.
+    pub why: String,
+}
+
+impl Rule {
+    /// The rule of `mode`, whatever mode `options` has; none when only another program has it.
+    pub fn new(mode: Mode, options: &Options) -> Option<Rule> {
+        let math = |extraction, gold| {
+            let default = math::Verifier::default();
+            Rule::Math(math::Verifier {
+                extraction,
+                gold,
+                choices: options.choices.clone().unwrap_or_default(),
+                precision: options.precision.unwrap_or(default.precision),
+                strict_names: options.strict.unwrap_or(default.strict_names),
+                relation_for_set: options
+                    .allow_set_relation_comp
+                    .unwrap_or(default.relation_for_set),
+                reduced_fractions: options
+                    .require_reduced_fractions
+                    .unwrap_or(default.reduced_fractions),
+                ..default
+            })
+        };
+        let text = |verifier| Rule::Text { mode, verifier };
+        Some(match mode {
+            Mode::Math => math(Extraction::Auto, Gold::Bare),
+            Mode::Boxed => math(Extraction::Boxed, Gold::Bare),
+            Mode::Bare => math(Extraction::Bare, Gold::Bare),
+            Mode::AfterThinkBoxed => math(Extraction::AfterThinking, Gold::Bare),
+            Mode::MathVerify => math(options.extraction(), Gold::Solution),
+            Mode::MathVerifyGoldBoxed => math(options.extraction(), Gold::Bare),
+            Mode::Dapo => text(answer_line(AnswerFork::Published)),
+            Mode::DapoStopAtLt => text(answer_line(AnswerFork::StopAtLt)),
+            Mode::DapoStripEos => text(answer_line(AnswerFork::StripEos)),
+            Mode::DapoStrictBox => text(Box::new(StrictBox)),
+            Mode::Gsm8k => text(Box::new(Gsm8k { mode: Gsm8kMode::Strict })),
+            Mode::Gsm8kFlexible => text(Box::new(Gsm8k { mode: Gsm8kMode::Flexible })),
+            Mode::Choice | Mode::ChoiceLine => text(Box::new(options.choice())),
+            Mode::ExtractOnly => return None,
+        })
+    }
+
+    /// Judges `response` against `gold`.
+    pub fn judge(&self, gold: &str, response: &str) -> Judged {
+        match self {
+            Rule::Math(verifier) => verifier.judge(gold, response).into(),
+            Rule::Text { mode, verifier } => judge_text(*mode, verifier.as_ref(), gold, response),
+        }
+    }
+}
+
+impl Options {
+    fn extraction(&self) -> Extraction {
+        match self.targets.as_deref() {
+            Some([Target::Latex]) => Extraction::Latex,
+            Some([Target::Expr]) => Extraction::Plain,
+            _ => Extraction::Auto,
+        }
+    }
+
+    fn choice(&self) -> Choice {
+        let default = Choice::default();
+        Choice {
+            letters: self.choices.clone().unwrap_or(default.letters),
+            lowercase: self.lowercase.unwrap_or(default.lowercase),
+        }
+    }
+}
+
+impl Mode {
+    /// As in a row.
+    pub fn name(self) -> String {
+        let value = self.to_possible_value().expect("no mode is skipped");
+        value.get_name().to_owned()
+    }
+
+    /// Where a rule of texts looks for the answer.
+    fn place(self) -> &'static str {
+        match self {
+            Mode::Dapo | Mode::DapoStopAtLt | Mode::DapoStripEos => {
+                "after the last `Answer:` of the last 300 characters"
+            }
+            Mode::DapoStrictBox => r"in the last \boxed{} of the last 100 characters",
+            Mode::Gsm8k => "after the last `#### ` of the last 300 characters",
+            Mode::Gsm8kFlexible => "in the last number of the last 300 characters",
+            Mode::Choice | Mode::ChoiceLine => {
+                "in the last box, after the last answer marker or in the last line"
+            }
+            _ => "in the response",
+        }
+    }
+}
+
+impl TryFrom<String> for Mode {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        <Mode as ValueEnum>::from_str(&name, false).map_err(|_| {
+            let names: Vec<String> =
+                Mode::value_variants().iter().map(|mode| mode.name()).collect();
+            format!("config.mode is {name:?}, expected one of {}", names.join(", "))
+        })
+    }
+}
+
+impl From<Judgement> for Judged {
+    fn from(judgement: Judgement) -> Self {
+        let (extracted, range) = judgement.extracted.map(|span| (span.text, span.range)).unzip();
+        Judged {
+            verdict: judgement.verdict.into(),
+            extracted,
+            range,
+            canonical: judgement.canonical,
+            gold: judgement.gold,
+            certainty: Some(judgement.certainty),
+            why: judgement.why,
+        }
+    }
+}
+
+fn answer_line(fork: AnswerFork) -> Box<dyn Verifier> {
+    Box::new(AnswerLine { fork })
+}
+
+/// A rule of texts gives its verdict and the answer it took, and the reason follows from these.
+fn judge_text(mode: Mode, verifier: &dyn Verifier, gold: &str, response: &str) -> Judged {
+    let prompt = Prompt { reference: gold.to_owned(), ..Prompt::default() };
+    let completion = Completion::of_text(response);
+    let score = verifier.score(&prompt, &completion);
+    let place = mode.place();
+    let why = match score.verdict {
+        Verdict::Right => format!("what stands {place} is the gold answer, as texts"),
+        Verdict::Wrong => format!("what stands {place} is not the gold answer, as texts"),
+        Verdict::Unparsable => format!("there is no answer {place}"),
+        Verdict::OverBudget => "the budget ran out".to_owned(),
+        Verdict::Error => "the gold answer can't be read".to_owned(),
+    };
+    Judged {
+        verdict: score.verdict,
+        extracted: Some(score.extracted).filter(|text| !text.is_empty()),
+        range: None,
+        canonical: None,
+        gold: None,
+        certainty: None,
+        why,
+    }
+}

@@ -1,0 +1,48 @@
+use firebrick::{
+    Watcher as _,
+    source::{Sources, hub_of},
+};
+use firebrick_data::Progress;
+
+use crate::{
+    bars::{Bar, Bars},
+    terminal::Terminal,
+};
+
+/// Bytes that a bar counts as one.
+const MEGABYTE: u64 = 1_000_000;
+
+/// [`sources`] of a command that has no bars of its own.
+pub(super) fn alone() -> Sources {
+    sources(&Bars::on_stderr())
+}
+
+/// The Hub as the environment has it, with its downloads shown between `bars`.
+pub(super) fn sources(bars: &Bars) -> Sources {
+    let hub = hub_of(|name| std::env::var(name).ok(), std::env::home_dir());
+    let mut terminal = Terminal::plain(bars.clone());
+    let bars = bars.clone();
+    let mut bar: Option<Bar> = None;
+    let mut bytes = 0;
+    Sources::new(hub, move |progress| match progress {
+        Progress::Begin { file, bytes: size } => {
+            let megabytes = size.div_ceil(MEGABYTE);
+            // Where there is no terminal, a line says what a log will want to know.
+            terminal.note(&format!("downloading {file}, {megabytes} MB"));
+            let begun = bars.bar("download", megabytes);
+            begun.note("MB");
+            (bar, bytes) = (Some(begun), 0);
+        }
+        Progress::Advance(more) => {
+            let before = bytes / MEGABYTE;
+            bytes += more;
+            if let Some(bar) = &bar {
+                bar.advance(bytes / MEGABYTE - before);
+            }
+        }
+        Progress::End => bar = None,
+        Progress::Note(note) => {
+            terminal.note(note);
+        }
+    })
+}

@@ -1,0 +1,126 @@
+use std::{
+    io::IsTerminal as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use clap::Args;
+use firebrick::{
+    INTERRUPTED, Session, Summary, Watcher as _,
+    recipe::{Loaded, Recipe},
+};
+use firebrick_device::Name;
+
+use crate::{ProgramError, bars::Bars, terminal::Terminal};
+
+/// The arguments of `firebrick train`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Train {
+    /// The recipe, a TOML or YAML file
+    recipe: PathBuf,
+    /// Replace a value of the recipe, such as train.steps=20; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Compute on this device, whatever the recipe says: cpu, or one that `firebrick doctor` lists,
+    /// such as vulkan:0
+    #[arg(long, value_name = "KIND:INDEX")]
+    device: Option<Name>,
+    /// Go on from the last checkpoint of the run of that name
+    #[arg(long)]
+    resume: bool,
+    /// Where run folders are
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    runs: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  firebrick train recipes/quickstart.toml
+  firebrick train recipes/quickstart.toml --set train.steps=20 --set name=short
+  firebrick train recipes/quickstart.toml --resume --set train.steps=400
+  firebrick train my.toml --set 'model.lora={ rank = 16 }' --device vulkan:0
+
+Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted
+after a clean save.";
+
+impl Train {
+    pub(super) fn run(self) -> Result<u8, ProgramError> {
+        let set = [self.set, super::device_settings(self.device)].concat();
+        let mut loaded = Recipe::load(&self.recipe, &set)?;
+        if self.resume && loaded.recipe.name.is_none() {
+            loaded.name = name_in(&self.runs, &self.recipe)?.unwrap_or(loaded.name);
+        }
+        let bars = Bars::on_stderr();
+        let own = bars.clone();
+        let interrupted = move || interrupted(own);
+        let summary = train(loaded, &self.runs, self.resume, None, &bars, interrupted)?;
+        Ok(if summary.stopped_because == INTERRUPTED { 130 } else { 0 })
+    }
+}
+
+/// The name of the run whose folder in `runs` holds this very recipe; none where the recipe is no
+/// run's. Without a name in it, it would else be taken for the recipe of a run called "recipe".
+fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
+    let Ok(file) = recipe.canonicalize() else { return Ok(None) };
+    let Some(folder) = file.parent().filter(|folder| folder.join("run.db").is_file()) else {
+        return Ok(None);
+    };
+    let (Some(name), Some(there)) = (folder.file_name(), folder.parent()) else { return Ok(None) };
+    if !file.ends_with("recipe.toml") {
+        return Ok(None);
+    }
+    match runs.canonicalize().is_ok_and(|runs| runs == there) {
+        true => Ok(Some(name.to_string_lossy().into_owned())),
+        false => Err(ProgramError::RunElsewhere {
+            recipe: recipe.into(),
+            runs: runs.into(),
+            there: there.into(),
+        }),
+    }
+}
+
+/// A [`Session`], shown on standard error between `bars`. `warmup` is where runs that share a warm-up keep
+/// what it left.
+pub(super) fn train(
+    loaded: Loaded,
+    runs: &Path,
+    resumed: bool,
+    warmup: Option<PathBuf>,
+    bars: &Bars,
+    interrupted: impl FnOnce() -> Arc<AtomicBool> + 'static,
+) -> Result<Summary, ProgramError> {
+    let sources = super::sources::sources(bars);
+    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let steps = loaded.recipe.train.steps;
+    let terminal = Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, steps);
+    let session = Session::new(loaded)
+        .runs(runs)
+        .resume(resumed)
+        .sources(sources)
+        .watcher(terminal)
+        .interrupted_by(interrupted);
+    let session = match warmup {
+        Some(folder) => session.share_warmup(folder),
+        None => session,
+    };
+    Ok(session.run()?)
+}
+
+/// A flag that the first Ctrl-C sets; the second ends the program at once.
+pub(super) fn interrupted(bars: Bars) -> Arc<AtomicBool> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let seen = flag.clone();
+    let mut terminal = Terminal::plain(bars);
+    // Without a handler Ctrl-C ends the run at once, from which a checkpoint still recovers it.
+    let _ = ctrlc::set_handler(move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        terminal.note("finishing this step, then saving; Ctrl-C again ends at once");
+    });
+    flag
+}

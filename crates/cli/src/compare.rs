@@ -1,0 +1,403 @@
+//! Recipes beside each other, each over several seeds: what `firebrick compare` makes of their runs.
+
+mod difference;
+mod figure;
+mod measure;
+mod table;
+mod warmup;
+
+use std::path::{Path, PathBuf};
+
+use firebrick::Error;
+use firebrick_core::Step;
+use firebrick_runs::write_atomically;
+use serde::Serialize;
+
+use crate::ProgramError;
+
+pub use difference::{Difference, differences};
+pub use measure::{Evaluation, Measured};
+pub(crate) use table::differing;
+pub use warmup::warmup_folders;
+
+/// What became of the runs of several recipes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The command that made it.
+    pub command: String,
+    /// Which firebrick, on which device.
+    pub machine: String,
+    /// The accuracy that the way to is measured; none when nothing was learnt.
+    pub target: Option<Target>,
+    /// In what the recipes differ.
+    pub differences: Vec<Difference>,
+    /// The recipes in the order in which they were given.
+    pub recipes: Vec<Compared>,
+}
+
+/// A held-out accuracy to reach.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Target {
+    /// In [0, 1].
+    pub accuracy: f64,
+    /// Where it comes from.
+    pub origin: String,
+}
+
+/// A recipe with its runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    /// The recipe's name.
+    pub name: String,
+    /// Its file.
+    pub recipe: PathBuf,
+    /// What its runs have in common.
+    pub means: Means,
+    /// Its evaluations, as far as all of its runs came.
+    pub curve: Vec<Point>,
+    /// One a seed.
+    pub runs: Vec<Outcome>,
+}
+
+/// A run of a comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The recipe's seed, or one of those that follow it.
+    pub seed: u64,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// How far it has come.
+    #[serde(flatten)]
+    pub state: State,
+    /// Its first evaluation at or above the target.
+    pub reached: Option<Evaluation>,
+}
+
+/// How far a run has come.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum State {
+    /// Not begun, or interrupted.
+    Unfinished,
+    /// It ended in an error.
+    Failed {
+        /// Which.
+        problem: String,
+    },
+    /// It is there.
+    Finished(Measured),
+}
+
+/// Means over the finished runs of a recipe.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Means {
+    /// Finished runs.
+    pub finished: usize,
+    /// Held-out accuracy over the last steps.
+    pub accuracy: Option<f64>,
+    /// Its standard deviation over the seeds; none for one seed.
+    pub accuracy_deviation: Option<f64>,
+    /// How much more accurate than the first recipe's run with the same seed; none for that one.
+    pub gain: Option<f64>,
+    /// Its standard deviation over the seeds.
+    pub gain_deviation: Option<f64>,
+    /// Runs that reached the target.
+    pub reached: usize,
+    /// Over these: the steps it took.
+    pub steps_to_target: Option<f64>,
+    /// Likewise the completions sampled.
+    pub completions_to_target: Option<f64>,
+    /// Likewise the seconds of training.
+    pub seconds_to_target: Option<f64>,
+    /// Rollout steps.
+    pub steps: Option<f64>,
+    /// Completions sampled for training.
+    pub completions: Option<f64>,
+    /// Seconds of the steps, evaluation and warm-up not included.
+    pub seconds: Option<f64>,
+    /// Entropy of the policy over the last steps, in nats.
+    pub entropy: Option<f64>,
+    /// Tokens of a completion over the last steps.
+    pub length: Option<f64>,
+    /// Share of completions cut off over the last steps.
+    pub truncated: Option<f64>,
+}
+
+/// An evaluation, over the runs of a recipe.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// After which step.
+    pub step: Step,
+    /// Mean of the completions sampled until then.
+    pub completions: f64,
+    /// Mean of the seconds of training until then.
+    pub seconds: f64,
+    /// Mean accuracy.
+    pub accuracy: f64,
+    /// That of the worst run.
+    pub least: f64,
+    /// That of the best one.
+    pub most: f64,
+}
+
+/// The steps that values at the end are means over, the last quarter: one step is a noisy sample of a
+/// policy, and so is one evaluation.
+fn last_steps(steps: u64) -> u64 {
+    steps.div_ceil(4)
+}
+
+impl Comparison {
+    /// Compares the runs as far as they are there. Without a `target` it is nine tenths of the way
+    /// from the accuracy before the first step to that of the best recipe: high enough that luck is
+    /// not all that gets there, and below the plateau that a good recipe may never leave.
+    pub fn new(
+        command: String,
+        machine: String,
+        differences: Vec<Difference>,
+        target: Option<f64>,
+        mut recipes: Vec<Compared>,
+    ) -> Self {
+        let target = match target {
+            Some(accuracy) => Some(Target { accuracy, origin: "given with --target".into() }),
+            None => default_target(&recipes),
+        };
+        for recipe in &mut recipes {
+            for run in &mut recipe.runs {
+                let finished = run.state.measured();
+                run.reached = finished
+                    .zip(target.as_ref())
+                    .and_then(|(run, target)| run.reach(target.accuracy));
+            }
+            recipe.means = Means::of(&recipe.runs);
+            recipe.curve = curve(&recipe.runs);
+        }
+        if let Some((first, others)) = recipes.split_first_mut() {
+            others.iter_mut().for_each(|recipe| recipe.means.compare(&first.runs, &recipe.runs));
+        }
+        Comparison { command, machine, target, differences, recipes }
+    }
+
+    /// Writes `compare.md`, `compare.json` and `compare.svg` into `folder`.
+    ///
+    /// # Errors
+    /// When one can't be written.
+    pub fn write(&self, folder: &Path) -> Result<(), ProgramError> {
+        let json = serde_json::to_string_pretty(self).unwrap_or_default() + "\n";
+        write_atomically(&folder.join("compare.json"), json.as_bytes())?;
+        let path = folder.join("compare.svg");
+        let figure = figure::draw(self).map_err(|problem| Error::File {
+            path: path.clone(),
+            source: std::io::Error::other(problem),
+        })?;
+        if let Some(figure) = &figure {
+            write_atomically(&path, figure.as_bytes())?;
+        }
+        let page = table::page(self, figure.is_some());
+        Ok(write_atomically(&folder.join("compare.md"), page.as_bytes())?)
+    }
+
+    /// The table with the notes that it takes to read it.
+    pub fn table(&self) -> String {
+        table::table(self)
+    }
+}
+
+impl Compared {
+    /// A recipe whose runs are to be compared.
+    pub fn new(name: String, recipe: PathBuf, runs: Vec<Outcome>) -> Self {
+        Compared { name, recipe, means: Means::default(), curve: Vec::new(), runs }
+    }
+}
+
+impl Outcome {
+    /// A run that is to be looked at.
+    pub fn new(seed: u64, folder: PathBuf, state: State) -> Self {
+        Outcome { seed, folder, state, reached: None }
+    }
+}
+
+impl State {
+    /// The numbers of a finished run.
+    pub fn measured(&self) -> Option<&Measured> {
+        match self {
+            State::Finished(measured) => Some(measured),
+            State::Unfinished | State::Failed { .. } => None,
+        }
+    }
+}
+
+/// The words of the default's origin are those of the table's note.
+fn default_target(recipes: &[Compared]) -> Option<Target> {
+    let measured = |recipe: &Compared| -> Vec<Measured> {
+        recipe.runs.iter().filter_map(|run| run.state.measured()).cloned().collect()
+    };
+    let starts = recipes.iter().flat_map(measured).filter_map(|run| run.start());
+    let start = mean(starts)?;
+    let ends = recipes
+        .iter()
+        .filter_map(|recipe| mean(measured(recipe).iter().filter_map(|r| r.accuracy)));
+    let best = ends.fold(f64::NEG_INFINITY, f64::max);
+    // As many digits as are shown, so that what is said is what was compared with.
+    let accuracy = ((start + 0.9 * (best - start)) * 1e3).round() / 1e3;
+    let origin = format!(
+        "nine tenths of the way from {start:.3}, the mean before the first step, to {best:.3}, the \
+         best recipe's mean at the end"
+    );
+    (accuracy > start).then_some(Target { accuracy, origin })
+}
+
+impl Means {
+    fn of(runs: &[Outcome]) -> Self {
+        let finished: Vec<&Measured> = runs.iter().filter_map(|run| run.state.measured()).collect();
+        let over = |value: fn(&Measured) -> Option<f64>| {
+            mean(finished.iter().filter_map(|run| value(run)))
+        };
+        let reached: Vec<&Evaluation> =
+            runs.iter().filter_map(|run| run.reached.as_ref()).collect();
+        let until = |value: fn(&Evaluation) -> f64| mean(reached.iter().map(|at| value(at)));
+        let accuracies: Vec<f64> = finished.iter().filter_map(|run| run.accuracy).collect();
+        Means {
+            finished: finished.len(),
+            accuracy: mean(accuracies.iter().copied()),
+            accuracy_deviation: deviation(&accuracies),
+            gain: None,
+            gain_deviation: None,
+            reached: reached.len(),
+            steps_to_target: until(|at| at.step as f64),
+            completions_to_target: until(|at| at.completions),
+            seconds_to_target: until(|at| at.seconds),
+            steps: over(|run| Some(run.steps as f64)),
+            completions: over(|run| Some(run.completions as f64)),
+            seconds: over(|run| Some(run.seconds)),
+            entropy: over(|run| run.entropy),
+            length: over(|run| run.length),
+            truncated: over(|run| run.truncated),
+        }
+    }
+
+    /// Runs of one seed begin alike, so their difference says more than that of the means: how well a
+    /// seed begins cancels out.
+    fn compare(&mut self, first: &[Outcome], own: &[Outcome]) {
+        let accuracy = |run: &Outcome| run.state.measured()?.accuracy;
+        let gain = |run: &Outcome| {
+            let other = first.iter().find(|other| other.seed == run.seed)?;
+            Some(accuracy(run)? - accuracy(other)?)
+        };
+        let gains: Vec<f64> = own.iter().filter_map(gain).collect();
+        (self.gain, self.gain_deviation) = (mean(gains.iter().copied()), deviation(&gains));
+    }
+}
+
+/// The evaluations that every finished run has: runs that end early must not bend the mean of the
+/// others.
+fn curve(runs: &[Outcome]) -> Vec<Point> {
+    let finished: Vec<&Measured> = runs.iter().filter_map(|run| run.state.measured()).collect();
+    let Some((first, others)) = finished.split_first() else { return Vec::new() };
+    let point = |at: &Evaluation| {
+        let found = others.iter().map(|run| run.at(at.step));
+        let mut all = found.collect::<Option<Vec<Evaluation>>>()?;
+        all.push(*at);
+        let over = |value: fn(&Evaluation) -> f64| mean(all.iter().map(value)).unwrap_or(f64::NAN);
+        let accuracies = || all.iter().map(|at| at.accuracy);
+        Some(Point {
+            step: at.step,
+            completions: over(|at| at.completions),
+            seconds: over(|at| at.seconds),
+            accuracy: over(|at| at.accuracy),
+            least: accuracies().fold(f64::INFINITY, f64::min),
+            most: accuracies().fold(f64::NEG_INFINITY, f64::max),
+        })
+    };
+    first.evaluations.iter().filter_map(point).collect()
+}
+
+/// None of nothing.
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (count, sum) = values.fold((0_u32, 0.0), |(count, sum), value| (count + 1, sum + value));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// That of a sample, over n − 1; none of fewer than two.
+fn deviation(values: &[f64]) -> Option<f64> {
+    let center = mean(values.iter().copied())?;
+    let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();
+    (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run that is evaluated every 10 steps of 100 completions and 2 seconds each.
+    fn run(seed: u64, accuracies: &[f64]) -> Outcome {
+        let evaluation = |(index, &accuracy): (usize, &f64)| Evaluation {
+            step: 10 * index as u64,
+            completions: 1000.0 * index as f64,
+            seconds: 20.0 * index as f64,
+            accuracy,
+        };
+        let steps = 10 * (accuracies.len() as u64 - 1);
+        let measured = Measured {
+            accuracy: accuracies.last().copied(),
+            standard_error: None,
+            heldout_prompts: None,
+            steps,
+            completions: 100 * steps,
+            seconds: 2.0 * steps as f64,
+            total_seconds: 0.0,
+            entropy: None,
+            length: None,
+            truncated: None,
+            stopped_because: "steps".into(),
+            evaluations: accuracies.iter().enumerate().map(evaluation).collect(),
+        };
+        Outcome::new(seed, "".into(), State::Finished(measured))
+    }
+
+    fn compare(target: Option<f64>, recipes: &[Vec<Outcome>]) -> Comparison {
+        let recipes = recipes.iter().map(|runs| Compared::new("r".into(), "".into(), runs.clone()));
+        Comparison::new(String::new(), String::new(), Vec::new(), target, recipes.collect())
+    }
+
+    #[test]
+    fn the_way_to_the_target_ends_at_the_first_evaluation_there() {
+        let failed = Outcome::new(3, "".into(), State::Failed { problem: "no".into() });
+        let runs = vec![run(1, &[0.2, 0.5, 0.8, 0.7]), run(2, &[0.3, 0.4, 0.5, 0.9]), failed];
+        let comparison = compare(Some(0.8), &[runs, vec![run(1, &[0.2, 0.3])]]);
+        let [good, bad] = &comparison.recipes[..] else { panic!() };
+        let means = &good.means;
+        assert_eq!((means.finished, means.reached), (2, 2));
+        assert_eq!(means.steps_to_target, Some(25.0));
+        assert_eq!(means.completions_to_target, Some(2500.0));
+        assert_eq!(means.seconds_to_target, Some(50.0));
+        assert!((means.accuracy.unwrap() - 0.8).abs() < 1e-12);
+        // ((0.7 − 0.8)² + (0.9 − 0.8)²) / 1 = 0.02
+        assert!((means.accuracy_deviation.unwrap() - 0.02_f64.sqrt()).abs() < 1e-12);
+        assert_eq!((bad.means.reached, bad.means.steps_to_target), (0, None));
+        // Of seed 1 alone, which both have.
+        assert!((bad.means.gain.unwrap() - (0.3 - 0.7)).abs() < 1e-12);
+        assert_eq!((good.means.gain, bad.means.gain_deviation), (None, None));
+        assert_eq!(bad.means.accuracy_deviation, None);
+    }
+
+    #[test]
+    fn the_target_is_nine_tenths_of_the_best_gain() {
+        let comparison = compare(
+            None,
+            &[vec![run(1, &[0.4, 0.9]), run(2, &[0.2, 0.7])], vec![run(1, &[0.3, 0.4])]],
+        );
+        // Start 0.3, best 0.8.
+        assert_eq!(comparison.target.unwrap().accuracy, 0.75);
+        assert_eq!(compare(None, &[vec![run(1, &[0.4, 0.3])]]).target, None);
+        assert_eq!(compare(None, &[vec![]]).target, None);
+    }
+
+    #[test]
+    fn a_curve_goes_as_far_as_every_run() {
+        let comparison = compare(None, &[vec![run(1, &[0.2, 0.5, 0.9]), run(2, &[0.4, 0.7])]]);
+        let curve = &comparison.recipes[0].curve;
+        let shown: Vec<_> = curve.iter().map(|at| (at.step, at.least, at.most)).collect();
+        assert_eq!(shown, [(0, 0.2, 0.4), (10, 0.5, 0.7)]);
+        assert!((curve[1].accuracy - 0.6).abs() < 1e-12 && curve[1].completions == 1000.0);
+    }
+}

@@ -1,0 +1,35 @@
+//! In what recipes differ, which is what an ablation is about.
+
+use std::collections::BTreeSet;
+
+use firebrick::{recipe::Recipe, resume::values};
+use serde::Serialize;
+use serde_json::Value;
+
+/// A key that not all recipes give the same value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// Such as `loss.clip_ratio_high`.
+    pub key: String,
+    /// That of each recipe, in their order; none where the key was left out and has no default.
+    pub values: Vec<Option<Value>>,
+}
+
+/// Every key in which the recipes differ, defaults included. Their names are not compared.
+pub fn differences(recipes: &[Recipe]) -> Vec<Difference> {
+    let all: Vec<_> = recipes.iter().map(values).collect();
+    let keys: BTreeSet<&String> = all.iter().flat_map(|values| values.keys()).collect();
+    let difference = |key: &String| {
+        let values: Vec<Option<Value>> = all.iter().map(|all| all.get(key).cloned()).collect();
+        let differ = values.windows(2).any(|pair| pair[0] != pair[1]);
+        (key != "name" && differ).then(|| Difference { key: key.clone(), values })
+    };
+    keys.into_iter().filter_map(difference).collect()
+}
+
+impl Difference {
+    /// The values as they would stand in a recipe; a dash where there is none.
+    pub(super) fn cells(&self) -> impl Iterator<Item = String> {
+        self.values.iter().map(|value| value.as_ref().map_or_else(|| "–".into(), Value::to_string))
+    }
+}

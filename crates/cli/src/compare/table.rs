@@ -1,0 +1,233 @@
+//! A comparison as Markdown that can be read as it stands.
+
+use std::fmt::Write as _;
+
+use firebrick::thousands;
+
+use super::{Compared, Comparison, Difference, Means, Outcome, State};
+
+/// The table of recipes, and the notes that say what its columns are.
+pub(super) fn table(comparison: &Comparison) -> String {
+    let target = comparison.target.as_ref();
+    let reach = target.map_or("reached".into(), |target| format!("reached {}", target.accuracy));
+    let first = comparison.recipes.first().map_or("", |first| first.name.as_str());
+    let against = format!("against {first}");
+    let mut rows = vec![row([
+        "recipe",
+        "accuracy",
+        &against,
+        &reach,
+        "steps to it",
+        "completions to it",
+        "seconds to it",
+        "completions",
+        "seconds",
+        "entropy",
+        "length",
+        "cut off",
+    ])];
+    rows.extend(comparison.recipes.iter().map(|recipe| recipe_row(recipe, target.is_some())));
+    markdown(&rows) + "\n" + &notes(comparison) + &missing(comparison)
+}
+
+/// `compare.md`.
+pub(super) fn page(comparison: &Comparison, figure: bool) -> String {
+    let Comparison { command, machine, differences, recipes, .. } = comparison;
+    let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
+    let mut text =
+        format!("# {}\n\n```console\n$ {command}\n```\n\n{machine}.\n\n", names.join(", "));
+    text += &table(comparison);
+    if figure {
+        text += "\n![Held-out accuracy against completions and against seconds](compare.svg)\n";
+    }
+    if let Some(table) = differing(&names, differences) {
+        let _ = write!(text, "\n## What differs\n\n{table}");
+    }
+    let _ = write!(text, "\n## Every run\n\n{}", runs(recipes));
+    text
+}
+
+/// The settings that differ, a column for each recipe; none where there are none.
+pub(crate) fn differing(names: &[&str], differences: &[Difference]) -> Option<String> {
+    let heading = std::iter::once("key").chain(names.iter().copied()).map(str::to_owned);
+    let mut rows = vec![heading.collect::<Vec<_>>()];
+    rows.extend(differences.iter().map(|difference| {
+        let key = format!("`{}`", difference.key);
+        std::iter::once(key).chain(difference.cells()).collect()
+    }));
+    (rows.len() > 1).then(|| markdown(&rows))
+}
+
+fn recipe_row(recipe: &Compared, target: bool) -> Vec<String> {
+    let Means { finished, reached, .. } = recipe.means;
+    let means = &recipe.means;
+    let accuracy = means.accuracy.map(|accuracy| format!("{accuracy:.3}"));
+    let gain = means.gain.map(|gain| format!("{gain:+.3}"));
+    let with = |mean: Option<String>, deviation: Option<f64>| {
+        mean.map(|mean| match deviation {
+            Some(deviation) => format!("{mean} ± {deviation:.3}"),
+            None => mean,
+        })
+    };
+    vec![
+        recipe.name.clone(),
+        shown(with(accuracy, means.accuracy_deviation)),
+        shown(with(gain, means.gain_deviation)),
+        shown(target.then(|| format!("{reached} of {finished}"))),
+        shown(means.steps_to_target.map(whole)),
+        shown(means.completions_to_target.map(whole)),
+        shown(means.seconds_to_target.map(seconds)),
+        shown(means.completions.map(whole)),
+        shown(means.seconds.map(seconds)),
+        shown(means.entropy.map(|entropy| format!("{entropy:.3}"))),
+        shown(means.length.map(|length| format!("{length:.1}"))),
+        shown(means.truncated.map(percent)),
+    ]
+}
+
+fn notes(comparison: &Comparison) -> String {
+    let runs = || comparison.recipes.iter().flat_map(|recipe| &recipe.runs);
+    let measured = || runs().filter_map(|run| run.state.measured());
+    let mut text = String::from(
+        "- accuracy: of held-out prompts, the mean of a run's evaluations in the last quarter of its \
+         steps; mean ± standard deviation over the seeds",
+    );
+    let error = measured().filter_map(|run| run.standard_error).reduce(f64::max);
+    let prompts = measured().filter_map(|run| run.heldout_prompts).min();
+    if let Some((error, prompts)) = error.zip(prompts) {
+        let _ = write!(
+            text,
+            "; one evaluation has a standard error of at most {error:.3} ({prompts} prompts)"
+        );
+    }
+    if comparison.recipes.len() > 1 {
+        text += "\n- against: difference of accuracy to the first recipe's run with the same seed, mean \
+                 ± standard deviation over the seeds";
+    }
+    match &comparison.target {
+        Some(target) => {
+            let _ = write!(
+                text,
+                "\n- reached {}: runs with an evaluation at or above that, which is {}; \"to it\": \
+                 mean over these runs up to their first such evaluation, without interpolation",
+                target.accuracy, target.origin
+            );
+        }
+        None => text += "\n- no target: no recipe ended above where the runs began",
+    }
+    text += "\n- completions: sampled for training; seconds: sampling, judging and updating, without \
+         warm-up, evaluations and checkpoints\n- entropy (nats), length (tokens) and cut off: means \
+         over the last quarter of the steps, of what was sampled there\n";
+    text
+}
+
+/// Which runs the table is without, and why.
+fn missing(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    for recipe in &comparison.recipes {
+        for Outcome { seed, state, .. } in &recipe.runs {
+            let _ = match state {
+                State::Finished(_) => continue,
+                State::Unfinished => {
+                    writeln!(text, "- **not finished**: {}, seed {seed}", recipe.name)
+                }
+                State::Failed { problem } => {
+                    let problem = problem.replace('\n', " ");
+                    writeln!(text, "- **failed**: {}, seed {seed}: {problem}", recipe.name)
+                }
+            };
+        }
+    }
+    text
+}
+
+fn runs(recipes: &[Compared]) -> String {
+    let mut rows = vec![row([
+        "recipe",
+        "seed",
+        "accuracy",
+        "steps to target",
+        "completions to it",
+        "seconds to it",
+        "steps",
+        "completions",
+        "seconds",
+        "with everything",
+        "ended because of",
+    ])];
+    for recipe in recipes {
+        for run in &recipe.runs {
+            let measured = run.state.measured();
+            let of = |value: fn(&super::Measured) -> String| shown(measured.map(value));
+            let until =
+                |value: fn(&super::Evaluation) -> String| shown(run.reached.as_ref().map(value));
+            rows.push(vec![
+                recipe.name.clone(),
+                run.seed.to_string(),
+                shown(
+                    measured.and_then(|run| run.accuracy).map(|accuracy| format!("{accuracy:.3}")),
+                ),
+                until(|at| at.step.to_string()),
+                until(|at| whole(at.completions)),
+                until(|at| seconds(at.seconds)),
+                of(|run| run.steps.to_string()),
+                of(|run| thousands(run.completions)),
+                of(|run| seconds(run.seconds)),
+                of(|run| seconds(run.total_seconds)),
+                of(|run| run.stopped_because.clone()),
+            ]);
+        }
+    }
+    markdown(&rows)
+}
+
+/// The first row is the heading. Columns but the first are numbers, and stand on the right.
+fn markdown(rows: &[Vec<String>]) -> String {
+    // A bar in a setting or a message would begin a cell.
+    let escape = |cell: &String| cell.replace('|', "\\|").replace('\n', " ");
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(escape).collect()).collect();
+    let columns = rows.first().map_or(0, Vec::len);
+    let length = |row: &Vec<String>, column: usize| row[column].chars().count();
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().map(|row| length(row, column)).max().unwrap_or(0).max(2))
+        .collect();
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = match column {
+                0 => write!(text, "| {cell:<width$} |"),
+                _ => write!(text, " {cell:>width$} |"),
+            };
+        }
+        text.push('\n');
+        if index == 0 {
+            for (column, &width) in widths.iter().enumerate() {
+                text += if column == 0 { "|" } else { "" };
+                text += &"-".repeat(width + 1);
+                text += if column == 0 { "-|" } else { ":|" };
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+fn shown(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "–".into())
+}
+
+fn whole(number: f64) -> String {
+    thousands(number.round() as u64)
+}
+
+fn seconds(seconds: f64) -> String {
+    if seconds < 99.5 { format!("{seconds:.1}") } else { whole(seconds) }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}

@@ -1,0 +1,140 @@
+use std::path::PathBuf;
+
+/// Everything that can end a command, said once: what was expected, what came, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The library can't go on.
+    #[error(transparent)]
+    Library(firebrick::Error),
+    /// A prompt that leaves nothing to generate.
+    #[error(
+        "the prompt has {tokens} tokens; the model's context takes {context}, completion included"
+    )]
+    PromptLength {
+        /// Its tokens.
+        tokens: usize,
+        /// `max_position_embeddings`.
+        context: usize,
+    },
+    /// The recipe in a run's folder is to be resumed, and that is not where runs are.
+    #[error("{} is the recipe of a run, which is not in {}", recipe.display(), runs.display())]
+    RunElsewhere {
+        /// As given.
+        recipe: PathBuf,
+        /// Where runs are.
+        runs: PathBuf,
+        /// The folder that holds the run's.
+        there: PathBuf,
+    },
+    /// Two recipes of a comparison have the same name, so their runs would have the same folders.
+    #[error("two of the recipes are called {name}")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+    /// A run of the comparison is there already, with other settings.
+    #[error("{} was run with other settings: now {}", run.display(), changes.join(", "))]
+    OtherSettings {
+        /// The run's folder.
+        run: PathBuf,
+        /// Each key with its two values.
+        changes: Vec<String>,
+    },
+    /// A model to evaluate is none of a run, whose recipe would say on what.
+    #[error(
+        "{} is not a checkpoint of a run: there is no recipe.toml two folders up",
+        path.display()
+    )]
+    NotACheckpoint {
+        /// As given.
+        path: PathBuf,
+    },
+    /// A path that should be a model's folder is none.
+    #[error("{} is not a model folder: {problem}", path.display())]
+    NotAModel {
+        /// As given.
+        path: PathBuf,
+        /// What is there, or is not.
+        problem: &'static str,
+        /// What to give instead.
+        remedy: &'static str,
+    },
+    /// A path that should be a run's folder is none.
+    #[error("{} holds no run: it has no run.db", path.display())]
+    NotARun {
+        /// As given.
+        path: PathBuf,
+    },
+    /// The recipe has nothing to evaluate on.
+    #[error("the recipe has no held-out prompts")]
+    NoHeldout,
+    /// Nothing can be exported like that.
+    #[error("{}: {problem}", out.display())]
+    Export {
+        /// The folder that was to be made.
+        out: PathBuf,
+        /// Why not, and what to do.
+        problem: &'static str,
+    },
+    /// No row is the one to be explained.
+    #[error("no row has the id {id:?}")]
+    NoSuchRow {
+        /// As given.
+        id: String,
+    },
+}
+
+/// Whatever is an error of the library's.
+impl<E> From<E> for ProgramError
+where
+    firebrick::Error: From<E>,
+{
+    fn from(error: E) -> Self {
+        ProgramError::Library(error.into())
+    }
+}
+
+impl ProgramError {
+    /// What to do about it, where the message does not say so by itself.
+    pub fn help(&self) -> Option<String> {
+        Some(match self {
+            ProgramError::Library(error) => return error.help(),
+            ProgramError::PromptLength { .. } => {
+                "give a prompt of at least one token that leaves room for a completion".into()
+            }
+            ProgramError::RunElsewhere { there, .. } => {
+                format!("say where it is: --runs {}", there.display())
+            }
+            ProgramError::SameName { .. } => {
+                "give one of them another file name or a `name` of its own; --set name=… would name \
+                 them all"
+                    .into()
+            }
+            ProgramError::OtherSettings { .. } => {
+                "a table must not mix them: choose another folder with --out, or remove this run".into()
+            }
+            ProgramError::NotACheckpoint { .. } => {
+                "say with --recipe what to measure a model on that no run made".into()
+            }
+            ProgramError::NotAModel { remedy, .. } => (*remedy).to_owned(),
+            ProgramError::NotARun { .. } => {
+                "give the folder of a run, such as runs/quickstart".into()
+            }
+            ProgramError::NoHeldout => {
+                "set data.heldout to a file, or data.heldout_size above 0".into()
+            }
+            ProgramError::NoSuchRow { .. } => {
+                "a row without an id is called FILE:LINE, such as answers.jsonl:17".into()
+            }
+            ProgramError::Export { .. } => return None,
+        })
+    }
+
+    /// 2 for what the arguments and the recipe ask for, 1 for what went wrong in doing it.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ProgramError::Library(error) => error.exit_code(),
+            _ => 2,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What a model folder holds, read without its weights.
+//!
+//! A folder may come from anywhere and be broken in any part: what can't be read is said, and the
+//! rest is shown all the same.
+
+mod show;
+mod unusual;
+
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    path::Path,
+};
+
+use firebrick_data::{ChatTemplate, Tokenizer, TokenizerFacts};
+use firebrick_models::{DecoderConfig, Inventory, inventory, load_config, unread_tensors};
+use serde_json::{Map, Value, json};
+
+/// A model folder's content.
+pub struct Inspection {
+    /// As given.
+    pub folder: String,
+    /// `config.json` as it stands; empty where there is none.
+    pub fields: Map<String, Value>,
+    /// What it means, if it is a model that can be trained.
+    pub config: Option<DecoderConfig>,
+    /// The tensors in the files.
+    pub inventory: Option<Inventory>,
+    /// The tokenizer.
+    pub tokenizer: Option<TokenizerFacts>,
+    /// Where the chat template is from, and the variables that it takes.
+    pub template: Option<(String, Vec<String>)>,
+    /// `generation_config.json`; none where there is no such file.
+    pub generation: Option<Map<String, Value>>,
+    /// `adapter_config.json`, of an adapter.
+    pub adapter: Option<Map<String, Value>>,
+    /// The step that a checkpoint of a run is of.
+    pub step: Option<u64>,
+    /// Everything that deserves attention.
+    pub unusual: Vec<String>,
+}
+
+impl Inspection {
+    /// Reads what `folder` holds; of weights only what they are.
+    pub fn of(folder: &Path) -> Self {
+        let mut broken = Vec::new();
+        let fields = read(folder, "config.json", &mut broken);
+        let generation = read(folder, "generation_config.json", &mut broken);
+        let adapter = read(folder, "adapter_config.json", &mut broken);
+        let state = read(folder, "trainer/state.json", &mut broken);
+        // An adapter is made of other files, and has no model to be missed.
+        let mut or_say = |problem: String| {
+            if adapter.is_none() {
+                broken.push(problem);
+            }
+        };
+        let config = load_config(folder).map_err(|error| or_say(error.to_string())).ok();
+        let found = inventory(folder).map_err(|error| or_say(error.to_string())).ok();
+        let tokenizer = Tokenizer::from_folder(folder).map_err(|error| or_say(error.to_string()));
+        let template = ChatTemplate::from_folder(folder).map_err(|error| or_say(error.to_string()));
+        let unread = match (&config, &found) {
+            (Some(_), Some(_)) => unread_tensors(folder).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let mut inspection = Inspection {
+            folder: folder.display().to_string(),
+            fields: fields.unwrap_or_default(),
+            config: config.map(|(config, _)| config),
+            inventory: found,
+            tokenizer: tokenizer.ok().map(|tokenizer| tokenizer.facts()),
+            template: template
+                .ok()
+                .flatten()
+                .map(|template| (template.place().to_owned(), template.variables())),
+            generation,
+            adapter,
+            step: state.and_then(|state| state.get("step")?.as_u64()),
+            unusual: broken,
+        };
+        let more = unusual::unusual(&inspection, &unread);
+        inspection.unusual.extend(more);
+        inspection
+    }
+
+    /// Which version of transformers wrote `config.json`, by its layout.
+    pub fn layout(&self) -> &'static str {
+        let has = |name: &str| self.fields.contains_key(name);
+        match () {
+            () if has("rope_parameters") || has("dtype") => "transformers 5",
+            () if has("torch_dtype") || has("rope_theta") => "transformers 4",
+            () => "transformers",
+        }
+    }
+
+    /// A text of `config.json`, such as `model_type`.
+    pub fn text(&self, field: &str) -> Option<&str> {
+        self.fields.get(field)?.as_str()
+    }
+
+    /// The class that `config.json` names.
+    pub fn architecture(&self) -> Option<&str> {
+        self.fields.get("architectures")?.get(0)?.as_str()
+    }
+
+    /// The same for programs.
+    pub fn json(&self, tensors: bool) -> Value {
+        let spelt = |tokens: &[(u32, String)]| -> Vec<Value> {
+            tokens.iter().map(|(id, text)| json!({"id": id, "text": text})).collect()
+        };
+        json!({
+            "folder": self.folder,
+            "family": self.text("model_type"),
+            "architecture": self.architecture(),
+            "layout": self.layout(),
+            "sizes": self.config.as_ref().map(|config| json!({
+                "layers": config.layers,
+                "hidden_size": config.hidden_size,
+                "heads": config.heads,
+                "kv_heads": config.kv_heads,
+                "head_dim": config.head_dim,
+                "intermediate_size": config.intermediate_size,
+                "vocab_size": config.vocab_size,
+                "context": config.max_position_embeddings,
+                "rope_theta": config.rope.theta,
+                "rope_scaling_factor": config.rope.scaling.map(|scaling| scaling.factor),
+                "windows": config.windows,
+                "norm_epsilon": config.norm_epsilon,
+                "tied": config.tied,
+                "qk_norm": config.qk_norm,
+                "qkv_bias": config.biases.qkv,
+            })),
+            "parameters": self.config.as_ref().map(|config| {
+                let count = config.parameters();
+                json!({"total": count.total, "embedding": count.embedding})
+            }),
+            "weights": self.inventory.as_ref().map(|inventory| json!({
+                "dtype": inventory.dtype().map(firebrick_models::WeightDtype::name),
+                "bytes": inventory.bytes(),
+                "files": self.files(),
+                "count": inventory.tensors.len(),
+                "tensors": tensors.then(|| inventory.tensors.iter().map(|tensor| json!({
+                    "name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape,
+                    "bytes": tensor.bytes,
+                })).collect::<Vec<_>>()),
+            })),
+            "tokenizer": self.tokenizer.as_ref().map(|facts| json!({
+                "tokens": facts.tokens,
+                "rows": facts.rows,
+                "bos": facts.bos.as_ref().map(|bos| spelt(std::slice::from_ref(bos))),
+                "eos": spelt(std::slice::from_ref(&facts.eos)),
+                "pad": spelt(std::slice::from_ref(&facts.pad)),
+                "stop": spelt(&facts.stop),
+                "around_text": spelt(&facts.around_text),
+            })),
+            "template": self.template.as_ref().map(|(place, variables)| json!({
+                "file": place, "variables": variables,
+            })),
+            "generation_config": self.generation,
+            "adapter": self.adapter,
+            "step": self.step,
+            "unusual": self.unusual,
+        })
+    }
+
+    /// The files that hold the weights, with the bytes of the tensors in each.
+    pub fn files(&self) -> Vec<(String, u64)> {
+        let mut files: Vec<(String, u64)> = Vec::new();
+        for tensor in self.inventory.iter().flat_map(|inventory| &inventory.tensors) {
+            let name = tensor.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match files.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, bytes)) => *bytes += tensor.bytes,
+                None => files.push((name, tensor.bytes)),
+            }
+        }
+        files.sort();
+        files
+    }
+}
+
+/// The largest of the small JSON files that is read. In memory it may take ten times as much.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// The object in a JSON file; what is wrong with the file goes to `broken`.
+fn read(folder: &Path, name: &str, broken: &mut Vec<String>) -> Option<Map<String, Value>> {
+    let path = folder.join(name);
+    // Looked at before it is opened: opening a pipe waits for somebody to write into it.
+    let metadata = fs::metadata(&path).ok()?;
+    let object = match metadata.is_file() && metadata.len() <= MAX_BYTES {
+        true => object(&path),
+        false => Err(format!("expected a file of at most {MAX_BYTES} bytes")),
+    };
+    match object {
+        Ok(object) => Some(object),
+        // What is wrong with it is said by whoever needs it, where that is somebody.
+        Err(_) if name == "config.json" || name == "generation_config.json" => None,
+        Err(problem) => {
+            broken.push(format!("{} can't be read: {problem}", path.display()));
+            None
+        }
+    }
+}
+
+fn object(path: &Path) -> Result<Map<String, Value>, String> {
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    // A file may grow while it is read.
+    file.take(MAX_BYTES).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
+/// A text from a model folder as a terminal may have it: what would command the terminal, such as
+/// to overwrite what stands above, is spelt out.
+pub fn printable(text: &str) -> String {
+    let spell = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(spell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_from_a_stranger_can_neither_command_the_terminal_nor_hold_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = "{\"model_type\": \"\\u001b[2Jqwen2\", \"architectures\": [\"a\\nb\\u009b\"]}";
+        fs::write(folder.path().join("config.json"), config).unwrap();
+        #[cfg(unix)]
+        {
+            let pipe = folder.path().join("generation_config.json");
+            assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
+        }
+        let state = File::create_new(folder.path().join("adapter_config.json")).unwrap();
+        state.set_len(MAX_BYTES + 1).unwrap();
+        let text = Inspection::of(folder.path()).to_string();
+        assert!(text.contains("\\u{1b}[2Jqwen2, a\\nb\\u{9b}"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+        assert!(text.contains("expected a file of at most 16777216 bytes"), "{text}");
+    }
+}

@@ -1,0 +1,176 @@
+//! An inspection for a person to read.
+
+use std::fmt;
+
+use firebrick::thousands;
+use firebrick_models::{Biases, DecoderConfig};
+use serde_json::Value;
+
+use super::{Inspection, printable};
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", printable(&self.folder))?;
+        let family = self.text("model_type").unwrap_or("none");
+        let architecture = self.architecture().unwrap_or("no architecture");
+        if self.fields.is_empty() {
+            line(f, "family", "there is no config.json")?;
+        } else {
+            let layout = self.layout();
+            line(f, "family", &format!("{family}, {architecture}; config.json of {layout}"))?;
+        }
+        self.sizes(f)?;
+        self.weights(f)?;
+        self.words(f)?;
+        if let Some(adapter) = &self.adapter {
+            let value =
+                |name: &str| adapter.get(name).map_or_else(|| "unknown".into(), Value::to_string);
+            line(
+                f,
+                "adapter",
+                &format!(
+                    "of {}; rank {}, alpha {}, on {}",
+                    value("base_model_name_or_path"),
+                    value("r"),
+                    value("lora_alpha"),
+                    value("target_modules")
+                ),
+            )?;
+        }
+        if let Some(step) = self.step {
+            line(f, "run", &format!("a checkpoint of step {step}, which can be resumed"))?;
+        }
+        let mut unusual = self.unusual.iter();
+        line(f, "unusual", unusual.next().map_or("nothing", String::as_str))?;
+        unusual.try_for_each(|more| line(f, "", more))
+    }
+}
+
+/// What a family does to attention besides its sizes.
+fn features(config: &DecoderConfig) -> String {
+    let Biases { qkv, output, mlp } = config.biases;
+    let there = [(qkv, "q, k and v"), (output, "the output"), (mlp, "the MLP")];
+    let biases: Vec<&str> =
+        there.into_iter().filter(|(there, _)| *there).map(|(_, place)| place).collect();
+    let biases = match biases.is_empty() {
+        true => "without biases".into(),
+        false => format!("with biases on {}", biases.join(", ")),
+    };
+    if config.qk_norm { format!("{biases}, queries and keys normalised") } else { biases }
+}
+
+impl Inspection {
+    fn sizes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(config) = &self.config else { return Ok(()) };
+        line(
+            f,
+            "sizes",
+            &format!(
+                "{} layers, hidden {}, MLP {}",
+                config.layers, config.hidden_size, config.intermediate_size
+            ),
+        )?;
+        line(
+            f,
+            "attention",
+            &format!(
+                "{} heads on {} key-value heads, {} wide, {}",
+                config.heads,
+                config.kv_heads,
+                config.head_dim,
+                features(config)
+            ),
+        )?;
+        let windows = config.windows.iter().flatten();
+        let window = windows.clone().next().map(|window| {
+            let layers = windows.count();
+            format!(", of which {layers} layers see {window} back")
+        });
+        let scaling = config.rope.scaling.map(|scaling| {
+            format!(
+                ", low frequencies divided by {} for more than {} tokens",
+                scaling.factor,
+                thousands(scaling.original_max_position_embeddings as u64)
+            )
+        });
+        line(
+            f,
+            "context",
+            &format!(
+                "{} tokens{}; rope theta {}{}",
+                thousands(config.max_position_embeddings as u64),
+                window.unwrap_or_default(),
+                config.rope.theta,
+                scaling.unwrap_or_default()
+            ),
+        )?;
+        let head = if config.tied { "the embedding" } else { "of its own" };
+        line(
+            f,
+            "vocabulary",
+            &format!("{} rows; the head is {head}", thousands(config.vocab_size as u64)),
+        )?;
+        line(f, "norm", &format!("epsilon {:e}", config.norm_epsilon))?;
+        let count = config.parameters();
+        line(
+            f,
+            "parameters",
+            &format!(
+                "{}: {} of the embedding{}, {} without",
+                thousands(count.total),
+                thousands(count.embedding),
+                if config.tied { "" } else { " and the head" },
+                thousands(count.total - count.embedding)
+            ),
+        )
+    }
+
+    fn weights(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(inventory) = &self.inventory else { return Ok(()) };
+        let dtype = inventory.dtype().map_or("no weights", |dtype| dtype.name());
+        line(
+            f,
+            "weights",
+            &format!(
+                "{} tensors, {dtype}, {} bytes",
+                inventory.tensors.len(),
+                thousands(inventory.bytes())
+            ),
+        )?;
+        for (file, bytes) in self.files() {
+            line(f, "", &format!("{file}: {} bytes", thousands(bytes)))?;
+        }
+        Ok(())
+    }
+
+    fn words(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(facts) = &self.tokenizer {
+            let spelt = |tokens: &[(u32, String)]| {
+                let tokens: Vec<String> =
+                    tokens.iter().map(|(id, text)| format!("{id} {text:?}")).collect();
+                tokens.join(", ")
+            };
+            line(f, "tokenizer", &format!("{} tokens", thousands(facts.tokens as u64)))?;
+            line(f, "stops at", &spelt(&facts.stop))?;
+            let bos =
+                facts.bos.as_ref().map_or("none".into(), |bos| spelt(std::slice::from_ref(bos)));
+            line(f, "bos, pad", &format!("{bos}; {}", spelt(std::slice::from_ref(&facts.pad))))?;
+            let around = match facts.around_text.as_slice() {
+                [] => "nothing".into(),
+                around => spelt(around),
+            };
+            line(f, "adds to text", &around)?;
+        }
+        if let Some((place, variables)) = &self.template {
+            line(f, "template", place)?;
+            if !variables.is_empty() {
+                line(f, "", &format!("takes {}", variables.join(", ")))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
+    writeln!(f, "  {name:<13} {}", printable(text))
+}

@@ -1,0 +1,145 @@
+//! What somebody should know before training on a model.
+
+use std::collections::BTreeMap;
+
+use firebrick::thousands;
+use serde_json::Value;
+
+use super::Inspection;
+
+/// A context below this leaves little room for reasoning.
+const SHORT_CONTEXT: usize = 1024;
+
+/// The keys of `generation_config.json` that change how `transformers` samples, with the value that
+/// changes nothing.
+const SAMPLING: [(&str, f64); 7] = [
+    ("temperature", 1.0),
+    ("top_p", 1.0),
+    ("top_k", 0.0),
+    ("min_p", 0.0),
+    ("typical_p", 1.0),
+    ("repetition_penalty", 1.0),
+    ("no_repeat_ngram_size", 0.0),
+];
+
+pub(super) fn unusual(inspection: &Inspection, unread: &[String]) -> Vec<String> {
+    let mut unusual = Vec::new();
+    weights(inspection, unread, &mut unusual);
+    vocabulary(inspection, &mut unusual);
+    generation(inspection, &mut unusual);
+    if inspection.tokenizer.is_some() && inspection.template.is_none() {
+        unusual.push("there is no chat template: prompts are given as they stand".into());
+    }
+    if let Some(config) = &inspection.config
+        && config.max_position_embeddings < SHORT_CONTEXT
+    {
+        let context = config.max_position_embeddings;
+        unusual.push(format!("the context is short: {context} tokens, prompt and completion"));
+    }
+    unusual
+}
+
+fn weights(inspection: &Inspection, unread: &[String], unusual: &mut Vec<String>) {
+    let Some(inventory) = &inspection.inventory else { return };
+    if !unread.is_empty() {
+        let names: Vec<&str> = unread.iter().take(3).map(String::as_str).collect();
+        let more = if unread.len() > 3 { ", …" } else { "" };
+        unusual.push(format!(
+            "{} tensors are no part of the model: {}{more}",
+            unread.len(),
+            names.join(", ")
+        ));
+    }
+    let mut dtypes: BTreeMap<&str, usize> = BTreeMap::new();
+    for tensor in &inventory.tensors {
+        *dtypes.entry(&tensor.dtype).or_default() += 1;
+    }
+    if dtypes.len() > 1 {
+        let counts: Vec<String> =
+            dtypes.iter().map(|(dtype, count)| format!("{count} in {dtype}")).collect();
+        unusual.push(format!("the tensors are of different types: {}", counts.join(", ")));
+    }
+    let said = inspection.text("dtype").or(inspection.text("torch_dtype"));
+    if let (Some(said), Some(found)) = (said, inventory.dtype())
+        && said != found.name()
+    {
+        unusual.push(format!("config.json says {said}, but the weights are {}", found.name()));
+    }
+}
+
+fn vocabulary(inspection: &Inspection, unusual: &mut Vec<String>) {
+    let (Some(config), Some(tokenizer)) = (&inspection.config, &inspection.tokenizer) else {
+        return;
+    };
+    let (rows, needed) = (config.vocab_size as u64, tokenizer.rows as u64);
+    if needed > rows {
+        unusual.push(format!(
+            "the tokenizer has ids to {}, but the embedding only {} rows: they belong to different \
+             models",
+            thousands(needed - 1),
+            thousands(rows)
+        ));
+    } else if rows > needed {
+        unusual.push(format!(
+            "{} of {} rows of the embedding belong to no token; sampled, they are no text",
+            thousands(rows - needed),
+            thousands(rows)
+        ));
+    }
+    if tokenizer.tokens < tokenizer.rows {
+        let holes = (tokenizer.rows - tokenizer.tokens) as u64;
+        unusual.push(format!("{} ids between tokens belong to none", thousands(holes)));
+    }
+}
+
+fn generation(inspection: &Inspection, unusual: &mut Vec<String>) {
+    let Some(generation) = &inspection.generation else {
+        if inspection.adapter.is_none() {
+            unusual.push(
+                "there is no generation_config.json: stop tokens come from config.json and the \
+                 tokenizer alone"
+                    .into(),
+            );
+        }
+        return;
+    };
+    let ids: Vec<u64> = match generation.get("eos_token_id") {
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_u64).collect(),
+        Some(id) => id.as_u64().into_iter().collect(),
+        None => Vec::new(),
+    };
+    if let Some(tokenizer) = &inspection.tokenizer {
+        let (eos, text) = &tokenizer.eos;
+        if !ids.is_empty() && !ids.contains(&u64::from(*eos)) {
+            unusual.push(format!(
+                "the tokenizer ends a text with {eos} ({text}), which generation_config.json does \
+                 not stop at; both stop a completion"
+            ));
+        }
+        let unknown: Vec<String> = ids
+            .iter()
+            .filter(|&&id| tokenizer.stop.iter().all(|(stop, _)| u64::from(*stop) != id))
+            .map(u64::to_string)
+            .collect();
+        if !unknown.is_empty() {
+            unusual.push(format!(
+                "generation_config.json stops at {}, which the tokenizer does not have",
+                unknown.join(", ")
+            ));
+        }
+    }
+    let not_applied: Vec<String> = SAMPLING
+        .iter()
+        .filter_map(|&(name, neutral)| {
+            let value = generation.get(name)?;
+            (value.as_f64()? != neutral).then(|| format!("{name} {value}"))
+        })
+        .collect();
+    if !not_applied.is_empty() {
+        unusual.push(format!(
+            "generation_config.json asks for {}, which is not applied: sampling is what the recipe \
+             and the command line say",
+            not_applied.join(", ")
+        ));
+    }
+}

@@ -1,0 +1,18 @@
+//! The commands of the program `firebrick`, and what they show: lines, bars, tables and figures.
+//!
+//! [`commands`] are the program's, one file each; [`compare`] puts runs beside each other, [`inspect`] says
+//! what a model folder holds, [`terminal`] shows a run while it goes, [`Message`] an error. Everything that
+//! trains is the library's, the crate `firebrick`: it does the same in a program of one's own, which may show
+//! its runs by [`terminal::Terminal`] too.
+
+pub mod bars;
+mod closing;
+pub mod commands;
+pub mod compare;
+mod error;
+pub mod inspect;
+mod message;
+pub mod terminal;
+
+pub use error::ProgramError;
+pub use message::Message;

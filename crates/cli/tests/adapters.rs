@@ -1,0 +1,261 @@
+//! Runs of adapters from end to end, and what becomes of their checkpoints.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use std::fs;
+
+use place::{Outcome, Place, assert_same, repository};
+use serde_json::{Map, Value};
+
+/// A place with the fixture `name` in the folder `base`.
+fn with_base(name: &str) -> Place {
+    let place = Place::new();
+    place.fixture(name, "base");
+    place
+}
+
+/// Trains the model in `base` for two steps, in which every group has a spread.
+fn train(place: &Place, name: &str, more: &[&str]) -> Outcome {
+    let data = format!("data.train={}", repository("crates/cli/tests/data/gsm8k-style.jsonl"));
+    let name = format!("name={name}");
+    let mut arguments = vec!["train".to_owned(), repository("recipes/gsm8k-tiny.toml")];
+    let short = [
+        "model.path=base",
+        &data,
+        &name,
+        "train.steps=2",
+        "rollout.max_completion_tokens=8",
+        // Some completions of random weights have an e, and some have none.
+        "reward={kind=\"regex\",pattern=\"e\",matches=true}",
+        "optim.lr=0.05",
+        "optim.warmup_steps=0",
+        "sampling.max_rounds=1",
+        "data.heldout_size=4",
+    ];
+    for set in short.iter().chain(more) {
+        if *set == "--resume" {
+            arguments.push((*set).to_owned());
+        } else {
+            arguments.extend(["--set".to_owned(), (*set).to_owned()]);
+        }
+    }
+    place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[track_caller]
+fn succeed(place: &Place, name: &str, more: &[&str]) -> Outcome {
+    let outcome = train(place, name, more);
+    assert_eq!(outcome.code, Some(0), "{more:?}: {}", outcome.stderr);
+    outcome
+}
+
+const LORA: &str = "model.lora={rank=4}";
+
+fn values(place: &Place, run: &str, metric: &str) -> Vec<f64> {
+    place.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
+}
+
+/// Names of the files in a folder, sorted.
+fn files(place: &Place, folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(place.path(folder)).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Names of the tensors in a file.
+fn tensors(place: &Place, file: &str) -> Vec<String> {
+    let bytes = fs::read(place.path(file)).unwrap();
+    let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
+    let header = &rest[..u64::from_le_bytes(*length) as usize];
+    let header: Map<String, Value> = serde_json::from_slice(header).unwrap();
+    header.keys().filter(|name| *name != "__metadata__").cloned().collect()
+}
+
+/// The tokens that a model takes for the most likely ones.
+fn greedy(place: &Place, model: &str) -> Value {
+    let ask = ["generate", model, "--plain", "--prompt", "What is 2 + 2?", "--temperature", "0"];
+    let more = ["--max-tokens", "24", "--dtype", "float32", "--json"];
+    let outcome = place.succeed(&[&ask[..], &more].concat());
+    serde_json::from_str::<Value>(&outcome.stdout).unwrap()["tokens"].clone()
+}
+
+#[test]
+fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
+    // Rounded weights, beside which adapters stay in f32.
+    let place = with_base("qwen2-bf16");
+    let kl = "loss.kl={kind=\"k3\",coef=0.1}";
+    let whole = [LORA, kl, "train.steps=4", "eval.every=1", "optim.lr=1e-3"];
+    succeed(&place, "whole", &whole);
+    assert!(values(&place, "whole", "update/count").iter().all(|&count| count > 0.0));
+    let kl = values(&place, "whole", "loss/kl");
+    assert!(kl[3].is_finite() && kl[3] != 0.0, "{kl:?}");
+
+    let checkpoint = "runs/whole/checkpoints/step-000004";
+    let expected = ["README.md", "adapter_config.json", "adapter_model.safetensors"];
+    let found = files(&place, checkpoint);
+    assert!(expected.iter().all(|name| found.iter().any(|file| file == name)), "{found:?}");
+    assert!(!found.iter().any(|name| name == "model.safetensors"), "{found:?}");
+    let trainer = format!("{checkpoint}/trainer");
+    assert_eq!(files(&place, &trainer), ["optimizer.safetensors", "progress.json", "state.json"]);
+    let state = tensors(&place, &format!("{trainer}/optimizer.safetensors"));
+    assert!(!state.is_empty() && state.iter().all(|name| name.contains("adapters")), "{state:?}");
+    let card = fs::read_to_string(place.path(&format!("{checkpoint}/README.md"))).unwrap();
+    assert!(card.starts_with("---\nlibrary_name: peft\n"), "{card}");
+    assert!(card.contains("The weights are float32."), "{card}");
+
+    let half = [&whole[..2], &["train.steps=2"], &whole[3..]].concat();
+    succeed(&place, "stopped", &half);
+    fs::rename(place.path("base"), place.path("moved")).unwrap();
+    let resume = [&whole[..], &["--resume"]].concat();
+    let outcome = train(&place, "stopped", &resume);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("set model.path to where the folder is"), "{}", outcome.stderr);
+    succeed(&place, "stopped", &[&resume[..], &["model.path=moved"]].concat());
+    assert_same(&place.result("whole"), &place.result("stopped"));
+    // Its adapter knows the new place; the one of the other run can't.
+    greedy(&place, "runs/stopped/checkpoints/step-000004");
+    let outcome = place.run(&["generate", checkpoint, "--prompt", "2"]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("base_model_name_or_path"), "{}", outcome.stderr);
+}
+
+#[test]
+fn an_adapter_is_measured_exported_and_merged() {
+    let place = with_base("qwen2-f32");
+    // A file has no parts, whatever the recipe says of those of a data set.
+    let parts = ["data.subset=main", "data.split=train", "data.heldout_split=test"];
+    let begun = succeed(&place, "a", &[&[LORA], &parts[..]].concat()).stderr;
+    assert!(begun.contains(" of them trained (adapters of rank 4)"), "{begun}");
+    let adapter = "runs/a/checkpoints/step-000002";
+    let further = format!("model.path={adapter}");
+    let recipe = repository("recipes/gsm8k-tiny.toml");
+    let plan = place.succeed(&["plan", &recipe, "--set", &further, "--memory", "8GB", "--json"]);
+    let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
+    assert_eq!(plan["facts"]["frozen"], true, "{plan}");
+    place.succeed(&["eval", adapter, "--samples", "1"]);
+    let shown = place.succeed(&["inspect", adapter, "--check"]).stdout;
+    assert!(shown.contains("rank 4"), "{shown}");
+
+    let tokens = greedy(&place, adapter);
+    assert_ne!(tokens, greedy(&place, "base"), "nothing was learnt that could be lost");
+    place.succeed(&["export", adapter, "plain"]);
+    let beside = |folder: &str| {
+        let mut names = files(&place, folder);
+        names.retain(|name| name != "trainer");
+        names
+    };
+    assert_eq!(files(&place, "plain"), beside(adapter));
+    assert_eq!(greedy(&place, "plain"), tokens);
+    place.succeed(&["export", adapter, "merged", "--merge"]);
+    assert_eq!(greedy(&place, "merged"), tokens);
+    assert_eq!(
+        place.json("merged/config.json")["vocab_size"],
+        place.json("base/config.json")["vocab_size"]
+    );
+    place.succeed(&["export", adapter, "half", "--merge", "--dtype", "bfloat16"]);
+    assert_eq!(place.json("half/config.json")["torch_dtype"], "bfloat16");
+    let size = |folder: &str| {
+        fs::metadata(place.path(&format!("{folder}/model.safetensors"))).unwrap().len()
+    };
+    assert!(2 * size("half") < size("merged") + 8192);
+    greedy(&place, "half");
+
+    // A whole model leaves behind what only a resumed run needs.
+    succeed(&place, "full", &["train.steps=1"]);
+    let full = "runs/full/checkpoints/step-000001";
+    place.succeed(&["export", full, "full"]);
+    assert_eq!(files(&place, "full"), beside(full));
+    assert_eq!(greedy(&place, "full"), greedy(&place, full));
+
+    for (arguments, message) in [
+        (&["export", adapter, "plain"][..], "it is there already"),
+        (&["export", "base", "out", "--merge"], "there is no adapter to merge"),
+        (&["export", adapter, "out", "--dtype", "float16"], "--dtype needs --merge"),
+        (&["export", "nowhere", "out"], "there is no such folder"),
+        (&["export", "runs/a", "out"], "it is a run"),
+        (&["export", "runs", "out"], "it has no config.json"),
+    ] {
+        let outcome = place.run(arguments);
+        assert_eq!(outcome.code, Some(2), "{arguments:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(message), "{arguments:?}: {}", outcome.stderr);
+        assert!(!place.path("out").exists() && !place.path(".tmp-out").exists());
+    }
+}
+
+#[test]
+fn an_adapter_is_trained_on() {
+    let place = with_base("qwen2-f32");
+    succeed(&place, "first", &[LORA, "train.steps=1"]);
+    let first = "model.path=runs/first/checkpoints/step-000001";
+    let outcome = train(&place, "two", &[LORA, first]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("is an adapter already"), "{}", outcome.stderr);
+
+    succeed(&place, "second", &[first, "train.steps=1"]);
+    let checkpoint = |run: &str| format!("runs/{run}/checkpoints/step-000001");
+    let weights = |run: &str| {
+        fs::read(place.path(&format!("{}/adapter_model.safetensors", checkpoint(run)))).unwrap()
+    };
+    assert!(weights("first") != weights("second"), "the second run changed nothing");
+    let config = |run: &str| place.json(&format!("{}/adapter_config.json", checkpoint(run)));
+    assert_eq!(config("first"), config("second"));
+    let base = config("second")["base_model_name_or_path"].clone();
+    assert_eq!(
+        fs::canonicalize(base.as_str().unwrap()).unwrap(),
+        fs::canonicalize(place.path("base")).unwrap()
+    );
+}
+
+/// On the processor it is slow, but it is what a GPU does.
+#[test]
+fn a_run_in_bfloat16_stays_near_one_in_float32() {
+    let place = with_base("qwen2-f32");
+    for (name, more) in [("full", None), ("lora", Some(LORA))] {
+        let more: Vec<&str> = more.into_iter().chain(["optim.lr=1e-4"]).collect();
+        succeed(&place, name, &[&more[..], &["model.dtype=bfloat16"]].concat());
+        assert!(values(&place, name, "update/count").iter().all(|&count| count > 0.0));
+        assert!(values(&place, name, "loss/total").iter().all(|loss| loss.is_finite()));
+        // The sampler multiplies in other shapes than the update, but in the same format.
+        let largest = values(&place, name, "rollout/logprob_diff_max");
+        let mean = values(&place, name, "rollout/logprob_diff_mean");
+        assert!(largest.iter().all(|&off| off < 0.1), "{largest:?}");
+        assert!(mean.iter().all(|&off| off < 0.01), "{mean:?}");
+        let wide = format!("{name}-f32");
+        succeed(&place, &wide, &more);
+        assert!(values(&place, &wide, "rollout/logprob_diff_max").iter().all(|&off| off < 1e-4));
+    }
+}
+
+#[test]
+fn every_family_is_made_new_and_opened_again() {
+    let place = with_base("qwen2-f32");
+    let data = format!("data.train={}", repository("crates/cli/tests/data/gsm8k-style.jsonl"));
+    for family in ["qwen2", "qwen3", "llama", "mistral", "gemma"] {
+        let recipe = format!(
+            "[model.new]\nfamily = \"{family}\"\nhidden_size = 32\nlayers = 2\nheads = 4\n\
+             kv_heads = 2\nintermediate_size = 48\ntokenizer = \"base\"\nvocab_size = 600\n\
+             [data]\ntrain = \"x\"\nheldout_size = 4\n[rollout]\ngroup_size = 4\n\
+             max_completion_tokens = 8\n[sampling]\nprompts_per_step = 2\nmax_rounds = 1\n\
+             [reward]\nkind = \"regex\"\npattern = \"e\"\nmatches = true\n\
+             [train]\nsteps = 1\nmini_batch = 8\n"
+        );
+        place.write("new.toml", recipe);
+        let name = format!("name={family}");
+        place.succeed(&["train", "new.toml", "--set", &data, "--set", &name]);
+        assert!(values(&place, family, "update/count")[0] > 0.0, "{family}");
+        let checkpoint = format!("runs/{family}/checkpoints/step-000001");
+        let config = place.json(&format!("{checkpoint}/config.json"));
+        assert_eq!((&config["model_type"], &config["vocab_size"]), (&family.into(), &600.into()));
+        greedy(&place, &checkpoint);
+        let shown = place.succeed(&["inspect", &checkpoint, "--check"]).stdout;
+        assert!(shown.contains(config["architectures"][0].as_str().unwrap()), "{shown}");
+    }
+    let few = ["train", "new.toml", "--set", &data, "--set", "model.new.vocab_size=100"];
+    let outcome = place.run(&few);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("model.new.vocab_size is 100"), "{}", outcome.stderr);
+}

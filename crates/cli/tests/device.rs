@@ -1,0 +1,75 @@
+//! Devices as a user of the program meets them: listed, absent, and trained on.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+
+mod place;
+
+use place::{Place, repository};
+use serde_json::Value;
+
+#[test]
+fn device_doctor_lists_what_is_there_and_what_is_missing() {
+    let place = Place::new();
+    let outcome = place.succeed(&["doctor", "--json", "--smoke", "--device", "cpu"]);
+    let findings: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(findings["devices"][0]["device"], "cpu");
+    assert_eq!(findings["reports"][0]["passed"], true);
+    assert!(findings["features"].as_array().unwrap().contains(&"cpu".into()));
+    // ROCm and Metal go with no common machine, so that of six kinds one is not compiled in.
+    let all = place.succeed(&["doctor"]);
+    assert!(all.stdout.contains("not in this build; "), "{}", all.stdout);
+}
+
+#[test]
+fn device_that_is_not_there_is_refused_with_a_way_out() {
+    let place = Place::new();
+    let absent = place.run(&["doctor", "--device", "vulkan:99"]);
+    assert_eq!(absent.code, Some(2), "{}", absent.stderr);
+    assert!(absent.stderr.contains("vulkan:99"), "{}", absent.stderr);
+    assert!(absent.stderr.contains("help"), "{}", absent.stderr);
+    let nonsense = place.run(&["doctor", "--device", "gpu"]);
+    assert_eq!(nonsense.code, Some(2), "{}", nonsense.stderr);
+    assert!(nonsense.stderr.contains("such as vulkan:0"), "{}", nonsense.stderr);
+}
+
+/// The device under test trains the tiny recipe, and resumes it; that the numbers are right is the
+/// suite's business.
+#[test]
+fn device_trains_the_tiny_recipe() {
+    let Ok(device) = std::env::var("FIREBRICK_TEST_DEVICE") else {
+        eprintln!("SKIPPED: FIREBRICK_TEST_DEVICE names no device");
+        return;
+    };
+    let place = Place::new();
+    let recipe = repository("recipes/ci/tiny.toml");
+    let train = |steps: &str, more: &[&str]| {
+        // A group that waited for its step was sampled by an older policy, which is no mismatch.
+        let fixed = ["warmup.steps=20", "sampling.surplus=drop", steps];
+        let fixed = fixed.iter().flat_map(|set| ["--set", set]);
+        let asked = ["train", &recipe, "--device", &device].into_iter().chain(fixed);
+        let outcome = place.run(&asked.chain(more.iter().copied()).collect::<Vec<_>>());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(device == "cpu" || outcome.stderr.contains(&format!("on {device}, ")));
+    };
+    train("train.steps=2", &[]);
+    train("train.steps=3", &["--resume"]);
+    let about = place.succeed(&["doctor", "--json", "--device", &device]).stdout;
+    let about: Value = serde_json::from_str(&about).unwrap();
+    // TF32 rounds a thousandfold coarser, and may do so in only one of the two ways.
+    let coarser = if about["devices"][0]["tf32"] == true { 1e3 } else { 1.0 };
+    let steps = place.metrics("tiny");
+    assert_eq!(steps.len(), 3);
+    // A step without a group to train on compares nothing.
+    let compared: Vec<_> =
+        steps.iter().filter(|step| step.contains_key("rollout/logprob_diff_max")).collect();
+    assert!(!compared.is_empty(), "no step made an update");
+    for step in compared {
+        for (metric, bound) in
+            [("rollout/logprob_diff_max", 1e-4), ("rollout/logprob_diff_mean", 1e-5)]
+        {
+            let difference = step[metric].as_f64().unwrap();
+            assert!(difference < bound * coarser, "{metric} is {difference}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What a case is, and where it runs.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    made::Run,
+    place::{Outcome, Place, repository},
+};
+
+/// A run of the options that it tries.
+pub(crate) struct Case {
+    /// In the form of `--set`: each option and each choice in them counts as tried.
+    pub(crate) tries: &'static [&'static str],
+    /// The recipe that they change.
+    recipe: &'static str,
+    /// What else the run needs, in that form too.
+    with: &'static [&'static str],
+    /// Fails when the options did not do what they are for.
+    shows: fn(&Run),
+    /// Whether they are what holds without them, so that nothing can come of leaving them out.
+    default: bool,
+}
+
+pub(crate) const fn case(
+    tries: &'static [&'static str],
+    recipe: &'static str,
+    with: &'static [&'static str],
+    shows: fn(&Run),
+) -> Case {
+    Case { tries, recipe, with, shows, default: false }
+}
+
+/// Tries what holds by default.
+pub(crate) const fn default(
+    tries: &'static [&'static str],
+    recipe: &'static str,
+    with: &'static [&'static str],
+    shows: fn(&Run),
+) -> Case {
+    Case { tries, recipe, with, shows, default: true }
+}
+
+/// Sums of two digits for a new model, with a warm-up: `recipes/ci/tiny.toml`.
+pub(crate) const TINY: &str = "tiny.toml";
+
+/// A new model whose tokens are the letters a to h. It is asked with one of them, says up to four,
+/// all equally likely at first, and is right if an `a` is among them. A step is one update.
+pub(crate) const LETTERS: &str = "letters.toml";
+
+/// A checkpoint with a chat template, in `base`, on sums in words. It is right if it says an `e`.
+pub(crate) const CHECKPOINT: &str = "checkpoint.toml";
+
+const LETTERS_RECIPE: &str = r#"
+[model.new]
+hidden_size = 16
+layers = 1
+heads = 2
+kv_heads = 1
+intermediate_size = 16
+max_position_embeddings = 64
+tokenizer = "letters"
+
+[data]
+train = "letters.jsonl"
+heldout_size = 2
+
+[rollout]
+group_size = 4
+max_completion_tokens = 4
+
+[sampling]
+prompts_per_step = 4
+
+[reward]
+kind = "regex"
+pattern = "a"
+matches = true
+
+[optim]
+lr = 1e-2
+warmup_steps = 0
+
+[train]
+steps = 2
+mini_batch = 16
+"#;
+
+const CHECKPOINT_RECIPE: &str = r#"
+[model]
+path = "base"
+
+[data]
+train = "sums.jsonl"
+heldout_size = 4
+
+[rollout]
+group_size = 4
+max_completion_tokens = 8
+
+[sampling]
+prompts_per_step = 4
+max_rounds = 1
+
+[reward]
+kind = "regex"
+pattern = "e"
+matches = true
+
+[optim]
+lr = 1e-3
+warmup_steps = 0
+
+[train]
+steps = 1
+mini_batch = 16
+"#;
+
+/// A folder with recipes and what they name, and the runs that were made in it.
+pub(crate) struct Bench {
+    pub(crate) place: Place,
+    runs: RefCell<BTreeMap<Vec<String>, Made>>,
+}
+
+/// The name of a run, and how it ended.
+type Made = (String, Rc<Outcome>);
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let place = Place::new();
+        place.write(TINY, fs::read(repository("recipes/ci/tiny.toml")).unwrap());
+        place.write(LETTERS, LETTERS_RECIPE);
+        place.write(CHECKPOINT, CHECKPOINT_RECIPE);
+        place.fixture("qwen2-f32", "base");
+        place.fixture("qwen2-bf16", "half");
+        let rows = repository("crates/cli/tests/data/gsm8k-style.jsonl");
+        place.write("sums.jsonl", fs::read(rows).unwrap());
+        let bench = Bench { place, runs: RefCell::default() };
+        let letters = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        bench.tokenizer("letters", &letters);
+        bench.rows("letters.jsonl", &letters.map(|letter| (letter, "a")));
+        bench
+    }
+
+    /// Tries all `cases`, and names those that failed, or that show nothing: a case has to fail when
+    /// its options are left out.
+    pub(crate) fn try_all(&self, cases: &[Case]) {
+        let passes = |case: &Case, tries: &[&str]| {
+            let tried = || (case.shows)(&self.run(case.recipe, case.with, tries));
+            catch_unwind(AssertUnwindSafe(tried)).is_ok()
+        };
+        let mut wrong = String::new();
+        for case in cases {
+            eprintln!("\n{:?}:", case.tries);
+            if !passes(case, case.tries) {
+                wrong += &format!("\n{:?} failed, for the reason above", case.tries);
+                continue;
+            }
+            eprintln!("this is as it should be, because it is without the options:");
+            if !case.default && passes(case, &[]) {
+                wrong += &format!("\n{:?} passes without these options", case.tries);
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong}");
+    }
+
+    /// A tokenizer for which each of `phrases` is one token, in a folder. There is one more, which
+    /// ends a text.
+    pub(crate) fn tokenizer(&self, folder: &str, phrases: &[&str]) {
+        let words = std::iter::once("<end>").chain(phrases.iter().copied());
+        let vocabulary: serde_json::Map<String, Value> =
+            words.zip(0..).map(|(word, id)| (word.to_owned(), json!(id))).collect();
+        let end = json!({
+            "id": 0, "content": "<end>", "special": true, "normalized": false,
+            "single_word": false, "lstrip": false, "rstrip": false,
+        });
+        let tokenizer = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [end],
+            "normalizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+            "pre_tokenizer": null,
+            "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<end>"},
+        });
+        self.place.write(&format!("{folder}/tokenizer.json"), tokenizer.to_string());
+        self.place.write(&format!("{folder}/tokenizer_config.json"), r#"{"eos_token": "<end>"}"#);
+    }
+
+    /// A file of questions and their reference answers.
+    pub(crate) fn rows(&self, file: &str, rows: &[(&str, &str)]) {
+        let line = |(question, answer): &(&str, &str)| {
+            json!({"question": question, "answer": answer}).to_string()
+        };
+        self.place.write(file, rows.iter().map(line).collect::<Vec<_>>().join("\n"));
+    }
+
+    /// Trains; what was trained before is not trained again.
+    pub(crate) fn run<'a>(
+        &'a self,
+        recipe: &'a str,
+        with: &'a [&'a str],
+        tries: &[&str],
+    ) -> Run<'a> {
+        let sets: Vec<String> =
+            [recipe].iter().chain(with).chain(tries).map(|set| (*set).to_owned()).collect();
+        let known = self.runs.borrow().get(&sets).cloned();
+        let (name, outcome) = known.unwrap_or_else(|| {
+            let named = tries.iter().find_map(|set| set.strip_prefix("name="));
+            let next = format!("run-{}", self.runs.borrow().len());
+            let made = named.map_or(next, str::to_owned);
+            let name = format!("name={made}");
+            let mut arguments = vec!["train", recipe, "--set", &name];
+            arguments.extend(sets[1..].iter().flat_map(|set| ["--set", set]));
+            let mut command = self.place.command(&arguments);
+            command.env("HF_HOME", self.place.path("hub")).env("HF_HUB_OFFLINE", "1");
+            // Two programs that judge at once are asked by two threads.
+            command.env("RAYON_NUM_THREADS", "2");
+            command.env_remove("HF_HUB_CACHE");
+            let outcome = Rc::new(Outcome::of(command.output().unwrap()));
+            assert!(!outcome.stderr.contains("panicked"), "{sets:?}: {}", outcome.stderr);
+            self.runs.borrow_mut().insert(sets, (made.clone(), outcome.clone()));
+            (made, outcome)
+        });
+        Run { bench: self, recipe, with, name, outcome }
+    }
+}

@@ -1,0 +1,622 @@
+//! The program from end to end, on a run of a second.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use std::{thread, time::Duration};
+
+use place::{Outcome, Place, assert_same, repository};
+use serde_json::Value;
+
+/// Starts a run of the tiny recipe under the name `run`.
+fn train(run: &str, more: &[&str]) -> Vec<String> {
+    let mut arguments = vec!["train".to_owned(), repository("recipes/ci/tiny.toml")];
+    arguments.extend(["--set".to_owned(), format!("name={run}")]);
+    for argument in more {
+        if *argument != "--resume" {
+            arguments.push("--set".into());
+        }
+        arguments.push((*argument).to_owned());
+    }
+    arguments
+}
+
+/// The same, as it is.
+fn run(place: &Place, run: &str, more: &[&str]) -> Outcome {
+    let arguments = train(run, more);
+    place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[track_caller]
+fn succeed(place: &Place, name: &str, more: &[&str]) -> Outcome {
+    let outcome = run(place, name, more);
+    assert_eq!(outcome.code, Some(0), "{more:?}: {}", outcome.stderr);
+    outcome
+}
+
+/// What a metric was at every step.
+fn values(place: &Place, run: &str, metric: &str) -> Vec<f64> {
+    place.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_seed_makes_a_run() {
+    let place = Place::new();
+    succeed(&place, "a", &[]);
+    succeed(&place, "b", &[]);
+    succeed(&place, "c", &["seed=18"]);
+    let (a, b, c) = (place.result("a"), place.result("b"), place.result("c"));
+    assert_same(&a, &b);
+    assert_eq!(values(&place, "a", "step"), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_ne!(a[1], c[1], "{} does not depend on the seed", a[1].0);
+
+    let exported = std::fs::read_to_string(place.path("runs/a/metrics.jsonl")).unwrap();
+    assert_eq!(place.run(&["metrics", "runs/a"]).stdout, exported);
+
+    let summary = place.json("runs/a/summary.json");
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(
+        keys(&summary),
+        [
+            "heldout",
+            "steps",
+            "completions",
+            "seconds",
+            "tokens_per_second",
+            "peak_rss_bytes",
+            "stopped_because"
+        ]
+    );
+    assert_eq!(keys(&summary["heldout"]), ["initial", "after_warmup", "final"]);
+    assert_eq!(keys(&summary["completions"]), ["generated", "trained"]);
+    assert_eq!(
+        keys(&summary["seconds"]),
+        ["warmup", "rollout", "reward", "update", "eval", "total"]
+    );
+    assert_eq!(keys(&summary["tokens_per_second"]), ["rollout", "update"]);
+    assert_eq!((&summary["steps"], &summary["stopped_because"]), (&6.into(), &"steps".into()));
+}
+
+#[test]
+fn a_run_of_a_recipe_in_yaml() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(repository("recipes/ci/tiny.toml")).unwrap();
+    let table: toml::Table = toml::from_str(&text).unwrap();
+    // JSON is YAML.
+    place.write("tiny.yaml", serde_json::to_string_pretty(&table).unwrap());
+    let in_yaml = |more: &[&str]| place.succeed(&[&["train", "tiny.yaml"], more].concat());
+    in_yaml(&["--set", "train.steps=3"]);
+    let kept = std::fs::read_to_string(place.path("runs/tiny/recipe.toml")).unwrap();
+    assert!(kept.contains("steps = 3\n"), "{kept}");
+    assert!(in_yaml(&["--resume"]).stderr.contains("now with train.steps = 6 (was 3)"));
+    // The same run as of the TOML file, through a stop in its middle.
+    succeed(&place, "toml", &[]);
+    assert_same(&place.result("tiny"), &place.result("toml"));
+    place.succeed(&["eval", "runs/tiny/checkpoints/step-000006"]);
+    place.succeed(&["plan", "tiny.yaml"]);
+}
+
+/// The file's name says nothing of a run then, but its folder does.
+#[test]
+fn a_run_goes_on_by_the_recipe_in_its_folder() {
+    let place = Place::new();
+    let tiny = std::fs::read(repository("recipes/ci/tiny.toml")).unwrap();
+    place.write("y.toml", tiny);
+    place.succeed(&["train", "y.toml", "--set", "train.steps=2"]);
+    let resume = ["train", "runs/y/recipe.toml", "--resume"];
+    let outcome = place.succeed(&[&resume[..], &["--set", "train.steps=3"]].concat());
+    assert!(outcome.stderr.contains("resumed from runs/y/checkpoints/step-000002"), "{outcome:?}");
+    assert!(!place.path("runs/recipe").exists());
+
+    std::fs::rename(place.path("runs"), place.path("elsewhere")).unwrap();
+    let resume = ["train", "elsewhere/y/recipe.toml", "--resume"];
+    let refused = place.run(&resume);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("say where it is: --runs"), "{}", refused.stderr);
+    place.succeed(&[&resume[..], &["--runs", "elsewhere"]].concat());
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let place = Place::new();
+    succeed(&place, "a", &["train.steps=1"]);
+    let recipe = repository("recipes/ci/tiny.toml");
+    for arguments in [&["metrics", "runs/a"][..], &["schema"], &["plan", &recipe]] {
+        let mut child = place.command(arguments).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_is_evaluated() {
+    let place = Place::new();
+    succeed(&place, "a", &[]);
+    let checkpoint = "runs/a/checkpoints/step-000006";
+    let table = place.succeed(&["eval", checkpoint, "--samples", "4"]).stdout;
+    for word in ["pass@1 ", "avg@4 ", "pass@2 ", "pass@4 ", "maj@4 ", "10 prompts × 4"] {
+        assert!(table.contains(word), "{word} is not in {table}");
+    }
+    // One sample a prompt, drawn as the run draws its held-out completions.
+    let json = place.succeed(&["eval", checkpoint, "--samples", "1", "--json"]).stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["pass@1"], place.json("runs/a/summary.json")["heldout"]["final"]);
+    for key in ["avg@k", "pass@k", "maj@k", "standard_error", "verdicts", "truncated"] {
+        assert!(!json[key].is_null(), "{key} is not in {json}");
+    }
+}
+
+/// Twenty steps, so that there is time to kill it in.
+const LONG: [&str; 2] = ["train.steps=20", "checkpoint.keep=0"];
+
+/// When a run is stopped: so long after the moment at which `begun` holds for it.
+struct Moment {
+    begun: fn(&Place, &str) -> bool,
+    milliseconds: u64,
+}
+
+/// Before the first checkpoint; in the warm-up after one; between steps, and in them.
+const MOMENTS: [Moment; 6] = [
+    Moment {
+        begun: |place, run| place.path(&format!("runs/{run}/run.db")).exists(),
+        milliseconds: 0,
+    },
+    Moment { begun: |place, run| place.newest(run).is_some(), milliseconds: 0 },
+    Moment { begun: |place, run| place.newest(run).is_some(), milliseconds: 40 },
+    Moment { begun: |place, run| place.newest(run) >= Some(2), milliseconds: 0 },
+    Moment { begun: |place, run| place.newest(run) >= Some(6), milliseconds: 5 },
+    Moment { begun: |place, run| place.newest(run) >= Some(10), milliseconds: 17 },
+];
+
+/// Starts or resumes a run and ends it at `moment` with `signal`; none when it was over before.
+fn stop_at(
+    place: &Place,
+    name: &str,
+    more: &[&str],
+    moment: &Moment,
+    signal: fn(&mut std::process::Child),
+) -> Option<Outcome> {
+    let arguments = train(name, more);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut child = place.start_until(&arguments, || (moment.begun)(place, name))?;
+    thread::sleep(Duration::from_millis(moment.milliseconds));
+    signal(&mut child);
+    Some(Outcome::of(child.wait_with_output().unwrap()))
+}
+
+fn kill(child: &mut std::process::Child) {
+    child.kill().unwrap();
+}
+
+/// Kills the run at each moment, one after the other, and lets it end.
+fn killed_and_resumed(place: &Place, name: &str, more: &[&str]) {
+    let resume: Vec<&str> = more.iter().copied().chain(["--resume"]).collect();
+    let mut kills = 0;
+    for (index, moment) in MOMENTS.iter().enumerate() {
+        let more = if index == 0 { more } else { &resume };
+        let outcome = stop_at(place, name, more, moment, kill);
+        kills += usize::from(outcome.is_some_and(|outcome| outcome.code != Some(0)));
+    }
+    // A machine that is busy with other things may be late for some.
+    assert!(kills >= 3, "the run was over before it could be killed");
+    succeed(place, name, &resume);
+}
+
+#[test]
+fn a_killed_run_goes_on_as_if_nothing_had_happened() {
+    let place = Place::new();
+    succeed(&place, "whole", &LONG);
+    let carried = values(&place, "whole", "sampling/groups_carried");
+    let after_checkpoint = carried.iter().skip(2).step_by(2).sum::<f64>();
+    assert!(after_checkpoint > 0.0, "no checkpoint has to keep a surplus group: {carried:?}");
+    killed_and_resumed(&place, "killed", &LONG);
+    assert_same(&place.result("whole"), &place.result("killed"));
+}
+
+#[test]
+fn a_killed_run_keeps_its_reference_policy() {
+    let place = Place::new();
+    let kl: Vec<&str> = LONG.into_iter().chain(["loss.kl={kind=\"k3\",coef=0.1}"]).collect();
+    succeed(&place, "whole", &kl);
+    assert!(values(&place, "whole", "loss/kl").iter().all(|kl| kl.is_finite()));
+    killed_and_resumed(&place, "killed", &kl);
+    assert_same(&place.result("whole"), &place.result("killed"));
+}
+
+#[cfg(unix)]
+fn interrupt(child: &mut std::process::Child) {
+    let id = child.id().to_string();
+    std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_ends_a_run_after_its_step() {
+    let place = Place::new();
+    succeed(&place, "whole", &LONG);
+    let resume: Vec<&str> = LONG.into_iter().chain(["--resume"]).collect();
+    // In the warm-up, then between two checkpoints of the recipe.
+    for (more, moment, step) in [(&LONG[..], &MOMENTS[1], 0..1), (&resume, &MOMENTS[3], 2..20)] {
+        let outcome = stop_at(&place, "stopped", more, moment, interrupt).unwrap();
+        assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("finishing this step"), "{}", outcome.stderr);
+        let summary = place.json("runs/stopped/summary.json");
+        assert_eq!(summary["stopped_because"], "interrupted");
+        assert!(step.contains(&summary["steps"].as_u64().unwrap()), "{summary}");
+        assert_eq!(summary["steps"].as_u64(), place.newest("stopped"));
+    }
+    succeed(&place, "stopped", &resume);
+    assert_same(&place.result("whole"), &place.result("stopped"));
+}
+
+/// The measurement that ends the warm-up is not lost when the run is interrupted in that step: here
+/// the first one, while a long evaluation before it gives the time to interrupt.
+#[test]
+#[cfg(unix)]
+fn ctrl_c_in_the_last_step_of_the_warm_up() {
+    let place = Place::new();
+    let more = [
+        "warmup.stop_at=0.0",
+        "warmup.every=1",
+        "eval.samples=2000",
+        "train.steps=1",
+        "sampling.max_rounds=1",
+    ];
+    succeed(&place, "whole", &more);
+    let moment = Moment { begun: MOMENTS[0].begun, milliseconds: 100 };
+    let outcome = stop_at(&place, "stopped", &more, &moment, interrupt).unwrap();
+    assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
+    let resume: Vec<&str> = more.into_iter().chain(["--resume"]).collect();
+    succeed(&place, "stopped", &resume);
+    assert_same(&place.result("whole"), &place.result("stopped"));
+}
+
+#[test]
+fn a_resumed_run_may_change_how_it_goes_on() {
+    let place = Place::new();
+    succeed(&place, "a", &["train.steps=2"]);
+    let outcome = succeed(&place, "a", &["train.steps=3", "optim.lr=0.5", "--resume"]);
+    for change in ["now with optim.lr = 0.5 (was 0.001)", "now with train.steps = 3 (was 2)"] {
+        assert!(outcome.stderr.contains(change), "{}", outcome.stderr);
+    }
+    assert_eq!(values(&place, "a", "update/lr")[2], 0.5);
+    // A run that is over has nothing to do.
+    let outcome = succeed(&place, "a", &["train.steps=3", "optim.lr=0.5", "--resume"]);
+    assert!(!outcome.stderr.contains("now with"), "{}", outcome.stderr);
+    assert_eq!(place.newest("a"), Some(3));
+}
+
+#[test]
+fn every_variant_of_the_loop_runs() {
+    let place = Place::new();
+    let short = ["warmup.steps=40", "train.steps=2", "checkpoint.every=100"];
+    for (index, variant) in [
+        &["sampling.dynamic=false"][..],
+        &["sampling.surplus=drop", "sampling.max_rounds=0"],
+        &["loss.clip_ratio_high=0.2"],
+        &["loss.aggregation=prompt_mean"],
+        &["loss.aggregation=sequence_mean"],
+        &["loss.aggregation=constant", "loss.constant_length=4"],
+        &["loss.kind=gspo"],
+        &["loss.kind=cispo"],
+        &["loss.kl={kind=\"k1\",coef=0.01}"],
+        &["loss.kl={kind=\"k2\",coef=0.01}"],
+        &["loss.entropy_coef=0.01"],
+        &["loss.dual_clip=10"],
+        &["advantage.kind=mean_only"],
+        &["advantage.kind=leave_one_out"],
+        &["reward.overlong={buffer=3,penalty=1.0}"],
+        &["reward.overlong={filter=true}", "rollout.max_completion_tokens=2"],
+        &["reward.stop.scale=0.5", "reward.length={target=2}"],
+        &[
+            "reward.kind=weighted",
+            "reward.parts=[{name='sum',weight=3,kind='integer'},{name='end',weight=1,kind='regex',\
+             pattern='[0-9]$',matches=true}]",
+        ],
+        &["rollout.temperature=0.7", "rollout.top_k=5", "rollout.top_p=0.9"],
+        &["data.task={kind=\"countdown\",numbers=2,max_number=9,max_target=18}"],
+        &["checkpoint.dtype=float16"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("variant-{index}");
+        let more: Vec<&str> = short.iter().chain(variant).copied().collect();
+        succeed(&place, &name, &more);
+        let steps = place.metrics(&name);
+        assert_eq!(steps.len(), 2, "{variant:?}");
+        for (metric, value) in steps.iter().flatten() {
+            assert!(value.is_number(), "{variant:?}: {metric} is {value}");
+        }
+    }
+    let losses = |run: &str| values(&place, run, "loss/total");
+    assert_ne!(losses("variant-2"), losses("variant-4"), "the aggregation changes nothing");
+    assert_eq!(values(&place, "variant-0", "sampling/groups_filtered"), [0.0, 0.0]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_program_of_the_user_s_own_judges() {
+    let place = Place::new();
+    let short = ["warmup.steps=0", "train.steps=2", "sampling.dynamic=false"];
+    let judge = |script: &str| format!("reward.program=['sh','-c','{script}']");
+    // It likes what is longer than five characters, and can tell neither the sum nor its end.
+    let script = "while read -r line; do id=${line#*:}; id=${id%%,*}; \
+                  case $line in *completion*:*......*finish*) s=1;; *) s=0.25;; esac; \
+                  echo \"{\\\"id\\\": $id, \\\"score\\\": $s}\"; done";
+    let judged = ["reward.kind=command", "reward.processes=2", &judge(script)];
+    succeed(&place, "judged", &[&short[..], &judged].concat());
+    assert!(values(&place, "judged", "reward/accuracy").iter().all(|mean| *mean >= 0.25));
+    assert_eq!(values(&place, "judged", "reward/error"), [0.0, 0.0]);
+
+    // One that fails ends no run, which says once why every verdict is an error.
+    let failing = ["reward.kind=command", "reward.restarts=1", &judge("echo no idea >&2; exit 7")];
+    let outcome = succeed(&place, "failing", &[&short[..], &failing].concat());
+    assert_eq!(outcome.stderr.matches("is given up").count(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("exit status: 7; its last words: no idea"));
+    assert_eq!(values(&place, "failing", "reward/error"), [16.0, 16.0]);
+}
+
+#[test]
+fn the_cap_on_sampling_ends_a_step_as_the_recipe_says() {
+    let place = Place::new();
+    // More groups than one round gives.
+    let short = ["sampling.prompts_per_step=16", "train.steps=2"];
+    let with = |more: &[&'static str]| -> Vec<&str> { short.iter().chain(more).copied().collect() };
+    succeed(&place, "smaller", &with(&["sampling.max_rounds=1"]));
+    let kept = values(&place, "smaller", "sampling/groups_kept");
+    assert!(kept.iter().all(|&kept| 0.0 < kept && kept < 16.0), "{kept:?}");
+    assert_eq!(values(&place, "smaller", "sampling/rounds"), [1.0, 1.0]);
+
+    let stop = ["sampling.max_rounds=1", "sampling.on_cap=stop"];
+    let stop = succeed(&place, "stop", &with(&stop));
+    let reason = "sampling.max_rounds = 1 was reached with ";
+    assert!(stop.stderr.contains(reason), "{}", stop.stderr);
+    let summary = place.json("runs/stop/summary.json");
+    assert!(summary["stopped_because"].as_str().unwrap().starts_with(reason), "{summary}");
+    assert_eq!((&summary["steps"], &summary["completions"]["generated"]), (&0.into(), &64.into()));
+
+    // Resumed with a higher cap it is the run that had it from the beginning.
+    let higher = with(&["sampling.max_rounds=0"]);
+    succeed(&place, "higher", &higher);
+    let resume: Vec<&str> = higher.iter().copied().chain(["--resume"]).collect();
+    succeed(&place, "stop", &resume);
+    let weights = |run| place.result(run)[1].clone();
+    assert!(weights("stop") == weights("higher"));
+}
+
+#[test]
+fn a_step_that_failed_at_the_cap_can_be_done_again() {
+    let place = Place::new();
+    succeed(&place, "whole", &[]);
+    let carried = values(&place, "whole", "sampling/groups_carried");
+    let step = carried.iter().rposition(|&groups| groups > 0.0).unwrap();
+    let steps = format!("train.steps={step}");
+    succeed(&place, "failed", &[&steps]);
+    let cap = ["sampling.max_rounds=1", "sampling.on_cap=error", "sampling.prompts_per_step=16"];
+    let outcome = run(&place, "failed", &[&cap[..], &["--resume"]].concat());
+    assert_eq!(outcome.code, Some(1));
+    let message = format!("step {}: 1 rounds of sampling gave ", step + 1);
+    assert!(outcome.stderr.contains(&message), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("raise sampling.max_rounds"), "{}", outcome.stderr);
+    succeed(&place, "failed", &["--resume"]);
+    assert!(place.result("whole")[1] == place.result("failed")[1]);
+}
+
+/// Without held-out prompts no evaluation comes between the warm-up and the first step, so only the
+/// step itself can tell the engine of the new weights.
+#[test]
+fn the_first_rollout_is_the_warmed_up_policy_s() {
+    let place = Place::new();
+    place.write("one.jsonl", "{\"question\": \"1+1?\", \"answer\": \"#### 2\"}\n");
+    let recipe = repository("recipes/gsm8k-tiny.toml");
+    let model = format!("model.path={}", repository("tests/fixtures/qwen2-f32"));
+    let mut arguments = vec!["train", &recipe, "--set", &model];
+    for set in [
+        "name=unseen",
+        "data.train=one.jsonl",
+        "warmup.steps=5",
+        "sampling.dynamic=false",
+        "rollout.max_completion_tokens=8",
+        "train.steps=1",
+    ] {
+        arguments.extend(["--set", set]);
+    }
+    place.succeed(&arguments);
+    let difference = values(&place, "unseen", "rollout/logprob_diff_mean");
+    assert!(difference[0] < 1e-4, "{difference:?}");
+}
+
+/// The place in the data is a number that means other prompts in other data, and a longer
+/// completion leaves less room for prompts.
+#[test]
+fn a_run_is_not_resumed_on_other_prompts() {
+    let place = Place::new();
+    let two_digits = ["data.task.digits=2", "train.steps=2"];
+    succeed(&place, "prompts", &two_digits);
+    let longer = ["rollout.max_completion_tokens=59", "--resume"];
+    let outcome = run(&place, "prompts", &[&two_digits[..], &longer].concat());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("other prompts"), "{}", outcome.stderr);
+}
+
+/// A model of random weights gets no answer right, whatever it is asked.
+#[test]
+fn a_run_that_learns_nothing_says_why_and_ends() {
+    let place = Place::new();
+    let recipe = repository("recipes/gsm8k-tiny.toml");
+    let data = format!("data.train={}", repository("crates/cli/tests/data/gsm8k-style.jsonl"));
+    for name in ["qwen2-f32", "qwen2-bf16"] {
+        let model = format!("model.path={}", repository(&format!("tests/fixtures/{name}")));
+        let start = |name: &str, more: &[&str]| {
+            let name = format!("name={name}");
+            let mut arguments = vec!["train", &recipe];
+            let short =
+                ["train.steps=2", "sampling.max_rounds=2", "rollout.max_completion_tokens=8"];
+            for set in [model.as_str(), &data, &name].iter().chain(&short).chain(more) {
+                arguments.extend(["--set", set]);
+            }
+            place.run(&arguments)
+        };
+        let outcome = start(name, &[]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains("no group to train on after 2 of at most 2 rounds"),
+            "{}",
+            outcome.stderr
+        );
+        assert_eq!(values(&place, name, "update/count"), [0.0, 0.0]);
+        assert_eq!(values(&place, name, "sampling/groups_kept"), [0.0, 0.0]);
+        let summary = place.json(&format!("runs/{name}/summary.json"));
+        assert_eq!(summary["steps"], 2);
+        assert_eq!(summary["completions"]["trained"], 0);
+        assert_eq!(summary["heldout"]["final"], 0.0);
+
+        if name == "qwen2-f32" {
+            let stopped = start("stop", &["sampling.on_cap=stop"]);
+            assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+            let summary = place.json("runs/stop/summary.json");
+            let reason = "sampling.max_rounds = 2 was reached with 0 of ";
+            assert!(summary["stopped_because"].as_str().unwrap().starts_with(reason), "{summary}");
+            let failed = start("error", &["sampling.on_cap=error"]);
+            assert_eq!(failed.code, Some(1));
+            assert!(failed.stderr.contains("2 rounds of sampling gave 0 of"), "{}", failed.stderr);
+        }
+    }
+}
+
+/// Saved as what it came as, a model is rounded, and a run that went on from the rounded weights would
+/// be another one.
+#[test]
+fn a_run_of_a_bf16_model_goes_on_from_what_it_trained() {
+    let place = Place::new();
+    let recipe = repository("recipes/gsm8k-tiny.toml");
+    let model = format!("model.path={}", repository("tests/fixtures/qwen2-bf16"));
+    let data = format!("data.train={}", repository("crates/cli/tests/data/gsm8k-style.jsonl"));
+    let train = |name: &str, steps: u64, resume: &[&str]| {
+        let (name, steps) = (format!("name={name}"), format!("train.steps={steps}"));
+        let mut arguments = vec!["train", &recipe];
+        for set in [
+            &model,
+            &data,
+            &name,
+            &steps,
+            "warmup.steps=3",
+            "rollout.max_completion_tokens=8",
+            // Some completions of random weights have an e, and some have none.
+            "reward={kind=\"regex\",pattern=\"e\",matches=true}",
+            "optim.warmup_steps=0",
+            "optim.lr=1e-4",
+            "sampling.max_rounds=1",
+            "eval.every=2",
+        ] {
+            arguments.extend(["--set", set]);
+        }
+        arguments.extend(resume);
+        place.succeed(&arguments);
+    };
+    train("whole", 4, &[]);
+    assert!(values(&place, "whole", "update/count").iter().all(|&count| count > 0.0));
+    train("stopped", 2, &[]);
+    train("stopped", 4, &["--resume"]);
+    assert_same(&place.result("whole"), &place.result("stopped"));
+
+    let read = |run: &str, name: &str| {
+        std::fs::read(place.path(&format!("runs/{run}/checkpoints/step-000004/{name}"))).unwrap()
+    };
+    let (trained, saved) = ("trainer/weights/model.safetensors", "model.safetensors");
+    assert!(read("whole", trained) == read("stopped", trained));
+    let (half, full) = (read("whole", saved).len(), read("whole", trained).len());
+    assert!(2 * half < full + 8192, "{half} bytes are not bf16, or {full} not f32");
+    let config = place.json("runs/whole/checkpoints/step-000004/config.json");
+    assert_eq!(config["dtype"], "bfloat16");
+    // The low half of what is trained is not all zeros: there is something to lose.
+    let words = read("whole", trained);
+    assert!(words[words.len() - 4000..].as_chunks::<4>().0.iter().any(|word| word[..2] != [0, 0]));
+
+    let card = String::from_utf8(read("whole", "README.md")).unwrap();
+    assert!(card.starts_with("---\nlibrary_name: transformers\n"), "{card}");
+    assert!(card.contains("3 supervised steps and 4 steps of DAPO"), "{card}");
+    place.succeed(&["eval", "runs/whole/checkpoints/step-000004", "--samples", "1"]);
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_told() {
+    let place = Place::new();
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        let file = repository(&format!("tests/fixtures/qwen2-f32/{name}"));
+        place.write(&format!("qwen2/{name}"), std::fs::read(file).unwrap());
+    }
+    let mut weights =
+        std::fs::read(repository("tests/fixtures/qwen2-f32/model.safetensors")).unwrap();
+    let last = weights.len() - 4;
+    weights[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    place.write("qwen2/model.safetensors", weights);
+    let data = format!("data.train={}", repository("crates/cli/tests/data/gsm8k-style.jsonl"));
+    let mut arguments = vec!["train".to_owned(), repository("recipes/gsm8k-tiny.toml")];
+    for set in ["model.path=qwen2", &data, "rollout.max_completion_tokens=4", "train.steps=1"] {
+        arguments.extend(["--set".to_owned(), set.to_owned()]);
+    }
+    let outcome = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("1 of its tensors hold values that are no numbers"));
+}
+
+#[test]
+fn a_reward_model_judges_alone_and_as_a_part() {
+    let place = Place::new();
+    let policy = format!("model.path={}", repository("tests/fixtures/qwen2-f32"));
+    let data = format!("data.train={}", repository("crates/cli/tests/data/gsm8k-style.jsonl"));
+    let model = repository("tests/fixtures/reward-qwen2-f32");
+    let train = |name: &str, reward: &str| {
+        let (name, reward) = (format!("name={name}"), format!("reward={reward}"));
+        let mut arguments = vec!["train".to_owned(), repository("recipes/gsm8k-tiny.toml")];
+        for set in [
+            policy.as_str(),
+            &data,
+            &name,
+            &reward,
+            "train.steps=2",
+            "rollout.max_completion_tokens=8",
+            "warmup.steps=0",
+        ] {
+            arguments.extend(["--set".to_owned(), set.to_owned()]);
+        }
+        place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let outcome = train("alone", &format!("{{kind='model',path='{model}',threshold=0.9}}"));
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    for step in place.metrics("alone") {
+        let value = |name: &str| step[name].as_f64().unwrap();
+        assert_eq!(value("reward/error"), 0.0);
+        assert_ne!(value("reward/part/score"), 0.0);
+        // Right and wrong are 1 and -1, and no two completions are worth the same.
+        assert!(value("reward/mean").abs() < 1.0, "{step:?}");
+        // Groups without a spread would not be kept.
+        assert!(value("sampling/groups_kept") > 0.0);
+    }
+
+    let parts = format!(
+        "{{kind='weighted',parts=[{{name='rule',kind='math',weight=0.7}},\
+         {{name='model',kind='model',path='{model}',weight=0.3}}]}}"
+    );
+    let outcome = train("part", &parts);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    for step in place.metrics("part") {
+        let part = |name: &str| step[&format!("reward/part/{name}")].as_f64().unwrap();
+        let credit = 0.7 * part("rule") + 0.3 * part("model");
+        assert!((step["reward/mean"].as_f64().unwrap() - (2.0 * credit - 1.0)).abs() < 1e-5);
+        assert!(part("model") > 0.0 && part("model/score") != 0.0);
+    }
+
+    let language_model = repository("tests/fixtures/qwen2-f32");
+    let outcome = train("wrong", &format!("{{kind='model',path='{language_model}'}}"));
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains("Qwen2ForSequenceClassification"), "{}", outcome.stderr);
+    let outcome = train("nowhere", "{kind='model',path='no-such-folder'}");
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains("no-such-folder"), "{}", outcome.stderr);
+}

@@ -1,7 +1,0 @@
-use crate::{ProgramError, recipe::Recipe};
-
-/// Prints the schema as it stands in `recipes/recipe.schema.json`.
-pub(super) fn run() -> Result<(), ProgramError> {
-    let text = format!("{:#}\n", Recipe::schema());
-    super::print(&text)
-}

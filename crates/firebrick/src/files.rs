@@ -1,0 +1,140 @@
+//! How a policy becomes files, and comes back from them.
+
+use std::path::Path;
+
+use firebrick_models::{
+    AdapterBase, Decoder, PolicyModel, SaveOptions, WeightDtype, Which, load, load_adapter,
+    load_parameters, save, save_adapter, save_parameters,
+};
+
+use crate::Error;
+
+/// Writes and reads the policy of a run.
+///
+/// A [`Decoder`] is a Hugging Face folder, [`HuggingFace`]. A policy of another architecture is its
+/// parameters by name, [`Parameters`], unless its author writes it in a form that others read.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not write and read policies of type `{M}`",
+    note = "`Parameters` does for every policy"
+)]
+pub trait PolicyFiles<M>: Send {
+    /// Writes the policy into `folder`, which is there, as others open it.
+    ///
+    /// # Errors
+    /// When the device or the file system fails.
+    fn write(&self, policy: &M, folder: &Path) -> Result<(), Error>;
+
+    /// Whether [`PolicyFiles::write`] rounds the weights. A resumed run then needs those of
+    /// [`PolicyFiles::write_trained`].
+    fn rounds(&self) -> bool {
+        false
+    }
+
+    /// Writes the weights bit for bit as they were trained.
+    ///
+    /// # Errors
+    /// As for [`PolicyFiles::write`].
+    fn write_trained(&self, policy: &M, folder: &Path) -> Result<(), Error> {
+        self.write(policy, folder)
+    }
+
+    /// The policy whose weights [`PolicyFiles::write_trained`] wrote into `folder`. `policy` has its shape,
+    /// its device, and what it has besides weights that were written.
+    ///
+    /// # Errors
+    /// When a file is missing, damaged, or another model's.
+    fn read(&self, policy: M, folder: &Path) -> Result<M, Error>;
+
+    /// What the model card says of the files.
+    fn form(&self) -> Form<'_> {
+        Form::Own
+    }
+}
+
+/// What a checkpoint's files are to others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Form<'a> {
+    /// A model folder or an adapter, which `transformers` or `peft` opens.
+    HuggingFace {
+        /// The model that the run began with, or that its adapter is for; nothing for a new one.
+        base: &'a AdapterBase,
+        /// Whether it is an adapter.
+        adapter: bool,
+        /// The number format that the weights are rounded to.
+        dtype: WeightDtype,
+    },
+    /// Files that the program reads that made them.
+    Own,
+}
+
+/// A model folder as Hugging Face's libraries have it, or an adapter alone as PEFT keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HuggingFace {
+    /// The content of `config.json`.
+    pub config: serde_json::Value,
+    /// What the file of an adapter calls the model that it is for.
+    pub base: AdapterBase,
+    /// Whether the policy has an adapter, which alone is written.
+    pub adapter: bool,
+    /// The number format of the weights; [`WeightDtype::F32`] for an adapter.
+    pub dtype: WeightDtype,
+}
+
+impl HuggingFace {
+    fn write_as(&self, decoder: &Decoder, dtype: WeightDtype, folder: &Path) -> Result<(), Error> {
+        Ok(match decoder.lora() {
+            Some(_) => save_adapter(decoder, &self.base, folder),
+            None => save(
+                decoder,
+                &self.config,
+                folder,
+                &SaveOptions { dtype, ..SaveOptions::default() },
+            ),
+        }?)
+    }
+}
+
+impl PolicyFiles<Decoder> for HuggingFace {
+    fn write(&self, policy: &Decoder, folder: &Path) -> Result<(), Error> {
+        self.write_as(policy, self.dtype, folder)
+    }
+
+    fn rounds(&self) -> bool {
+        self.dtype != WeightDtype::F32
+    }
+
+    fn write_trained(&self, policy: &Decoder, folder: &Path) -> Result<(), Error> {
+        self.write_as(policy, WeightDtype::F32, folder)
+    }
+
+    fn read(&self, policy: Decoder, folder: &Path) -> Result<Decoder, Error> {
+        let compute = policy.compute();
+        let read = match policy.lora() {
+            // The frozen weights are the same, and shared.
+            Some(_) => load_adapter(policy, folder)?,
+            None => load(folder, &policy.device())?,
+        };
+        Ok(read.with_compute(compute))
+    }
+
+    fn form(&self) -> Form<'_> {
+        Form::HuggingFace { base: &self.base, adapter: self.adapter, dtype: self.dtype }
+    }
+}
+
+/// The parameters of any policy, by their paths in the module: `policy.safetensors`, in f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parameters;
+
+/// The file that [`Parameters`] writes.
+const PARAMETERS: &str = "policy.safetensors";
+
+impl<M: PolicyModel> PolicyFiles<M> for Parameters {
+    fn write(&self, policy: &M, folder: &Path) -> Result<(), Error> {
+        Ok(save_parameters(policy, Which::All, &folder.join(PARAMETERS))?)
+    }
+
+    fn read(&self, policy: M, folder: &Path) -> Result<M, Error> {
+        Ok(load_parameters(policy, Which::All, &folder.join(PARAMETERS))?)
+    }
+}

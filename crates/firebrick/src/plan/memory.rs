@@ -1,0 +1,86 @@
+//! What there is to fit into, and what a run should say before it begins.
+
+use firebrick_device::{Kind, Name, Precision, describe, gibibytes, guard, open};
+use firebrick_models::Compute;
+
+use super::Plan;
+use crate::{
+    model,
+    recipe::{ComputeType, Recipe},
+    source::Sources,
+    wire,
+};
+
+/// What there is to fit into.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Memory {
+    /// None where nobody knows.
+    pub bytes: Option<u64>,
+    /// Where that is known from, or why it is not.
+    pub words: String,
+}
+
+impl Memory {
+    /// Asks a GPU's driver for all that it has; of the machine, counts what is not in use.
+    pub fn of(name: Name) -> Self {
+        if name.kind == Kind::Cpu {
+            return match available() {
+                Some(bytes) => Memory { bytes: Some(bytes), words: "free on this machine".into() },
+                None => Memory { bytes: None, words: "this system does not tell".into() },
+            };
+        }
+        let about =
+            open(name, Precision::F32).map_err(|error| error.to_string()).and_then(|device| {
+                guard(|| describe(name, &device)).map_err(|error| error.to_string())
+            });
+        match about.map(|about| about.memory) {
+            Ok(Some(bytes)) => Memory { bytes: Some(bytes), words: format!("all that {name} has") },
+            Ok(None) => Memory { bytes: None, words: format!("{name} does not tell") },
+            Err(problem) => Memory { bytes: None, words: problem },
+        }
+    }
+}
+
+/// What a run should say before it begins, where its plan does not fit into what there is.
+pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
+    let plan = Plan::new(&wire::model_sizes(recipe, sources).ok()?, recipe, compute(recipe).0);
+    let memory = Memory::of(recipe.device.name());
+    let there = memory.bytes.filter(|&bytes| !plan.fits(bytes))?;
+    let (peak, moment) = plan.peak();
+    Some(format!(
+        "this may not fit: about {} are needed ({}), {} are there; firebrick plan tells more",
+        gibibytes(peak),
+        moment.name(),
+        gibibytes(there)
+    ))
+}
+
+/// What the device multiplies in, and whether that is assumed, because it can't be asked.
+pub fn compute(recipe: &Recipe) -> (Compute, bool) {
+    let (name, dtype) = (recipe.device.name(), recipe.model.dtype);
+    let asked = guard(|| {
+        let device = open(name, Precision::F32).ok()?;
+        model::compute(dtype, name, &device).ok()
+    });
+    match (asked.ok().flatten(), dtype) {
+        (Some(compute), _) => (compute, false),
+        (None, ComputeType::Float32) => (Compute::F32, false),
+        (None, ComputeType::Bfloat16) => (Compute::Bf16, false),
+        // The larger of the two where it is likely; with Vulkan it takes an extension of the driver.
+        (None, ComputeType::Auto) => match name.kind {
+            Kind::Cuda | Kind::Rocm | Kind::Metal => (Compute::Bf16, true),
+            Kind::Cpu | Kind::Vulkan | Kind::Wgpu => (Compute::F32, true),
+        },
+    }
+}
+
+/// The machine's memory that a new process can have without swapping, in bytes; less where a control
+/// group sets a limit.
+fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let free = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)?;
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());
+    Some(limit.map_or(free, |limit| limit.min(free)))
+}

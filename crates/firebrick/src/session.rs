@@ -1,0 +1,383 @@
+//! A whole run from a program of one's own.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
+
+use firebrick_core::{
+    AdvantageEstimator, GroupFilter, Prompt, PromptSource, RewardShaper, Step, Tracker, Verifier,
+    WorkedExample,
+};
+use firebrick_data::{DateTime, Tokenizer};
+use firebrick_models::{Decoder, PolicyModel};
+use firebrick_rollout::RolloutEngine;
+use firebrick_runs::{RunFolder, Store, Summary, write_atomically};
+use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
+
+use crate::{
+    Error, Parameters, PolicyFiles, Result,
+    parts::Parts,
+    plan,
+    recipe::{Loaded, Recipe},
+    resume::{Change, changes},
+    run::{HELDOUT_PROMPTS, Progress, Run, read_progress},
+    source::Sources,
+    watch::Watcher,
+    wire::{Given, Wired, now, wire_given, wire_with},
+};
+
+/// Everything that `firebrick train` does with a recipe, in a program of one's own: it samples, judges
+/// and updates, evaluates, writes checkpoints, keeps the record of the run, and goes on with a run that
+/// was ended.
+///
+/// ```no_run
+/// use firebrick::{Completion, Prompt, Recipe, Score, Session, Verifier};
+///
+/// /// Right is what ends with the reference.
+/// struct Ends;
+///
+/// impl Verifier for Ends {
+///     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+///         match completion.text.ends_with(&prompt.reference) {
+///             true => Score::right(&prompt.reference),
+///             false => Score::wrong(""),
+///         }
+///     }
+/// }
+///
+/// fn main() -> firebrick::Result<()> {
+///     let summary = Session::new(Recipe::read("my.toml")?).verifier(Ends).run()?;
+///     println!("{:?}", summary.heldout);
+///     Ok(())
+/// }
+/// ```
+///
+/// What is replaced is never built: with an own verifier no judge's process is started and no reward
+/// model read. A session prints nothing, reads no environment and handles no signal. Whoever wants to see
+/// it gives it a [`Watcher`], and whoever wants to end it early a flag ([`Session::interrupted_by`]).
+pub struct Session<M: PolicyModel + 'static = Decoder> {
+    loaded: Loaded,
+    parts: Parts<M>,
+    wiring: Wiring<M>,
+    runs: PathBuf,
+    resume: bool,
+    warmup: Option<PathBuf>,
+    sources: Sources,
+    now: DateTime,
+    trackers: Vec<Box<dyn Tracker>>,
+    watcher: Box<dyn Watcher>,
+    interrupted: Box<dyn FnOnce() -> Arc<AtomicBool>>,
+}
+
+/// Where policy, tokenizer and device come from.
+enum Wiring<M: PolicyModel + 'static> {
+    /// From the recipe.
+    Recipe(fn(&Recipe, Parts<M>, Option<&Path>, &Sources, DateTime) -> Result<Wired<M>>),
+    /// From the program.
+    Given(Box<Given<M>>),
+}
+
+impl Session<Decoder> {
+    /// The run of a recipe. [`Recipe::read`] gives one.
+    pub fn new(recipe: impl Into<Loaded>) -> Self {
+        Session::of(recipe.into(), Wiring::Recipe(wire_with))
+    }
+}
+
+impl<M: PolicyModel + 'static> Session<M> {
+    /// A run without a recipe file: `policy` learns from the prompts of `source`, tokenized by `tokenizer`,
+    /// and what `verifier` says of its completions. All settings have a recipe's defaults
+    /// ([`Session::settings`] changes them), and the run is called `run` ([`Session::name`]).
+    ///
+    /// The policy is on a device with autodiff, such as `Device::flex().autodiff()`.
+    pub fn builder(
+        policy: M,
+        tokenizer: Tokenizer,
+        source: impl PromptSource + 'static,
+        verifier: impl Verifier + 'static,
+    ) -> Self {
+        let given = Given {
+            policy,
+            tokenizer: Arc::new(tokenizer),
+            files: Box::new(Parameters),
+            context: usize::MAX / 2,
+        };
+        let mut recipe = Recipe::default();
+        // A recipe has to name both; this one is kept with the run, and read again when it goes on.
+        recipe.model.path = Some(OWN.into());
+        recipe.data.train = Some(OWN.into());
+        let wiring = Wiring::Given(Box::new(given));
+        Session::of(recipe.into(), wiring).source(source).verifier(verifier)
+    }
+
+    fn of(loaded: Loaded, wiring: Wiring<M>) -> Self {
+        Session {
+            loaded,
+            parts: Parts::default(),
+            wiring,
+            runs: "runs".into(),
+            resume: false,
+            warmup: None,
+            sources: Sources::here(),
+            now: now(),
+            trackers: Vec::new(),
+            watcher: Box::new(()),
+            interrupted: Box::new(Arc::default),
+        }
+    }
+
+    /// Changes settings of the recipe. They are checked by [`Session::run`], as those of a file are.
+    pub fn settings(mut self, change: impl FnOnce(&mut Recipe)) -> Self {
+        let name = std::mem::take(&mut self.loaded.name);
+        change(&mut self.loaded.recipe);
+        self.loaded.recipe.name.get_or_insert(name);
+        self.loaded = Loaded::from(self.loaded.recipe);
+        self
+    }
+
+    /// Names the run, and so its folder.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        self.settings(|recipe| recipe.name = Some(name.into()))
+    }
+
+    /// Judges completions.
+    pub fn verifier(mut self, verifier: impl Verifier + 'static) -> Self {
+        self.parts.verifier = Some(Box::new(verifier));
+        self
+    }
+
+    /// Shapes rewards, after the shapers that were given before it. The first one takes the place of all
+    /// of the recipe's.
+    pub fn shaper(mut self, shaper: impl RewardShaper + 'static) -> Self {
+        self.parts.shapers.get_or_insert_default().push(Box::new(shaper));
+        self
+    }
+
+    /// Decides which groups are trained on.
+    pub fn filter(mut self, filter: impl GroupFilter + 'static) -> Self {
+        self.parts.filter = Some(Box::new(filter));
+        self
+    }
+
+    /// Makes advantages of rewards. A critic that the recipe asks for is then not made.
+    pub fn advantage(mut self, advantage: impl AdvantageEstimator + 'static) -> Self {
+        self.parts.advantage = Some(Box::new(advantage));
+        self
+    }
+
+    /// Is minimised; KL penalty and entropy bonus stay the recipe's.
+    pub fn loss(mut self, loss: impl PolicyLoss + 'static) -> Self {
+        self.parts.loss = Some(Box::new(loss));
+        self
+    }
+
+    /// Turns gradients into weights.
+    pub fn optimizer(mut self, optimizer: impl Optimizer<M> + 'static) -> Self {
+        self.parts.optimizer = Some(Box::new(optimizer));
+        self
+    }
+
+    /// Gives the policy's learning rate.
+    pub fn schedule(mut self, schedule: impl LrSchedule + 'static) -> Self {
+        self.parts.schedule = Some(Box::new(schedule));
+        self
+    }
+
+    /// Samples completions. An engine with other numerics or older weights than the trainer's goes with
+    /// `loss.importance_cap`.
+    pub fn engine(mut self, engine: impl RolloutEngine<M> + 'static) -> Self {
+        self.parts.engine = Some(Box::new(engine));
+        self
+    }
+
+    /// Gives the prompts to train on, tokenized for the policy.
+    pub fn source(mut self, source: impl PromptSource + 'static) -> Self {
+        self.parts.source = Some(Box::new(source));
+        self
+    }
+
+    /// The prompts to evaluate on; none of them may be trained on.
+    pub fn heldout(mut self, prompts: Vec<Prompt>) -> Self {
+        self.parts.heldout = Some(prompts);
+        self
+    }
+
+    /// The examples that the warm-up imitates.
+    pub fn worked(mut self, examples: Vec<WorkedExample>) -> Self {
+        self.parts.worked = Some(examples);
+        self
+    }
+
+    /// Records the run's numbers, besides its database and whatever other trackers were given.
+    pub fn tracker(mut self, tracker: impl Tracker + 'static) -> Self {
+        self.trackers.push(Box::new(tracker));
+        self
+    }
+
+    /// Hears of the run while it goes; nobody does otherwise.
+    pub fn watcher(mut self, watcher: impl Watcher + 'static) -> Self {
+        self.watcher = Box::new(watcher);
+        self
+    }
+
+    /// Where run folders are; `runs` in the current directory otherwise.
+    pub fn runs(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.runs = folder.into();
+        self
+    }
+
+    /// Whether to go on from the last checkpoint of the run of that name.
+    pub fn resume(mut self, resume: bool) -> Self {
+        self.resume = resume;
+        self
+    }
+
+    /// Where runs that begin with the same warm-up keep what it left: the first of them writes it, the
+    /// others begin there.
+    pub fn share_warmup(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.warmup = Some(folder.into());
+        self
+    }
+
+    /// Finds what the recipe names; without it only what is on this machine is found, and not in the Hub's
+    /// cache.
+    pub fn sources(mut self, sources: Sources) -> Self {
+        self.sources = sources;
+        self
+    }
+
+    /// What chat templates print as today's date, in place of today's.
+    pub fn today(mut self, now: DateTime) -> Self {
+        self.now = now;
+        self
+    }
+
+    /// Gives the flag that ends the run when it is set: after its step, with a checkpoint. It is asked for
+    /// once everything is loaded, so what makes it, such as a handler of Ctrl-C, is not in the way before.
+    pub fn interrupted_by(mut self, flag: impl FnOnce() -> Arc<AtomicBool> + 'static) -> Self {
+        self.interrupted = Box::new(flag);
+        self
+    }
+
+    /// How a given policy is written and read; its parameters by name otherwise. A recipe's policy is a
+    /// Hugging Face folder.
+    pub fn files(mut self, files: impl PolicyFiles<M> + 'static) -> Self {
+        if let Wiring::Given(given) = &mut self.wiring {
+            given.files = Box::new(files);
+        }
+        self
+    }
+
+    /// The most tokens that a given policy takes, prompt and completion together; without end otherwise.
+    pub fn context(mut self, tokens: usize) -> Self {
+        if let Wiring::Given(given) = &mut self.wiring {
+            given.context = tokens;
+        }
+        self
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// When the settings do not agree with each other, a part cannot be had, or something fails on the
+    /// way. What was done before the last checkpoint is on disk, and a resumed session goes on from it.
+    pub fn run(self) -> Result<Summary> {
+        let Session { loaded, parts, wiring, runs, resume, warmup, sources, now, .. } = self;
+        let (trackers, interrupted) = (self.trackers, self.interrupted);
+        let mut watcher = self.watcher;
+        let own_policy = matches!(wiring, Wiring::Given(_));
+        // As a file is checked: a program may have changed the settings.
+        Recipe::parse(Path::new("settings.toml"), &loaded.recipe.to_toml(), &[])?;
+        let earlier = match resume {
+            true => Some(Earlier::find(&runs, &loaded)?),
+            false => RunFolder::check_free(&runs, &loaded.name).map(|()| None)?,
+        };
+        let Loaded { recipe, text, name } = loaded;
+        // Before anything is loaded, which takes of the memory that there is.
+        let warning = if own_policy { None } else { plan::warning(&recipe, &sources) };
+        let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
+        let warmed_up = warmup.clone().filter(|folder| folder.is_dir()).map(|folder| (0, folder));
+        let checkpoint = checkpoint.or(warmed_up);
+        let path = checkpoint.as_ref().map(|(_, path)| path.as_path());
+        let wired = match wiring {
+            Wiring::Recipe(wire) => wire(&recipe, parts, path, &sources, now),
+            Wiring::Given(given) => wire_given(&recipe, parts, *given, path),
+        };
+        let progress = || path.map_or(Ok(Progress::default()), read_progress);
+        let (wired, progress) =
+            wired.and_then(|wired| Ok((wired, progress()?))).map_err(|error| match path {
+                Some(path) => error.of_checkpoint(path),
+                None => error,
+            })?;
+        // A new folder is made last: whatever can be wrong before is found before.
+        let (folder, changes) = match earlier {
+            Some(earlier) => (earlier.folder, earlier.changes),
+            None => (RunFolder::create(&runs, &name)?, Vec::new()),
+        };
+        write_atomically(&folder.recipe(), text.as_bytes())?;
+        let mut store = Store::open(&folder.database())?;
+        store.set_info(HELDOUT_PROMPTS, &wired.heldout.len().to_string())?;
+        let read = wired.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
+        watcher.note(&format!("{name}: {}{read}", wired.size));
+        wired.notes.try_iter().for_each(|note| watcher.note(&note));
+        wired.device.iter().chain(&warning).for_each(|note| watcher.note(note));
+        match &checkpoint {
+            Some((step, path)) => {
+                store.truncate_after(*step)?;
+                watcher.note(&format!("resumed from {}", path.display()));
+            }
+            None if resume => {
+                store.truncate_after(0)?;
+                watcher.note("no checkpoint yet: beginning anew");
+            }
+            None => {}
+        }
+        changes.iter().for_each(|change| watcher.note(&format!("now with {change}")));
+        let interrupted = interrupted();
+        let (clock, phase) = (Instant::now(), String::new());
+        let run = Run {
+            recipe,
+            wired,
+            folder,
+            store,
+            trackers,
+            watcher,
+            interrupted,
+            progress,
+            warmup,
+            clock,
+            phase,
+        };
+        run.run()
+    }
+}
+
+/// In a recipe's place for a policy and prompts that the program brings.
+const OWN: &str = "(the program's own)";
+
+/// What is there of a run that is to go on.
+struct Earlier {
+    folder: RunFolder,
+    /// The newest; none when the run ended before its first.
+    checkpoint: Option<(Step, PathBuf)>,
+    /// What the recipe says otherwise than the one in the folder.
+    changes: Vec<Change>,
+}
+
+impl Earlier {
+    fn find(runs: &Path, loaded: &Loaded) -> Result<Self> {
+        let folder = RunFolder::resume(runs, &loaded.name)?;
+        let checkpoint = folder.checkpoints()?.pop();
+        let before = Recipe::read(folder.recipe())?.recipe;
+        let changes = changes(&before, &loaded.recipe);
+        // Before the first checkpoint there is nothing that could not follow.
+        let refused = changes.iter().filter(|change| change.refused() && checkpoint.is_some());
+        let refused: Vec<String> = refused.map(Change::to_string).collect();
+        match refused.is_empty() {
+            true => Ok(Earlier { folder, checkpoint, changes }),
+            false => Err(Error::Changed { run: folder.path().into(), changes: refused }),
+        }
+    }
+}

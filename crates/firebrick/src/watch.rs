@@ -1,0 +1,90 @@
+//! What a run tells while it goes, and whoever hears it: a terminal, a notebook, a test, or nobody.
+
+use firebrick_core::{Metrics, Step};
+use firebrick_runs::Summary;
+use firebrick_train::{Observer, Phase};
+
+/// Hears of a run while it goes. Every method does nothing by itself, and `()` hears nothing.
+///
+/// What is heard decides nothing: a run without a watcher gives the same numbers, and what it records
+/// is in its folder. A watcher that fails to show something has to bear it alone.
+pub trait Watcher: Send {
+    /// A stage begins and will take `total` units; 0 where nobody knows how many. Stages lie inside of each
+    /// other: a warm-up is evaluated while it goes.
+    fn begin(&mut self, stage: Stage, total: u64) {
+        let _ = (stage, total);
+    }
+
+    /// The stage that began last is `units` further.
+    fn advance(&mut self, units: u64) {
+        let _ = units;
+    }
+
+    /// The stage that began last is over. One that fails ends with the run.
+    fn end(&mut self) {}
+
+    /// A text that a person should read: a line, without its end.
+    fn note(&mut self, text: &str) {
+        let _ = text;
+    }
+
+    /// Numbers of `step`, by the names that the book's page of metrics has: those of a rollout step, of a
+    /// supervised step that was measured, or of an evaluation, which is at step 0 before the first rollout.
+    fn metrics(&mut self, step: Step, metrics: &Metrics) {
+        let _ = (step, metrics);
+    }
+
+    /// The run is over.
+    fn finished(&mut self, summary: &Summary) {
+        let _ = summary;
+    }
+}
+
+impl Watcher for () {}
+
+/// A part of a run that takes long enough to be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Supervised steps.
+    Warmup,
+    /// Sampling; a unit is a completion.
+    Rollout,
+    /// Optimizer updates; a unit is a mini-batch.
+    Update,
+    /// Evaluation; a unit is a completion.
+    Eval,
+}
+
+impl Stage {
+    /// A word or two for a person.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Warmup => "warm-up",
+            Stage::Rollout => "rollout",
+            Stage::Update => "update",
+            Stage::Eval => "held-out",
+        }
+    }
+}
+
+/// The phases of the trainer as stages of the run.
+pub(crate) struct Phases<'a>(pub(crate) &'a mut dyn Watcher);
+
+impl Observer for Phases<'_> {
+    fn begin(&mut self, phase: Phase, total: usize) {
+        let stage = match phase {
+            Phase::Rollout => Stage::Rollout,
+            Phase::Update => Stage::Update,
+            Phase::Eval => Stage::Eval,
+        };
+        self.0.begin(stage, total as u64);
+    }
+
+    fn advance(&mut self, units: usize) {
+        self.0.advance(units as u64);
+    }
+
+    fn end(&mut self) {
+        self.0.end();
+    }
+}

@@ -1,0 +1,9 @@
+//! Extraction, of texts made of the pieces that answers are made of, and of any text.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    firebrick_math::fuzzing::extract(&String::from_utf8_lossy(bytes));
+    firebrick_math::fuzzing::extract(&firebrick_math_fuzz::pieces(bytes));
+});

@@ -1,0 +1,414 @@
+//! Whether two scalar expressions are the same, and which is greater.
+//!
+//! An expression is brought into an exact normal form first: a quotient of polynomials in whatever
+//! cannot be taken apart. Equal normal forms prove equality; unequal ones prove inequality where
+//! the normal form is unique. Numbers too large for that are compared by their residues, and the
+//! rest by enclosures of rising precision. Each method has its part of the budget, so that one that
+//! runs dry does not take the verdict from the next.
+
+mod arithmetic;
+mod atom;
+mod ball;
+mod defined;
+mod exact;
+mod function;
+mod integer;
+mod interval;
+mod limits;
+mod modular;
+mod numeric;
+mod polynomial;
+mod power;
+mod real;
+mod render;
+mod tree;
+mod trigonometry;
+mod word;
+
+use std::cmp::Ordering;
+
+use num_rational::BigRational;
+use num_traits::Signed;
+
+use crate::{
+    budget::{Budget, OverBudget},
+    expr::Expr,
+    judgement::Certainty,
+};
+use atom::Algebra;
+use defined::has_value;
+use exact::Value;
+use limits::{EXACT_SHARE, MODULAR_SHARE, Stop};
+use modular::Residues;
+use numeric::Agreement;
+use tree::{arranged, holds_infinity};
+
+/// What comparing two expressions gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Decision {
+    Equal(Certainty),
+    Different(Certainty),
+    /// One side has no value: division by zero, ∞ − ∞, ….
+    Undefined,
+    Undecided(Why),
+}
+
+/// Why two expressions could not be told apart or together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The budget ran out.
+    OverBudget,
+    /// The methods here do not decide it.
+    OutOfReach,
+}
+
+/// Numbers that agree to fewer bits than this are not called equal: √(10^40+1) and 10^20 agree to
+/// 134.
+const ENOUGH_BITS: u32 = 200;
+
+/// The share of what is then left that a look at the size of huge constants may take.
+const SIZE_SHARE: f64 = 0.25;
+
+/// Whether two expressions are equal wherever both are defined. Undefined ones equal nothing, not
+/// even themselves.
+pub(crate) fn equal(a: &Expr, b: &Expr, budget: &mut Budget) -> Decision {
+    if let (Expr::Number(a) | Expr::Decimal(a), Expr::Number(b) | Expr::Decimal(b)) = (a, b) {
+        return proved(a == b);
+    }
+    let (a, b) = arranged(a, b);
+    let mut over = false;
+    match exactly(a, b, budget, &mut over) {
+        Exact::Decided(decision) => return decision,
+        Exact::EqualIfDefined if has_value(a, budget) && has_value(b, budget) => {
+            return proved(true);
+        }
+        Exact::EqualIfDefined => {}
+        Exact::Open => {
+            let mut attempt = budget.portion(MODULAR_SHARE);
+            let residues = modular::compare(a, b, &mut attempt);
+            budget.settle(attempt);
+            match residues {
+                Ok(Residues::Different) => return proved(false),
+                Ok(Residues::Agree { bits }) => {
+                    // Residues can be forged for constants, but their sizes not as well.
+                    if numeric::are_apart(a, b, &mut budget.portion(SIZE_SHARE)) {
+                        return proved(false);
+                    }
+                    return Decision::Equal(Certainty::Probable { bits });
+                }
+                Err(stop) => over |= stop == Stop::OverBudget,
+            }
+        }
+    }
+    if holds_infinity(a) || holds_infinity(b) {
+        return undecided(over);
+    }
+    by_value(numeric::agree(a, b, budget), over, ENOUGH_BITS)
+}
+
+/// What exact arithmetic proves and what evaluation finds, where both come to a verdict: they have to
+/// be the same.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn both_ways(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool, bool)> {
+    let proved = match exactly(a, b, budget, &mut false) {
+        Exact::Decided(Decision::Equal(Certainty::Proved)) => true,
+        Exact::Decided(Decision::Different(Certainty::Proved)) => false,
+        _ => return None,
+    };
+    match numeric::agree(a, b, budget) {
+        Ok(Agreement::Distinct) => Some((proved, false)),
+        Ok(Agreement::Close { bits, points }) if evidence(bits, points) >= ENOUGH_BITS => {
+            Some((proved, true))
+        }
+        _ => None,
+    }
+}
+
+/// Whether two expressions, one of which holds a decimal, are equal when both are rounded to so many
+/// places after the point.
+///
+/// A decimal that is given to more places may be rounded right to these and still be rounded
+/// differently once more: 11.3137085 is 8√2, which is 11.313708 to six places.
+pub(crate) fn equal_rounded(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
+    let decision = equal_to(a, b, places, budget);
+    let given = [a, b].into_iter().filter_map(integer::places_given).min();
+    match given.filter(|given| *given > places) {
+        Some(given) if matches!(decision, Decision::Different(_)) => equal_to(a, b, given, budget),
+        _ => decision,
+    }
+}
+
+fn equal_to(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
+    let (a, b) = arranged(a, b);
+    let mut over = false;
+    let exact = exactly(a, b, budget, &mut over);
+    match exact {
+        Exact::Decided(decision @ (Decision::Equal(_) | Decision::Undefined)) => return decision,
+        Exact::EqualIfDefined if has_value(a, budget) && has_value(b, budget) => {
+            return proved(true);
+        }
+        _ => {}
+    }
+    if let (Some(a), Some(b)) = (rational(a, budget), rational(b, budget)) {
+        let rounded = integer::same_to(&a, &b, places, budget);
+        return rounded.map_or(Decision::Undecided(Why::OverBudget), proved);
+    }
+    if holds_infinity(a) || holds_infinity(b) {
+        return if let Exact::Decided(decision) = exact { decision } else { undecided(over) };
+    }
+    let decision = by_value(numeric::rounded::agree(a, b, places, budget), over, 0);
+    match (decision, exact) {
+        (Decision::Undecided(_), Exact::Decided(different)) => different,
+        (decision, _) => decision,
+    }
+}
+
+/// Which of two real constants is greater, infinity included.
+pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering> {
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let mut algebra = Algebra::new(&mut attempt);
+    let values = (algebra.evaluate(a), algebra.evaluate(b));
+    let known = match values {
+        (Err(Stop::Undefined), _) | (_, Err(Stop::Undefined)) => Some(None),
+        (Ok(a), Ok(b)) => algebra.compare(&a, &b),
+        _ => None,
+    };
+    budget.settle(attempt);
+    if let Some(known) = known {
+        return known;
+    }
+    if let Ok(Some(order)) = numeric::order(a, b, budget) {
+        return Some(order);
+    }
+    match equal(a, b, budget) {
+        Decision::Equal(_) => Some(Ordering::Equal),
+        _ => None,
+    }
+}
+
+/// Whether a = k·b with a constant k other than zero, so that a = 0 where b = 0: whether k is
+/// positive, and how sure that is.
+pub(crate) fn proportional(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool, Certainty)> {
+    // The inverse of k has the sign of k.
+    let (a, b) = arranged(a, b);
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let exact = Algebra::new(&mut attempt).proportional(a, b);
+    budget.settle(attempt);
+    match exact {
+        Ok(Proportion::Rational { positive }) => return Some((positive, Certainty::Proved)),
+        Ok(Proportion::No) | Err(Stop::Undefined) => return None,
+        _ => {}
+    }
+    match numeric::ratio(a, b, budget) {
+        Ok(Some((positive, Agreement::Close { bits, points })))
+            if evidence(bits, points) >= ENOUGH_BITS =>
+        {
+            let proved = matches!(exact, Ok(Proportion::Constant));
+            let bits = evidence(bits, points);
+            let certainty = if proved { Certainty::Proved } else { Certainty::Probable { bits } };
+            Some((positive, certainty))
+        }
+        _ => None,
+    }
+}
+
+/// The exact value of an expression, if it is a rational number.
+pub(crate) fn rational(e: &Expr, budget: &mut Budget) -> Option<BigRational> {
+    if let Expr::Number(number) | Expr::Decimal(number) = e {
+        return Some(number.clone());
+    }
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let mut algebra = Algebra::new(&mut attempt);
+    let value = algebra.evaluate(e);
+    let doubtful = algebra.doubtful;
+    budget.settle(attempt);
+    match value {
+        Ok(Value::Number(number)) if !doubtful => Some(number),
+        _ => None,
+    }
+}
+
+/// The normal form as plain text, such as `x^2 + 2*x + 1`, or the expression as it was written when
+/// it has none.
+pub(crate) fn canonical(e: &Expr, budget: &mut Budget) -> String {
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let mut algebra = Algebra::new(&mut attempt);
+    let text = match algebra.evaluate(e) {
+        Ok(value) if !algebra.doubtful => algebra.render(&value).ok(),
+        _ => None,
+    };
+    budget.settle(attempt);
+    text.unwrap_or_else(|| render::written(e))
+}
+
+fn proved(equal: bool) -> Decision {
+    match equal {
+        true => Decision::Equal(Certainty::Proved),
+        false => Decision::Different(Certainty::Proved),
+    }
+}
+
+fn by_value(agreement: Result<Agreement, OverBudget>, over: bool, enough: u32) -> Decision {
+    match agreement {
+        Ok(Agreement::Distinct) => proved(false),
+        Ok(Agreement::Undefined) => Decision::Undefined,
+        Ok(Agreement::Close { bits, points }) if evidence(bits, points) >= enough => {
+            Decision::Equal(Certainty::Probable { bits: evidence(bits, points) })
+        }
+        Err(OverBudget) => Decision::Undecided(Why::OverBudget),
+        Ok(_) => undecided(over),
+    }
+}
+
+/// The bits in which two functions agree, over all points: each is a trial of its own.
+fn evidence(bits: u32, points: u32) -> u32 {
+    bits.saturating_mul(points)
+}
+
+fn undecided(over: bool) -> Decision {
+    Decision::Undecided(if over { Why::OverBudget } else { Why::OutOfReach })
+}
+
+/// What exact arithmetic says of two expressions.
+#[derive(Clone, Copy)]
+enum Exact {
+    Decided(Decision),
+    /// The normal forms are equal, but something was divided by that may be zero in disguise, or a
+    /// value too large to be computed was compared by its syntax.
+    EqualIfDefined,
+    Open,
+}
+
+fn exactly(a: &Expr, b: &Expr, budget: &mut Budget, over: &mut bool) -> Exact {
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let mut algebra = Algebra::new(&mut attempt);
+    let same = a == b;
+    let left = algebra.evaluate(a);
+    let right = if same { left.clone() } else { algebra.evaluate(b) };
+    *over = [&left, &right].iter().any(|side| matches!(side, Err(Stop::OverBudget)));
+    let infinite = |value: &Result<Value, Stop>| matches!(value, Ok(Value::Infinity { .. }));
+    let exact = match (&left, &right) {
+        (Err(Stop::Undefined), _) | (_, Err(Stop::Undefined)) => {
+            Exact::Decided(Decision::Undefined)
+        }
+        (Ok(a), Ok(b)) => match algebra.is_equal(a, b) {
+            Ok(Some(true)) if algebra.doubtful => Exact::EqualIfDefined,
+            Ok(Some(equal)) => Exact::Decided(proved(equal)),
+            Ok(None) => Exact::Open,
+            Err(stop) => {
+                *over |= stop == Stop::OverBudget;
+                Exact::Open
+            }
+        },
+        _ if same => Exact::EqualIfDefined,
+        // A value without infinity in it is finite, however large.
+        _ if infinite(&left) && !holds_infinity(b) || infinite(&right) && !holds_infinity(a) => {
+            Exact::Decided(proved(false))
+        }
+        _ => Exact::Open,
+    };
+    budget.settle(attempt);
+    exact
+}
+
+/// How two expressions are proportional.
+enum Proportion {
+    Rational {
+        positive: bool,
+    },
+    /// By a constant whose sign is another matter.
+    Constant,
+    No,
+    Unknown,
+}
+
+impl Algebra<'_> {
+    /// Whether two values are equal; none if the normal form is not unique.
+    fn is_equal(&mut self, a: &Value, b: &Value) -> Result<Option<bool>, Stop> {
+        let (a, b) = match (a, b) {
+            (Value::Number(a), Value::Number(b)) => return Ok(Some(a == b)),
+            (Value::Infinity { positive: a }, Value::Infinity { positive: b }) => {
+                return Ok(Some(a == b));
+            }
+            (Value::Infinity { .. }, _) | (_, Value::Infinity { .. }) => return Ok(Some(false)),
+            (a, b) => (a.clone().into_form()?, b.clone().into_form()?),
+        };
+        if a == b {
+            return Ok(Some(true));
+        }
+        let (left, right) = self.crossed(&a, &b)?;
+        let difference = self.add_polynomials(&left, &right.negated())?;
+        if difference.is_zero() {
+            return Ok(Some(true));
+        }
+        // Denominators that may be zero in disguise make a quotient's inequality worthless too.
+        let unique = self.is_surely_nonzero(&difference) && !self.doubtful;
+        Ok(unique.then_some(false))
+    }
+
+    /// The order of two values if it is plain: none if it is not, and none inside if there is none.
+    fn compare(&mut self, a: &Value, b: &Value) -> Option<Option<Ordering>> {
+        let rank = |value: &Value| match value {
+            Value::Infinity { positive: true } => 1,
+            Value::Infinity { positive: false } => -1,
+            _ => 0,
+        };
+        match (a, b) {
+            _ if self.doubtful => None,
+            (Value::Number(a), Value::Number(b)) => Some(Some(a.cmp(b))),
+            (Value::Infinity { .. }, other) | (other, Value::Infinity { .. }) => {
+                let real = match other {
+                    Value::Form(form) => self.is_real(form),
+                    _ => true,
+                };
+                Some(real.then(|| rank(a).cmp(&rank(b))))
+            }
+            (a, b) => match self.is_equal(a, b) {
+                Ok(Some(true)) => Some(Some(Ordering::Equal)),
+                _ => None,
+            },
+        }
+    }
+
+    fn proportional(&mut self, a: &Expr, b: &Expr) -> Result<Proportion, Stop> {
+        let (a, b) = (self.evaluate(a)?.into_form()?, self.evaluate(b)?.into_form()?);
+        let (left, right) = self.crossed(&a, &b)?;
+        if self.doubtful {
+            return Ok(Proportion::Unknown);
+        }
+        let (Some(first), Some(second)) = (left.0.first(), right.0.first()) else {
+            return Ok(match left.is_zero() && right.is_zero() {
+                true => Proportion::Rational { positive: true },
+                // Zero is a multiple of nothing else, if the other is not zero in disguise.
+                false if self.is_surely_nonzero(if left.is_zero() { &right } else { &left }) => {
+                    Proportion::No
+                }
+                false => Proportion::Unknown,
+            });
+        };
+        let factor = integer::product(&first.1, &second.1.recip(), self.budget)?;
+        if self.scale(&right, &factor)? == left {
+            return Ok(Proportion::Rational { positive: factor.is_positive() });
+        }
+        // With k·b as a constant c times b, all coefficients of the variables' monomials have the
+        // same ratio.
+        let (left, right) = (self.by_variables(&left)?, self.by_variables(&right)?);
+        if left.len() != right.len() || left.iter().zip(&right).any(|(l, r)| l.0 != r.0) {
+            return Ok(Proportion::Unknown);
+        }
+        let (Some((_, first)), Some((_, second))) = (left.first(), right.first()) else {
+            return Ok(Proportion::Unknown);
+        };
+        for ((_, a), (_, b)) in left.iter().zip(&right) {
+            let (one, other) =
+                (self.multiply_polynomials(a, second)?, self.multiply_polynomials(b, first)?);
+            if one != other {
+                return Ok(Proportion::Unknown);
+            }
+        }
+        Ok(Proportion::Constant)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,340 @@
+//! What normal forms are made of, and what is known of each part.
+
+use num_bigint::BigUint;
+use num_rational::{BigRational, Ratio};
+use num_traits::{One, Signed};
+
+use super::{
+    integer,
+    limits::Stop,
+    polynomial::{AtomId, Exponent, Form, Monomial, Polynomial},
+};
+use crate::{
+    budget::Budget,
+    expr::{Constant, Function},
+};
+
+/// What is not taken apart any further.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Atom {
+    /// The imaginary unit.
+    I,
+    Pi,
+    /// Euler's number.
+    E,
+    /// A whole number above one, under a root or in an exponent too large to be computed.
+    Whole {
+        base: BigUint,
+        prime: bool,
+    },
+    Symbol(Box<str>),
+    /// A base to an exponent that is no number, by the principal branch: exponents of the atom are
+    /// rational factors of the exponent.
+    Power {
+        base: Box<Form>,
+        exponent: Box<Form>,
+    },
+    /// A radicand, to be raised to a fraction: by the principal branch or, if `real`, to fractions
+    /// of odd denominators by the real one. In either case exponents add.
+    Root {
+        radicand: Polynomial,
+        real: bool,
+    },
+    Call(Function, Vec<Form>),
+    /// An unknown function.
+    Apply(Box<str>, Vec<Form>),
+}
+
+/// An atom and what is known of it.
+pub(super) struct Known {
+    pub(super) atom: Atom,
+    /// It is a real number, whatever its variables are.
+    pub(super) real: bool,
+    /// It is a positive real number.
+    pub(super) positive: bool,
+    /// It is not zero, or zero only at exceptional values of its variables.
+    pub(super) nonzero: bool,
+    /// It is algebraically independent of all other such atoms (but for π and e together), or one
+    /// of those whose only relations are the rules that the normal form applies: i and the roots of
+    /// primes. A polynomial of such atoms that is not empty is not zero.
+    pub(super) free: bool,
+    /// A variable occurs in it.
+    pub(super) varies: bool,
+}
+
+/// The atoms of a comparison, and the arithmetic on forms that are made of them.
+pub(super) struct Algebra<'b> {
+    pub(super) atoms: Vec<Known>,
+    pub(super) budget: &'b mut Budget,
+    /// Whether something was divided by that might be zero in disguise.
+    pub(super) doubtful: bool,
+    /// Values of the indices of the sums and products around.
+    pub(super) scope: Vec<(Box<str>, BigRational)>,
+}
+
+impl<'b> Algebra<'b> {
+    pub(super) fn new(budget: &'b mut Budget) -> Self {
+        Algebra { atoms: vec![], budget, doubtful: false, scope: vec![] }
+    }
+
+    pub(super) fn atom(&self, id: AtomId) -> &Atom {
+        &self.atoms[id as usize].atom
+    }
+
+    /// The place of an atom, new or known.
+    pub(super) fn intern(&mut self, atom: Atom) -> Result<AtomId, Stop> {
+        self.budget.spend(8 + self.atoms.len() as u64 * weight(&atom))?;
+        for id in 0..self.atoms.len() {
+            if self.atoms[id].atom == atom || self.is_same_call(id, &atom)? {
+                return Ok(id as AtomId);
+            }
+        }
+        let known = self.describe(atom);
+        self.atoms.push(known);
+        Ok((self.atoms.len() - 1) as AtomId)
+    }
+
+    /// Whether an atom is the same function of equal arguments. Quotients have no unique form, so
+    /// they are compared crosswise.
+    fn is_same_call(&mut self, id: usize, atom: &Atom) -> Result<bool, Stop> {
+        let known = &self.atoms[id].atom;
+        let (left, right) = match (known, atom) {
+            (Atom::Call(f, left), Atom::Call(g, right)) if f == g => (left, right),
+            (Atom::Apply(f, left), Atom::Apply(g, right)) if f == g => (left, right),
+            _ => return Ok(false),
+        };
+        if left.len() != right.len() {
+            return Ok(false);
+        }
+        // Only quotients with different denominators take more than a look, and a copy.
+        let mut open = vec![];
+        for (left, right) in left.iter().zip(right) {
+            match left.denom == right.denom {
+                true if left.numer == right.numer => {}
+                true => return Ok(false),
+                false => open.push((left, right)),
+            }
+        }
+        if open.is_empty() {
+            return Ok(true);
+        }
+        self.budget.spend(weight(known))?;
+        let open: Vec<_> = open.into_iter().map(|(left, right)| (left.clone(), right)).collect();
+        for (left, right) in open {
+            let (first, second) = self.crossed(&left, right)?;
+            if first != second {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// An atom as a polynomial.
+    pub(super) fn polynomial(
+        &mut self,
+        atom: Atom,
+        exponent: Exponent,
+    ) -> Result<Polynomial, Stop> {
+        let id = self.intern(atom)?;
+        self.settle(Monomial::of(id, exponent), BigRational::one())
+    }
+
+    pub(super) fn constant(&mut self, constant: Constant) -> Result<Polynomial, Stop> {
+        let atom = match constant {
+            Constant::Pi => Atom::Pi,
+            Constant::E => Atom::E,
+            Constant::I => Atom::I,
+            Constant::Infinity => return Err(Stop::Opaque),
+        };
+        self.polynomial(atom, Ratio::one())
+    }
+
+    fn describe(&self, atom: Atom) -> Known {
+        let pure = |forms: &[Form]| forms.iter().all(|form| self.is_free(form));
+        let real = |forms: &[Form]| forms.iter().all(|form| self.is_real(form));
+        let (real, positive, nonzero, free) = match &atom {
+            Atom::I => (false, false, true, true),
+            Atom::Pi | Atom::E => (true, true, true, true),
+            Atom::Whole { prime, .. } => (true, true, true, *prime),
+            Atom::Symbol(_) => (true, false, true, true),
+            Atom::Power { base, exponent } => {
+                let positive = self.is_positive(base) && self.is_real(exponent);
+                (positive, positive, self.is_surely_nonzero(&base.numer), false)
+            }
+            Atom::Root { radicand, real: odd } => {
+                let real = *odd && radicand.atoms().all(|(id, _)| self.atoms[*id as usize].real);
+                (real, false, self.is_surely_nonzero(radicand), false)
+            }
+            Atom::Call(function, arguments) => {
+                let real = real(arguments) && is_real_function(*function)
+                    || matches!(function, Function::Abs | Function::Re | Function::Im);
+                let positive = self.is_positive_call(*function, arguments);
+                // Sines and the like of a variable are zero now and then, but not everywhere.
+                let wave = matches!(function, Function::Sin | Function::Cos)
+                    && pure(arguments)
+                    && arguments.iter().any(|form| self.varies(form));
+                let nonzero = match function {
+                    Function::Factorial => true,
+                    Function::Abs => {
+                        arguments.iter().all(|form| self.is_surely_nonzero(&form.numer))
+                    }
+                    _ => positive || wave,
+                };
+                (real || positive, positive, nonzero, false)
+            }
+            Atom::Apply(_, arguments) => (false, false, true, pure(arguments)),
+        };
+        let varies = match &atom {
+            Atom::I | Atom::Pi | Atom::E | Atom::Whole { .. } => false,
+            Atom::Symbol(_) | Atom::Apply(..) => true,
+            Atom::Power { base, exponent } => self.varies(base) || self.varies(exponent),
+            Atom::Root { radicand, .. } => self.polynomial_varies(radicand),
+            Atom::Call(_, arguments) => arguments.iter().any(|form| self.varies(form)),
+        };
+        Known { atom, real, positive, nonzero, free, varies }
+    }
+
+    /// Logarithms of whole numbers above one, and sines of angles that were brought into the first
+    /// quadrant.
+    fn is_positive_call(&self, function: Function, arguments: &[Form]) -> bool {
+        let [argument] = arguments else { return false };
+        let term = argument.as_polynomial().and_then(Polynomial::as_term);
+        match (function, term) {
+            (Function::Ln, Some((monomial, one))) if one.is_one() => {
+                matches!(monomial.0.as_slice(), [(id, power)] if power.is_one()
+                    && matches!(self.atom(*id), Atom::Pi))
+            }
+            (Function::Ln, Some((monomial, number))) => {
+                monomial.0.is_empty() && *number > BigRational::one()
+            }
+            (Function::Sin, Some((monomial, turns))) => {
+                matches!(monomial.0.as_slice(), [(id, power)] if power.is_one()
+                    && matches!(self.atom(*id), Atom::Pi))
+                    && turns.is_positive()
+                    && *turns < BigRational::one()
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_real(&self, form: &Form) -> bool {
+        form.atoms().all(|(id, _)| self.atoms[*id as usize].real)
+    }
+
+    /// Whether the form is positive whatever its variables are, but for exceptional values.
+    pub(super) fn is_positive(&self, form: &Form) -> bool {
+        self.is_positive_polynomial(&form.numer)
+            && form.denom.as_ref().is_none_or(|denom| self.is_positive_polynomial(denom))
+    }
+
+    fn is_positive_polynomial(&self, polynomial: &Polynomial) -> bool {
+        let positive = |id: AtomId| self.atoms[id as usize].positive;
+        let even = |id: AtomId, power: &Exponent| {
+            self.atoms[id as usize].real && power.is_integer() && power.to_integer() % 2 == 0
+        };
+        let at_least_zero = polynomial.0.iter().all(|(monomial, coefficient)| {
+            coefficient.is_positive()
+                && monomial.0.iter().all(|(id, power)| positive(*id) || even(*id, power))
+        });
+        at_least_zero
+            && polynomial
+                .0
+                .iter()
+                .any(|(monomial, _)| monomial.0.iter().all(|(id, _)| positive(*id)))
+    }
+
+    /// Whether two forms of such atoms are equal only if their normal forms are.
+    pub(super) fn is_free(&self, form: &Form) -> bool {
+        let free = |(id, exponent): &(AtomId, Exponent)| {
+            let known = &self.atoms[*id as usize];
+            let computed = !matches!(known.atom, Atom::Whole { .. }) || *exponent < Ratio::one();
+            known.free && computed && *exponent >= -Ratio::from_integer(1 << 20)
+        };
+        let has = |atom: Atom| form.atoms().any(|(id, _)| *self.atom(*id) == atom);
+        form.atoms().all(free) && !(has(Atom::Pi) && has(Atom::E))
+    }
+
+    /// Whether a polynomial that has terms is certain not to be zero.
+    pub(super) fn is_surely_nonzero(&self, polynomial: &Polynomial) -> bool {
+        match polynomial.as_term() {
+            Some((monomial, _)) => {
+                monomial.0.iter().all(|(id, _)| self.atoms[*id as usize].nonzero)
+            }
+            None => {
+                let form = polynomial.clone().into();
+                !polynomial.is_zero()
+                    && (self.is_free(&form)
+                        || self.is_positive_polynomial(polynomial)
+                        || self.is_positive_polynomial(&polynomial.clone().negated()))
+            }
+        }
+    }
+
+    /// Whether a variable occurs.
+    pub(super) fn varies(&self, form: &Form) -> bool {
+        form.atoms().any(|(id, _)| self.atoms[*id as usize].varies)
+    }
+
+    fn polynomial_varies(&self, polynomial: &Polynomial) -> bool {
+        polynomial.atoms().any(|(id, _)| self.atoms[*id as usize].varies)
+    }
+
+    /// The period p and the polynomial f of an atom a with aᵖ = fᵖ: √f² = f, that is, the atom of
+    /// the root of f has the period 1, and |f| the period 2.
+    pub(super) fn reducible(&self, id: AtomId) -> Option<(Exponent, Polynomial)> {
+        match self.atom(id) {
+            Atom::Root { radicand, .. } => Some((Ratio::one(), radicand.clone())),
+            Atom::Call(Function::Abs, arguments) => match arguments.as_slice() {
+                [argument] if self.is_real(argument) => {
+                    let radicand = argument.as_polynomial()?;
+                    Some((Ratio::from_integer(2), radicand.clone()))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+fn is_real_function(function: Function) -> bool {
+    use Function::*;
+    matches!(
+        function,
+        Sin | Cos
+            | Arctan
+            | Arccot
+            | Abs
+            | Floor
+            | Ceil
+            | Factorial
+            | DoubleFactorial
+            | Mod
+            | Gcd
+            | Lcm
+            | Min
+            | Max
+            | Re
+            | Im
+            | Conjugate
+    )
+}
+
+/// How long it takes to compare an atom with another.
+fn weight(atom: &Atom) -> u64 {
+    let of_polynomial = |polynomial: &Polynomial| {
+        let limbs = |(monomial, number): &(Monomial, BigRational)| {
+            1 + monomial.0.len() as u64 + integer::bits(number) / 64
+        };
+        polynomial.0.iter().map(limbs).sum::<u64>()
+    };
+    let of_form =
+        |form: &Form| of_polynomial(&form.numer) + form.denom.as_ref().map_or(0, of_polynomial);
+    1 + match atom {
+        Atom::Power { base, exponent } => of_form(base) + of_form(exponent),
+        Atom::Root { radicand, .. } => of_polynomial(radicand),
+        Atom::Call(_, arguments) | Atom::Apply(_, arguments) => arguments.iter().map(of_form).sum(),
+        Atom::Whole { base, .. } => base.bits() / 64,
+        Atom::Symbol(name) => name.len() as u64 / 8,
+        Atom::I | Atom::Pi | Atom::E => 0,
+    }
+}

@@ -1,0 +1,90 @@
+//! Whether an expression is sure to have a value.
+
+use num_rational::BigRational;
+use num_traits::{Signed, Zero};
+
+use super::{
+    atom::Algebra,
+    exact::Value,
+    limits::{EXACT_SHARE, MODULAR_SHARE},
+    modular,
+    numeric::{self, Agreement},
+    tree::{children, holds},
+};
+use crate::{
+    budget::Budget,
+    expr::{Constant, Expr, Function},
+};
+
+/// Whether an expression is sure to have a value: no denominator, no argument of a logarithm, no
+/// base of a power that may be zero in disguise.
+pub(super) fn has_value(e: &Expr, budget: &mut Budget) -> bool {
+    let parts_have =
+        |budget: &mut Budget| children(e).into_iter().all(|part| has_value(part, budget));
+    if budget.spend(8).is_err() || !parts_have(budget) {
+        return false;
+    }
+    match e {
+        Expr::Constant(Constant::Infinity) => false,
+        Expr::Quotient(parts) => is_nonzero(&parts[1], budget),
+        Expr::Root(parts) => {
+            matches!(&parts[0], Expr::Number(degree) if degree.is_positive())
+        }
+        Expr::Power(parts) => {
+            matches!(&parts[1], Expr::Number(exponent) if exponent.is_positive())
+                || is_nonzero(&parts[0], budget)
+        }
+        Expr::Call(Function::Ln, parts) => parts.iter().all(|part| is_nonzero(part, budget)),
+        Expr::Call(function, parts) => match function {
+            Function::Sin
+            | Function::Cos
+            | Function::Arctan
+            | Function::Sinh
+            | Function::Cosh
+            | Function::Tanh
+            | Function::Exp
+            | Function::Abs
+            | Function::Re
+            | Function::Im
+            | Function::Conjugate => true,
+            Function::Factorial | Function::DoubleFactorial => {
+                matches!(parts.as_slice(), [Expr::Number(n)] if n.is_integer() && !n.is_negative())
+                    || matches!(parts.as_slice(), [Expr::Call(Function::Factorial, _)])
+            }
+            Function::Binomial | Function::Permutations => parts
+                .iter()
+                .all(|n| matches!(n, Expr::Number(n) if n.is_integer() && !n.is_negative())),
+            // The others have values here and there, which enclosures have to find.
+            _ => equals_itself(e, budget),
+        },
+        Expr::Fold(_) => equals_itself(e, budget),
+        _ => true,
+    }
+}
+
+fn equals_itself(e: &Expr, budget: &mut Budget) -> bool {
+    matches!(numeric::agree(e, e, budget), Ok(Agreement::Close { .. }))
+}
+
+/// Whether an expression is sure not to be zero, or, for one with unknown functions, not known to
+/// be.
+fn is_nonzero(e: &Expr, budget: &mut Budget) -> bool {
+    let mut attempt = budget.portion(EXACT_SHARE);
+    let mut algebra = Algebra::new(&mut attempt);
+    let exact = match algebra.evaluate(e) {
+        Ok(Value::Number(number)) => Some(!number.is_zero()),
+        Ok(Value::Form(form)) if algebra.is_surely_nonzero(&form.numer) => Some(true),
+        Ok(Value::Form(_)) if holds(e, &|part| matches!(part, Expr::Apply(..))) => Some(true),
+        _ => None,
+    };
+    budget.settle(attempt);
+    exact.unwrap_or_else(|| {
+        let mut attempt = budget.portion(MODULAR_SHARE);
+        let nonzero = modular::is_nonzero(e, &mut attempt);
+        budget.settle(attempt);
+        nonzero || {
+            let zero = Expr::Number(BigRational::zero());
+            matches!(numeric::agree(e, &zero, budget), Ok(Agreement::Distinct))
+        }
+    })
+}

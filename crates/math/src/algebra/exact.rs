@@ -1,0 +1,261 @@
+//! The exact value of an expression, as far as there is one.
+
+use num_bigint::BigInt;
+use num_rational::{BigRational, Ratio};
+use num_traits::{One, Signed, ToPrimitive, Zero};
+
+use super::{
+    atom::{Algebra, Atom},
+    integer,
+    limits::Stop,
+    polynomial::{Form, Polynomial},
+};
+use crate::expr::{Constant, Expr, Fold, FoldKind};
+
+/// An exact value. Numbers are kept apart from forms for speed: most answers are numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Number(BigRational),
+    Form(Form),
+    /// Infinity of either sign.
+    Infinity {
+        positive: bool,
+    },
+}
+
+impl From<Form> for Value {
+    fn from(form: Form) -> Self {
+        match form.as_number() {
+            Some(number) => Value::Number(number),
+            None => Value::Form(form),
+        }
+    }
+}
+
+impl From<Polynomial> for Value {
+    fn from(polynomial: Polynomial) -> Self {
+        Form::from(polynomial).into()
+    }
+}
+
+impl From<BigRational> for Value {
+    fn from(number: BigRational) -> Self {
+        Value::Number(number)
+    }
+}
+
+impl From<BigInt> for Value {
+    fn from(number: BigInt) -> Self {
+        Value::Number(BigRational::from_integer(number))
+    }
+}
+
+impl Value {
+    pub(super) fn as_number(&self) -> Option<&BigRational> {
+        match self {
+            Value::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The form of a value that is not infinite.
+    pub(super) fn into_form(self) -> Result<Form, Stop> {
+        match self {
+            Value::Number(number) => Ok(number.into()),
+            Value::Form(form) => Ok(form),
+            Value::Infinity { .. } => Err(Stop::Opaque),
+        }
+    }
+
+    fn negated(self) -> Self {
+        match self {
+            Value::Number(number) => Value::Number(-number),
+            Value::Form(form) => Value::Form(form.negated()),
+            Value::Infinity { positive } => Value::Infinity { positive: !positive },
+        }
+    }
+}
+
+impl Algebra<'_> {
+    /// The exact value.
+    pub(super) fn evaluate(&mut self, expr: &Expr) -> Result<Value, Stop> {
+        self.budget.spend(8)?;
+        match expr {
+            Expr::Number(number) | Expr::Decimal(number) => {
+                let bits = integer::bits(number);
+                self.budget.spend(bits / 64)?;
+                if bits > integer::MAX_BITS {
+                    Err(Stop::TooLarge)
+                } else {
+                    Ok(number.clone().into())
+                }
+            }
+            Expr::Symbol(name) => match self.scope.iter().rev().find(|(index, _)| index == name) {
+                Some((_, value)) => Ok(value.clone().into()),
+                None => Ok(self.polynomial(Atom::Symbol(name.clone()), Ratio::one())?.into()),
+            },
+            Expr::Constant(Constant::Infinity) => Ok(Value::Infinity { positive: true }),
+            Expr::Constant(constant) => Ok(self.constant(*constant)?.into()),
+            Expr::Sum(terms) => {
+                let mut values = Vec::with_capacity(terms.len());
+                for term in terms {
+                    values.push(self.evaluate(term)?);
+                }
+                self.sum(values)
+            }
+            Expr::Product(factors) => {
+                let mut product = Value::Number(BigRational::one());
+                for factor in factors {
+                    let value = self.evaluate(factor)?;
+                    product = self.product(product, value)?;
+                }
+                Ok(product)
+            }
+            Expr::Negate(inner) => Ok(self.evaluate(inner)?.negated()),
+            Expr::Quotient(parts) => {
+                let numer = self.evaluate(&parts[0])?;
+                let denom = self.evaluate(&parts[1])?;
+                self.quotient(numer, denom)
+            }
+            Expr::Power(parts) => {
+                let base = self.evaluate(&parts[0])?;
+                let exponent = self.evaluate(&parts[1])?;
+                self.raise(base, exponent)
+            }
+            Expr::Root(parts) => {
+                let degree = self.evaluate(&parts[0])?;
+                let radicand = self.evaluate(&parts[1])?;
+                let exponent = self.quotient(Value::Number(BigRational::one()), degree)?;
+                self.raise(radicand, exponent)
+            }
+            Expr::Call(function, arguments) => self.call(*function, arguments),
+            Expr::Fold(fold) => self.fold(fold),
+            Expr::Apply(name, arguments) => {
+                let mut forms = Vec::with_capacity(arguments.len());
+                for argument in arguments {
+                    forms.push(self.evaluate(argument)?.into_form()?);
+                }
+                Ok(self.polynomial(Atom::Apply(name.clone(), forms), Ratio::one())?.into())
+            }
+            Expr::Degrees(angle) => {
+                let angle = self.evaluate(angle)?;
+                let unit = self.constant(Constant::Pi)?;
+                let unit = self.scale(&unit, &BigRational::new(1.into(), 180.into()))?;
+                self.product(angle, unit.into())
+            }
+        }
+    }
+
+    /// The sum of all values, with like terms collected once.
+    fn sum(&mut self, values: Vec<Value>) -> Result<Value, Stop> {
+        let mut number = BigRational::zero();
+        let mut terms = vec![];
+        let mut quotients: Option<Form> = None;
+        let mut infinity = None;
+        for value in values {
+            match value {
+                Value::Number(summand) => {
+                    number = integer::sum(&number, &summand, self.budget)?;
+                }
+                Value::Form(Form { numer, denom: None }) => terms.extend(numer.0),
+                Value::Form(form) => {
+                    quotients = Some(match quotients {
+                        Some(sum) => self.add(&sum, &form)?,
+                        None => form,
+                    });
+                }
+                Value::Infinity { positive } => {
+                    if infinity.is_some_and(|before| before != positive) {
+                        return Err(Stop::Undefined);
+                    }
+                    infinity = Some(positive);
+                }
+            }
+        }
+        if terms.is_empty() && quotients.is_none() {
+            return Ok(infinity.map_or(number.into(), |positive| Value::Infinity { positive }));
+        }
+        terms.extend(Polynomial::constant(number).0);
+        let mut sum: Form = self.collect(terms)?.into();
+        if let Some(quotients) = quotients {
+            sum = self.add(&sum, &quotients)?;
+        }
+        match infinity {
+            None => Ok(sum.into()),
+            Some(positive) if self.is_real(&sum) => Ok(Value::Infinity { positive }),
+            Some(_) => Err(Stop::Opaque),
+        }
+    }
+
+    pub(super) fn product(&mut self, left: Value, right: Value) -> Result<Value, Stop> {
+        match (left, right) {
+            (Value::Number(a), Value::Number(b)) => {
+                Ok(integer::product(&a, &b, self.budget)?.into())
+            }
+            (Value::Infinity { positive }, other) | (other, Value::Infinity { positive }) => {
+                let factor = self.sign(&other)?;
+                Ok(Value::Infinity { positive: positive == factor })
+            }
+            (a, b) => {
+                let (a, b) = (a.into_form()?, b.into_form()?);
+                Ok(self.multiply(&a, &b)?.into())
+            }
+        }
+    }
+
+    /// Whether a factor of infinity is positive.
+    fn sign(&self, value: &Value) -> Result<bool, Stop> {
+        match value {
+            Value::Number(number) if number.is_zero() => Err(Stop::Undefined),
+            Value::Number(number) => Ok(number.is_positive()),
+            Value::Infinity { positive } => Ok(*positive),
+            Value::Form(form) if self.is_positive(form) => Ok(true),
+            Value::Form(form) if self.is_positive(&form.clone().negated()) => Ok(false),
+            Value::Form(_) => Err(Stop::Opaque),
+        }
+    }
+
+    pub(super) fn quotient(&mut self, numer: Value, denom: Value) -> Result<Value, Stop> {
+        match (numer, denom) {
+            (Value::Number(a), Value::Number(b)) => {
+                if b.is_zero() {
+                    return Err(Stop::Undefined);
+                }
+                Ok(integer::product(&a, &b.recip(), self.budget)?.into())
+            }
+            (Value::Infinity { .. }, Value::Infinity { .. }) => Err(Stop::Undefined),
+            (_, Value::Infinity { .. }) => Ok(BigRational::zero().into()),
+            (numer, denom) => {
+                let denom = denom.into_form()?;
+                let inverse = self.inverse(&denom)?;
+                self.product(numer, inverse.into())
+            }
+        }
+    }
+
+    /// A finite sum or product, term by term.
+    fn fold(&mut self, fold: &Fold) -> Result<Value, Stop> {
+        let (from, to) = (self.evaluate(&fold.from)?, self.evaluate(&fold.to)?);
+        let whole = |value: &Value| {
+            value.as_number().filter(|number| number.is_integer()).map(|n| n.numer().clone())
+        };
+        let (Some(from), Some(to)) = (whole(&from), whole(&to)) else { return Err(Stop::Opaque) };
+        let Some(count) = (&to - &from + 1u32).to_u64() else { return Err(Stop::Opaque) };
+        self.budget.spend(count.saturating_mul(32))?;
+        let mut values = vec![];
+        let mut product = Value::Number(BigRational::one());
+        for step in 0..count {
+            self.scope.push((fold.index.clone(), BigRational::from_integer(&from + step)));
+            let value = self.evaluate(&fold.body);
+            self.scope.pop();
+            match fold.kind {
+                FoldKind::Sum => values.push(value?),
+                FoldKind::Product => product = self.product(product, value?)?,
+            }
+        }
+        match fold.kind {
+            FoldKind::Sum => self.sum(values),
+            FoldKind::Product => Ok(product),
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Whole numbers and fractions: what they cost, their factors, their powers.
+
+use num_bigint::{BigInt, BigUint};
+use num_integer::Integer;
+use num_rational::BigRational;
+use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
+
+use super::{limits::Stop, word};
+use crate::{
+    budget::{Budget, OverBudget},
+    expr::Expr,
+};
+
+/// Numbers longer than this are not computed: what they would say is left to residues and
+/// logarithms.
+pub(super) const MAX_BITS: u64 = 65_536;
+
+/// Factors up to this bound are found, so that what is left below its square is prime.
+const TRIAL_BOUND: u64 = 2_048;
+
+/// Bits of numerator and denominator together.
+pub(super) fn bits(number: &BigRational) -> u64 {
+    number.numer().bits() + number.denom().bits()
+}
+
+/// The sum, paid for.
+pub(super) fn sum(
+    left: &BigRational,
+    right: &BigRational,
+    budget: &mut Budget,
+) -> Result<BigRational, Stop> {
+    charge(left, right, budget)?;
+    // Whole numbers need no common divisor, and most numbers are whole.
+    Ok(match left.is_integer() && right.is_integer() {
+        true => BigRational::from_integer(left.numer() + right.numer()),
+        false => left + right,
+    })
+}
+
+/// The product, paid for.
+pub(super) fn product(
+    left: &BigRational,
+    right: &BigRational,
+    budget: &mut Budget,
+) -> Result<BigRational, Stop> {
+    charge(left, right, budget)?;
+    Ok(match left.is_integer() && right.is_integer() {
+        true => BigRational::from_integer(left.numer() * right.numer()),
+        false => left * right,
+    })
+}
+
+/// The price of one operation: limbs times limbs, and times 64 where common divisors are sought,
+/// since the search for them goes bit by bit.
+fn charge(left: &BigRational, right: &BigRational, budget: &mut Budget) -> Result<(), Stop> {
+    let bits = bits(left) + bits(right);
+    if bits > 2 * MAX_BITS {
+        return Err(Stop::TooLarge);
+    }
+    let limbs = bits / 64 + 1;
+    let whole = left.is_integer() && right.is_integer();
+    Ok(budget.spend(if whole { 16 + limbs * limbs } else { 64 + limbs * bits })?)
+}
+
+/// A rational number to a whole power.
+pub(super) fn power(
+    base: &BigRational,
+    exponent: i64,
+    budget: &mut Budget,
+) -> Result<BigRational, Stop> {
+    if base.is_zero() {
+        return if exponent > 0 { Ok(base.clone()) } else { Err(Stop::Undefined) };
+    }
+    if base.numer().magnitude().is_one() && base.denom().is_one() {
+        let negative = base.is_negative() && exponent.is_odd();
+        return Ok(if negative { base.clone() } else { BigRational::one() });
+    }
+    let size = bits(base).saturating_mul(exponent.unsigned_abs());
+    if size > MAX_BITS {
+        return Err(Stop::TooLarge);
+    }
+    budget.spend(32 + (size / 64) * (size / 64))?;
+    let raised = exponent.unsigned_abs() as u32;
+    let (numer, denom) = (base.numer().pow(raised), base.denom().pow(raised));
+    // A power of a fraction in lowest terms is in lowest terms.
+    Ok(match (exponent < 0, numer.is_negative()) {
+        (false, _) => BigRational::new_raw(numer, denom),
+        (true, false) => BigRational::new_raw(denom, numer),
+        (true, true) => BigRational::new_raw(-denom, -numer),
+    })
+}
+
+/// One power in the factorisation of a number.
+pub(super) struct Factor {
+    pub(super) base: BigUint,
+    pub(super) exponent: i64,
+    /// Whether the base is known to be prime. Otherwise it is what was left over.
+    pub(super) prime: bool,
+}
+
+/// The factors of a positive fraction, those of its denominator with negative exponents.
+pub(super) fn factors(number: &BigRational, budget: &mut Budget) -> Result<Vec<Factor>, Stop> {
+    let mut found = vec![];
+    factor(number.numer().magnitude().clone(), 1, &mut found, budget)?;
+    factor(number.denom().magnitude().clone(), -1, &mut found, budget)?;
+    Ok(found)
+}
+
+fn factor(
+    mut left: BigUint,
+    sign: i64,
+    found: &mut Vec<Factor>,
+    budget: &mut Budget,
+) -> Result<(), Stop> {
+    if left.bits() > MAX_BITS {
+        return Err(Stop::TooLarge);
+    }
+    let mut divisor = 2u64;
+    while !left.is_one() {
+        if let Some(word) = left.to_u64() {
+            return factor_word(word, divisor, sign, found, budget);
+        }
+        if divisor > TRIAL_BOUND {
+            return leftover(left, sign, found, budget);
+        }
+        let mut exponent = 0;
+        loop {
+            budget.spend(8 + left.bits() / 64)?;
+            let (quotient, rest) = left.div_rem(&BigUint::from(divisor));
+            if !rest.is_zero() {
+                break;
+            }
+            left = quotient;
+            exponent += sign;
+        }
+        if exponent != 0 {
+            found.push(Factor { base: divisor.into(), exponent, prime: true });
+        }
+        divisor += if divisor == 2 { 1 } else { 2 };
+    }
+    Ok(())
+}
+
+fn factor_word(
+    mut left: u64,
+    from: u64,
+    sign: i64,
+    found: &mut Vec<Factor>,
+    budget: &mut Budget,
+) -> Result<(), Stop> {
+    let mut divisor = from;
+    while divisor <= TRIAL_BOUND && divisor * divisor <= left {
+        budget.spend(2)?;
+        let mut exponent = 0;
+        while left.is_multiple_of(divisor) {
+            left /= divisor;
+            exponent += sign;
+        }
+        if exponent != 0 {
+            found.push(Factor { base: divisor.into(), exponent, prime: true });
+        }
+        divisor += if divisor == 2 { 1 } else { 2 };
+    }
+    if left == 1 {
+        return Ok(());
+    }
+    budget.spend(4_000)?;
+    if divisor * divisor > left || word::is_prime(left) {
+        found.push(Factor { base: left.into(), exponent: sign, prime: true });
+        return Ok(());
+    }
+    leftover(left.into(), sign, found, budget)
+}
+
+/// What trial division leaves is taken as it is, but for being a power.
+fn leftover(
+    left: BigUint,
+    sign: i64,
+    found: &mut Vec<Factor>,
+    budget: &mut Budget,
+) -> Result<(), Stop> {
+    for degree in [2u32, 3, 5, 7] {
+        budget.spend(64 + left.bits() * (left.bits() / 64))?;
+        let root = left.nth_root(degree);
+        if Pow::pow(&root, degree) == left {
+            return match root.to_u64() {
+                Some(word) => {
+                    factor_word(word, TRIAL_BOUND + 1, sign * i64::from(degree), found, budget)
+                }
+                None => leftover(root, sign * i64::from(degree), found, budget),
+            };
+        }
+    }
+    found.push(Factor { base: left, exponent: sign, prime: false });
+    Ok(())
+}
+
+/// `n (n − step) (n − 2 step) …` down to the last positive factor.
+pub(super) fn factorial(n: u64, step: u64, budget: &mut Budget) -> Result<BigInt, Stop> {
+    // No factor is longer than n, which bounds the product well enough.
+    let size = (n / step).saturating_mul(u64::from(64 - n.leading_zeros()));
+    falling(n, n / step, step, size, budget)
+}
+
+/// `n (n − 1) … (n − k + 1)`.
+pub(super) fn permutations(n: u64, k: u64, budget: &mut Budget) -> Result<BigInt, Stop> {
+    falling(n, k, 1, k.saturating_mul(u64::from(64 - n.leading_zeros())), budget)
+}
+
+fn falling(n: u64, count: u64, step: u64, size: u64, budget: &mut Budget) -> Result<BigInt, Stop> {
+    if size > MAX_BITS {
+        return Err(Stop::TooLarge);
+    }
+    budget.spend(16 + count * (4 + size / 64))?;
+    let mut product = BigUint::one();
+    for factor in (0..count).map(|i| n - i * step) {
+        if factor > 1 {
+            product *= factor;
+        }
+    }
+    Ok(product.into())
+}
+
+/// Whether two numbers are the same to `places` digits after the point. Rounding may not wipe a
+/// number out: those below 1 and below `10^(3 - places)` are compared by as many significant digits
+/// instead, and by one at least.
+pub(super) fn same_to(
+    a: &BigRational,
+    b: &BigRational,
+    places: u32,
+    budget: &mut Budget,
+) -> Result<bool, OverBudget> {
+    budget.spend(16 + (bits(a) + bits(b)) / 16)?;
+    let greater = if a.abs() > b.abs() { a.abs() } else { b.abs() };
+    let mut places = places;
+    let small = BigRational::new(1.into(), BigInt::from(10).pow(places.clamp(3, 1_000) - 3));
+    if !greater.is_zero() && greater < small {
+        places = places.max(1).saturating_add(zeros(&greater, budget)?);
+    }
+    Ok(rounded(a, places, budget)? == rounded(b, places, budget)?)
+}
+
+/// How many zeros follow the point of a positive number below 1 before the first digit does.
+fn zeros(number: &BigRational, budget: &mut Budget) -> Result<u32, OverBudget> {
+    // The number is below 2^-lead, and log10 2 is a little more than 0.3010.
+    let lead = number.denom().bits().saturating_sub(number.numer().bits() + 1);
+    let mut zeros = u32::try_from(lead.saturating_mul(3010) / 10_000).map_err(|_| OverBudget)?;
+    let limbs = bits(number) / 64 + u64::from(zeros) / 16 + 1;
+    budget.spend(16 + limbs * limbs)?;
+    let mut shifted = number.numer() * BigInt::from(10).pow(zeros + 1);
+    while shifted < *number.denom() {
+        budget.spend(limbs)?;
+        shifted *= 10;
+        zeros += 1;
+    }
+    Ok(zeros)
+}
+
+/// The places after the point of a number that is written as a decimal, if they are at most 40.
+pub(super) fn places_given(e: &Expr) -> Option<u32> {
+    const MOST: u32 = 40;
+    let Expr::Decimal(value) = e else { return None };
+    let scale = BigInt::from(10).pow(MOST);
+    let mut scaled = (&scale % value.denom()).is_zero().then(|| scale / value.denom())?;
+    let mut places = MOST;
+    while places > 0 && (&scaled % 10_u32).is_zero() {
+        scaled /= 10_u32;
+        places -= 1;
+    }
+    Some(places)
+}
+
+/// `number` with `places` digits after the point, halves away from zero.
+fn rounded(number: &BigRational, places: u32, budget: &mut Budget) -> Result<BigInt, OverBudget> {
+    let limbs = bits(number) / 64 + u64::from(places) / 16 + 1;
+    budget.spend(16 + limbs * limbs)?;
+    let scaled = number.numer().magnitude() * BigUint::from(10u32).pow(places);
+    let denom = number.denom().magnitude();
+    let whole = BigInt::from((scaled * 2u32 + denom) / (denom * 2u32));
+    Ok(if number.is_negative() { -whole } else { whole })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(numer: i64, denom: i64) -> BigRational {
+        BigRational::new(numer.into(), denom.into())
+    }
+
+    #[test]
+    fn factors_multiply_to_the_number() {
+        let mut budget = Budget::new(1_000_000);
+        for value in [1, 2, 360, 9_901, 1_000_001, 999_999_999_989] {
+            let mut product = BigUint::one();
+            for factor in factors(&number(value, 1), &mut budget).unwrap() {
+                assert!(factor.prime, "{value}: {}", factor.base);
+                product *= factor.base.pow(factor.exponent as u32);
+            }
+            assert_eq!(product, BigUint::from(value as u64));
+        }
+        // The square of a product of two primes above the bound is seen to be one.
+        let square = BigRational::from_integer(BigInt::from(4_000_037u64 * 4_000_063).pow(2u32));
+        let found = factors(&square, &mut budget).unwrap();
+        assert_eq!((found.len(), found[0].exponent, found[0].prime), (1, 2, false));
+    }
+
+    #[test]
+    fn sizes_are_refused_before_they_are_computed() {
+        let mut budget = Budget::new(u64::MAX);
+        assert_eq!(power(&number(2, 1), 1 << 40, &mut budget), Err(Stop::TooLarge));
+        assert_eq!(power(&number(-1, 1), i64::MIN, &mut budget), Ok(number(1, 1)));
+        assert_eq!(power(&number(-2, 3), -3, &mut budget), Ok(number(-27, 8)));
+        assert_eq!(power(&number(0, 1), 0, &mut budget), Err(Stop::Undefined));
+        assert_eq!(factorial(1_000_000, 1, &mut budget), Err(Stop::TooLarge));
+        assert_eq!(factorial(9, 2, &mut budget), Ok(945.into()));
+        assert_eq!(permutations(5, 2, &mut budget), Ok(20.into()));
+    }
+
+    #[test]
+    fn rounding_leaves_a_digit() {
+        let mut budget = Budget::new(100_000);
+        for (a, b, places, expected) in [
+            ((4, 10), (3, 10), 0, false),
+            ((44, 100), (4, 10), 0, true),
+            ((11, 10), (13, 10), 0, true),
+            ((4, 10), (-4, 10), 0, false),
+            ((4, 100), (3, 100), 1, false),
+            ((44, 1000), (4, 100), 1, true),
+            ((333, 1000), (33, 100), 2, true),
+            ((512, 10_000), (5, 100), 2, false),
+            ((512, 10_000), (51, 1000), 2, true),
+            ((12_344, 10_000_000), (12_341, 10_000_000), 3, true),
+            ((1234, 1_000_000), (1239, 1_000_000), 3, false),
+            ((1, 1), (0, 1), 0, false),
+        ] {
+            let (left, right) = (number(a.0, a.1), number(b.0, b.1));
+            assert_eq!(same_to(&left, &right, places, &mut budget), Ok(expected), "{a:?} {b:?}");
+            assert_eq!(same_to(&right, &left, places, &mut budget), Ok(expected), "{b:?} {a:?}");
+        }
+        for (numer, denom, expected) in
+            [(1, 10, 0), (99, 1000, 1), (1, 100, 1), (999, 1000, 0), (1, 1 << 40, 12)]
+        {
+            assert_eq!(zeros(&number(numer, denom), &mut budget), Ok(expected), "{numer}/{denom}");
+        }
+    }
+
+    #[test]
+    fn halves_are_rounded_away_from_zero() {
+        let mut budget = Budget::new(1_000);
+        for (numer, denom, places, expected) in
+            [(1, 2, 0, 1), (-1, 2, 0, -1), (22, 7, 2, 314), (-5, 4, 1, -13), (0, 1, 6, 0)]
+        {
+            let value = rounded(&number(numer, denom), places, &mut budget);
+            assert_eq!(value, Ok(expected.into()), "{numer}/{denom}");
+        }
+    }
+}

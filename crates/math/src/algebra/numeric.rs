@@ -1,0 +1,384 @@
+//! Whether two expressions have the same value, told from enclosures of it.
+//!
+//! First with floats, which tell most numbers apart in about a microsecond, and then with balls of
+//! rising precision. Enclosures that exclude each other prove that the values differ. Values that
+//! agree to hundreds of bits are not proved to be equal; [`Agreement::Close`] says to how many.
+//!
+//! Constants are compared as complex numbers. Expressions with unknowns are compared at points that
+//! depend only on the unknowns' names, and as real functions: a point where a square root or a
+//! logarithm that depends on an unknown is not real, or a divisor is zero, does not count.
+
+mod call;
+mod evaluate;
+mod exact;
+mod pair;
+mod piecewise;
+mod points;
+pub(crate) mod rounded;
+mod unknowns;
+mod value;
+
+use std::{cmp::Ordering, ops::Range};
+
+use super::{ball::Ball, interval::Interval, real::Real};
+use crate::{
+    budget::{Budget, OverBudget},
+    expr::{Constant, Expr},
+};
+use evaluate::Stop;
+use pair::{Pair, Values};
+use points::{FIRST, POINTS};
+
+/// What is known of two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Agreement {
+    /// They differ, for certain: at a point where both are defined.
+    Distinct,
+    /// They agree to `bits` binary digits, compared with their size, or with 1 if they may be zero, at
+    /// each of `points` points.
+    Close { bits: u32, points: u32 },
+    /// One has no value, for certain.
+    Undefined,
+    /// None of this is known.
+    Unknown,
+}
+
+/// The precisions at which constants are compared, in bits. The last ones are for integers within huge
+/// numbers, and only tried where no other says anything.
+const LEVELS: [u32; 6] = [128, 256, 512, 1024, 2048, 4096];
+
+/// Values that agree to this precision are not looked at any closer.
+const HIGHEST: u32 = 1024;
+
+/// The precisions at which functions are compared at a point; there are many points, and identities
+/// that hold nearly, but not quite, hold at none.
+const POINT_LEVELS: [u32; 3] = [128, 256, 512];
+
+/// So many points are enough.
+const ENOUGH: u32 = 4;
+
+/// Fewer points than this mean nothing.
+const FEWEST: u32 = 2;
+
+/// Fewer bits than this mean nothing.
+const FEWEST_BITS: i64 = 64;
+
+/// Whether two expressions have the same value.
+pub(crate) fn agree(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement, OverBudget> {
+    if infinity(a).is_some() || infinity(b).is_some() {
+        return infinities(a, b, budget);
+    }
+    let Some(pair) = Pair::new(a, b, budget)? else { return Ok(Agreement::Unknown) };
+    if pair.is_constant() { constants(&pair, budget) } else { functions(&pair, budget) }
+}
+
+/// Whether two constants differ for certain, as far as can be told at little cost.
+pub(crate) fn are_apart(a: &Expr, b: &Expr, budget: &mut Budget) -> bool {
+    let Ok(Some(pair)) = Pair::new(a, b, budget) else { return false };
+    let p = LEVELS[0];
+    let floats = |values: Values<Interval>| values.agreement(0).is_none();
+    let balls = |values: Values<Ball>| values.agreement(p).is_none();
+    pair.is_constant()
+        && (pair.at(0, 0, budget).is_ok_and(floats) || pair.at(0, p, budget).is_ok_and(balls))
+}
+
+/// Which of two real constants is greater. None if it is not known, and also if they are equal.
+pub(crate) fn order(
+    a: &Expr,
+    b: &Expr,
+    budget: &mut Budget,
+) -> Result<Option<Ordering>, OverBudget> {
+    let Some(pair) = Pair::new(a, b, budget)?.filter(Pair::is_constant) else { return Ok(None) };
+    match (infinity(a), infinity(b)) {
+        (None, None) => (),
+        (first, second) => {
+            let (first, second) = (first.map_or(0, sign), second.map_or(0, sign));
+            let finite = agree(a, b, budget)? == Agreement::Distinct;
+            return Ok((finite && first != second).then(|| first.cmp(&second)));
+        }
+    }
+    match pair.at::<Interval>(0, 0, budget) {
+        Ok(values) => {
+            if let Some(order) = values.order(0) {
+                return Ok(Some(order));
+            }
+        }
+        Err(Stop::OverBudget) => return Err(OverBudget),
+        Err(Stop::Undefined) => return Ok(None),
+        Err(Stop::Unknown) => (),
+    }
+    let mut ladder = Ladder::default();
+    for p in LEVELS {
+        let Some(found) = ladder.climb(&pair, p, budget)? else { break };
+        match found {
+            Ok(values) if p >= HIGHEST || values.order(p).is_some() => return Ok(values.order(p)),
+            Err(Stop::Undefined) => break,
+            _ => (),
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the first expression is a constant multiple of the second, with a factor that is not zero;
+/// and whether that factor is positive. None if it cannot be told.
+pub(crate) fn ratio(
+    a: &Expr,
+    b: &Expr,
+    budget: &mut Budget,
+) -> Result<Option<(bool, Agreement)>, OverBudget> {
+    let Some(pair) = Pair::new(a, b, budget)? else { return Ok(None) };
+    for points in [0..FIRST, pair.probes()] {
+        if let Some(distinct) = proportion::<Interval>(&pair, &[0], points, budget)?
+            && distinct.1 == Agreement::Distinct
+        {
+            return Ok(Some(distinct));
+        }
+    }
+    proportion::<Ball>(&pair, &POINT_LEVELS, 0..POINTS, budget)
+}
+
+/// The sign of an infinity that is all of an expression: whether it is positive.
+fn infinity(expr: &Expr) -> Option<bool> {
+    match expr {
+        Expr::Constant(Constant::Infinity) => Some(true),
+        Expr::Negate(inner) => infinity(inner).map(|positive| !positive),
+        _ => None,
+    }
+}
+
+fn sign(positive: bool) -> i8 {
+    if positive { 1 } else { -1 }
+}
+
+fn infinities(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement, OverBudget> {
+    let finite = match (infinity(a), infinity(b)) {
+        (Some(first), Some(second)) if first == second => {
+            return Ok(Agreement::Close { bits: HIGHEST, points: 1 });
+        }
+        (Some(_), Some(_)) => return Ok(Agreement::Distinct),
+        (Some(_), None) => b,
+        _ => a,
+    };
+    // What becomes of an infinity inside of an expression is not known here.
+    if finite.any(&|part| infinity(part).is_some()) {
+        return Ok(Agreement::Unknown);
+    }
+    // The other one is not infinite, unless it has no value at all.
+    let own = agree(finite, finite, budget)?;
+    Ok(if own == Agreement::Undefined { own } else { Agreement::Distinct })
+}
+
+/// The levels of precision that the budget can be expected to pay for, seeing what the last one took.
+/// The first may take everything.
+#[derive(Default)]
+struct Ladder {
+    last: Option<(u32, u64)>,
+}
+
+impl Ladder {
+    /// The values at a level; none if it is beyond the budget, though a lower one was not.
+    fn climb(
+        &mut self,
+        pair: &Pair,
+        p: u32,
+        budget: &mut Budget,
+    ) -> Result<Option<Result<Values<Ball>, Stop>>, OverBudget> {
+        let expected = self.last.map(|(last, spent)| {
+            let (last, next) = (Ball::cost(last), Ball::cost(p));
+            let grown = |next: u64, last: u64| spent.saturating_mul(next) / last;
+            grown(next.operation, last.operation)
+                .max(grown(next.root, last.root))
+                .max(grown(next.elementary, last.elementary))
+        });
+        if expected.is_some_and(|expected| expected > budget.left()) {
+            return Ok(None);
+        }
+        let before = budget.left();
+        let found = pair.at(0, p, budget);
+        self.last = Some((p, before - budget.left()));
+        match found {
+            Err(Stop::OverBudget) if expected.is_none() => Err(OverBudget),
+            Err(Stop::OverBudget) => Ok(None),
+            found => Ok(Some(found)),
+        }
+    }
+}
+
+fn constants(pair: &Pair, budget: &mut Budget) -> Result<Agreement, OverBudget> {
+    match pair.at::<Interval>(0, 0, budget) {
+        Ok(values) => match values.agreement(0) {
+            None => return Ok(Agreement::Distinct),
+            Some(_) if values.are_same() => return Ok(close(HIGHEST.into(), 1)),
+            Some(_) => (),
+        },
+        Err(Stop::OverBudget) => return Err(OverBudget),
+        Err(Stop::Undefined) => return Ok(Agreement::Undefined),
+        _ => (),
+    }
+    let (mut ladder, mut most) = (Ladder::default(), 0);
+    for p in LEVELS {
+        if p > HIGHEST && most >= FEWEST_BITS {
+            break;
+        }
+        let Some(found) = ladder.climb(pair, p, budget)? else { break };
+        match found.map(|values| values.agreement(p)) {
+            Ok(Some(bits)) => most = bits.max(most),
+            Ok(None) => return Ok(Agreement::Distinct),
+            Err(Stop::Undefined) => return Ok(Agreement::Undefined),
+            Err(_) => (),
+        }
+    }
+    Ok(close(most, 1))
+}
+
+fn close(bits: i64, points: u32) -> Agreement {
+    match u32::try_from(bits) {
+        Ok(bits) if i64::from(bits) >= FEWEST_BITS => Agreement::Close { bits, points },
+        _ => Agreement::Unknown,
+    }
+}
+
+fn functions(pair: &Pair, budget: &mut Budget) -> Result<Agreement, OverBudget> {
+    at_points(
+        pair,
+        budget,
+        |values, _| values.agreement(0).is_none(),
+        |values, p| match values.agreement(p) {
+            None => Finding::Distinct,
+            Some(bits) if bits >= FEWEST_BITS => Finding::Close(bits),
+            Some(_) => Finding::Unknown,
+        },
+    )
+}
+
+/// What the values at a point say.
+enum Finding {
+    Distinct,
+    Close(i64),
+    Unknown,
+}
+
+/// Compares at the points: with floats whether the values are distinct, with balls what they are.
+fn at_points(
+    pair: &Pair,
+    budget: &mut Budget,
+    distinct: impl Fn(&Values<Interval>, u32) -> bool,
+    compare: impl Fn(&Values<Ball>, u32) -> Finding,
+) -> Result<Agreement, OverBudget> {
+    let mut outside = 0u64;
+    for point in 0..FIRST {
+        match pair.at(point, 0, budget) {
+            Ok(values) if distinct(&values, 0) => return Ok(Agreement::Distinct),
+            Err(Stop::OverBudget) => return Err(OverBudget),
+            Err(Stop::Undefined) => outside |= 1 << point,
+            _ => (),
+        }
+    }
+    if differs_at_probes(pair, budget, &distinct, &compare)? {
+        return Ok(Agreement::Distinct);
+    }
+    let (mut points, mut least) = (0, i64::MAX);
+    for point in (0..POINTS).filter(|point| outside >> point & 1 == 0) {
+        if point >= FIRST && points >= ENOUGH {
+            break;
+        }
+        for p in POINT_LEVELS {
+            match pair.at(point, p, budget).map(|values| compare(&values, p)) {
+                Ok(Finding::Distinct) => return Ok(Agreement::Distinct),
+                Ok(Finding::Close(bits)) => {
+                    points += 1;
+                    least = bits.min(least);
+                    break;
+                }
+                Ok(Finding::Unknown) | Err(Stop::Unknown) => (),
+                Err(Stop::Undefined) => break,
+                Err(Stop::OverBudget) if points >= ENOUGH => return Ok(close(least, points)),
+                Err(Stop::OverBudget) => return Err(OverBudget),
+            }
+        }
+    }
+    Ok(if points < FEWEST { Agreement::Unknown } else { close(least, points) })
+}
+
+/// Whether functions made of pieces are distinct at one of their probes: with floats, and with balls
+/// where floats do not tell on which piece the point is.
+fn differs_at_probes(
+    pair: &Pair,
+    budget: &mut Budget,
+    distinct: impl Fn(&Values<Interval>, u32) -> bool,
+    compare: impl Fn(&Values<Ball>, u32) -> Finding,
+) -> Result<bool, OverBudget> {
+    for point in pair.probes() {
+        match pair.at(point, 0, budget) {
+            Ok(values) if distinct(&values, 0) => return Ok(true),
+            Err(Stop::OverBudget) => return Err(OverBudget),
+            Ok(_) | Err(Stop::Undefined) => continue,
+            Err(Stop::Unknown) => (),
+        }
+        let p = POINT_LEVELS[0];
+        match pair.at(point, p, budget).map(|values| compare(&values, p)) {
+            Ok(Finding::Distinct) => return Ok(true),
+            Err(Stop::OverBudget) => return Err(OverBudget),
+            _ => (),
+        }
+    }
+    Ok(false)
+}
+
+/// The factor between two expressions, if it is the same at all points.
+fn proportion<R: Real>(
+    pair: &Pair,
+    levels: &[u32],
+    range: Range<u32>,
+    budget: &mut Budget,
+) -> Result<Option<(bool, Agreement)>, OverBudget> {
+    let mut factor = None;
+    let mut positive = false;
+    let (mut points, mut least) = (0, i64::MAX);
+    let wanted = if pair.is_constant() { 1 } else { FEWEST };
+    for point in range {
+        if ((FIRST..POINTS).contains(&point) && points >= ENOUGH)
+            || points >= wanted && pair.is_constant()
+        {
+            break;
+        }
+        for &p in levels {
+            let values = match pair.at::<R>(point, p, budget) {
+                Ok(values) => values,
+                Err(Stop::OverBudget) => return Err(OverBudget),
+                Err(Stop::Undefined) => break,
+                Err(Stop::Unknown) => continue,
+            };
+            if values.first.is_zero() && values.second.is_zero() {
+                break;
+            }
+            if values.first.is_zero() && values.second.is_nonzero() {
+                return Ok(Some((positive, Agreement::Distinct)));
+            }
+            let Some(here) = values.first.div(&values.second, p).filter(|k| k.is_nonzero()) else {
+                continue;
+            };
+            let known = factor.get_or_insert_with(|| {
+                positive = here.as_real().is_some_and(|k| k.sign() == Some(Ordering::Greater));
+                here.clone()
+            });
+            let difference = here.sub(known, p);
+            if difference.is_nonzero() {
+                return Ok(Some((positive, Agreement::Distinct)));
+            }
+            let bits =
+                if difference.is_zero() { p.into() } else { here.log2() - difference.log2() };
+            if bits < FEWEST_BITS && p > 0 {
+                continue;
+            }
+            points += 1;
+            least = bits.min(least);
+            break;
+        }
+    }
+    let close = close(least.min(HIGHEST.into()), points);
+    Ok((points >= wanted && close != Agreement::Unknown).then_some((positive, close)))
+}
+
+#[cfg(test)]
+mod tests;

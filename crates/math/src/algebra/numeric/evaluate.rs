@@ -1,0 +1,417 @@
+//! The enclosure of an expression's value at a point.
+
+use std::cmp::Ordering;
+
+use num_bigint::BigInt;
+use num_integer::Integer;
+use num_rational::BigRational;
+use num_traits::{One, Signed, ToPrimitive, Zero};
+
+use super::{exact::exact, unknowns::Unknowns, value::Value};
+use crate::{
+    algebra::real::Real,
+    budget::{Budget, OverBudget},
+    expr::{Constant, Expr, Fold, FoldKind},
+};
+
+/// Why there is no enclosure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    OverBudget,
+    /// There is no value here, for certain.
+    Undefined,
+    /// It cannot be told at this precision, or not at all.
+    Unknown,
+}
+
+impl From<OverBudget> for Stop {
+    fn from(_: OverBudget) -> Self {
+        Stop::OverBudget
+    }
+}
+
+pub(super) type Result<T> = std::result::Result<T, Stop>;
+
+/// Powers with an integer exponent below this are multiplied out.
+const MULTIPLIED: u64 = 1 << 40;
+
+pub(super) struct Evaluator<'e, 'b, R> {
+    pub(super) p: u32,
+    pub(super) budget: &'b mut Budget,
+    unknowns: &'b Unknowns<'e>,
+    /// What the unknowns stand for, exactly and as enclosures.
+    coordinates: &'b [(i64, i64)],
+    values: Vec<R>,
+    /// The indices of the folds around, with their present values.
+    bound: Vec<(&'e str, i64)>,
+    /// The binary logarithm of the largest value on the way.
+    pub(super) largest: i64,
+    /// Whether a term was too small to show in its sum, at this precision: what agrees without it is no
+    /// evidence. `4 + e^{-10000}` is not 4.
+    pub(super) lost: bool,
+}
+
+impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
+    pub(super) fn new(
+        p: u32,
+        unknowns: &'b Unknowns<'e>,
+        coordinates: &'b [(i64, i64)],
+        budget: &'b mut Budget,
+    ) -> Self {
+        let value = |&(numer, denom): &(i64, i64)| R::ratio(&numer.into(), &denom.into(), p);
+        let values = coordinates.iter().map(value).collect();
+        Evaluator {
+            p,
+            budget,
+            unknowns,
+            coordinates,
+            values,
+            bound: vec![],
+            largest: i64::MIN,
+            lost: false,
+        }
+    }
+
+    pub(super) fn eval(&mut self, expr: &'e Expr) -> Result<Value<R>> {
+        let value = self.node(expr)?;
+        self.largest = self.largest.max(value.log2());
+        Ok(value)
+    }
+
+    fn node(&mut self, expr: &'e Expr) -> Result<Value<R>> {
+        self.operation()?;
+        let p = self.p;
+        match expr {
+            Expr::Number(value) | Expr::Decimal(value) => self.number(value),
+            Expr::Symbol(name) => self.symbol(name),
+            Expr::Constant(Constant::Pi) => Ok(Value::real(R::pi(p))),
+            Expr::Constant(Constant::E) => {
+                self.elementary()?;
+                Ok(Value::real(R::integer(1).exp(p)))
+            }
+            Expr::Constant(Constant::I) => Ok(Value { re: R::integer(0), im: Some(R::integer(1)) }),
+            Expr::Constant(Constant::Infinity) => Err(Stop::Undefined),
+            Expr::Sum(terms) => self.sum(terms),
+            Expr::Product(factors) => {
+                let mut product = Value::real(R::integer(1));
+                for factor in factors {
+                    product = product.mul(&self.eval(factor)?, p);
+                    self.operation()?;
+                }
+                Ok(product)
+            }
+            Expr::Negate(inner) => Ok(self.eval(inner)?.neg()),
+            Expr::Quotient(parts) => {
+                let numer = self.eval(&parts[0])?;
+                let denom = self.eval(&parts[1])?;
+                self.quotient(&numer, &denom, &parts[1])
+            }
+            Expr::Power(parts) => self.power(&parts[0], &parts[1]),
+            Expr::Root(parts) => {
+                let degree = self.exact(&parts[0])?.ok_or(Stop::Unknown)?;
+                if degree.is_zero() {
+                    return Err(Stop::Undefined);
+                }
+                let base = self.eval(&parts[1])?;
+                self.rational_power(base, &degree.recip(), &parts[1])
+            }
+            Expr::Call(function, arguments) => self.call(*function, arguments),
+            Expr::Fold(fold) => self.fold(fold),
+            Expr::Apply(..) => {
+                let value = self.unknowns.applied(expr).and_then(|index| self.values.get(index));
+                value.cloned().map(Value::real).ok_or(Stop::Unknown)
+            }
+            Expr::Degrees(inner) => {
+                let turn = R::pi(p).div(&R::integer(180), p).ok_or(Stop::Unknown)?;
+                Ok(self.eval(inner)?.mul(&Value::real(turn), p))
+            }
+        }
+    }
+
+    /// Pays for an operation.
+    pub(super) fn operation(&mut self) -> Result<()> {
+        Ok(self.budget.spend(R::cost(self.p).operation)?)
+    }
+
+    /// Pays for an elementary function.
+    pub(super) fn elementary(&mut self) -> Result<()> {
+        Ok(self.budget.spend(R::cost(self.p).elementary)?)
+    }
+
+    fn number(&mut self, value: &BigRational) -> Result<Value<R>> {
+        let words = |value: &BigInt| value.bits() / 64;
+        let limbs = u64::from(self.p) / 64;
+        let (numer, denom) = (words(value.numer()), words(value.denom()));
+        self.budget.spend(numer + (numer + limbs) * denom)?;
+        Ok(Value::real(R::ratio(value.numer(), value.denom(), self.p)))
+    }
+
+    fn symbol(&mut self, name: &str) -> Result<Value<R>> {
+        if let Some((_, value)) = self.bound.iter().rev().find(|(bound, _)| *bound == name) {
+            return Ok(Value::real(R::integer(*value)));
+        }
+        let index = self.unknowns.symbol(name).ok_or(Stop::Unknown)?;
+        self.values.get(index).cloned().map(Value::real).ok_or(Stop::Unknown)
+    }
+
+    fn sum(&mut self, terms: &'e [Expr]) -> Result<Value<R>> {
+        let mut sum = Value::real(R::integer(0));
+        for term in terms {
+            let term = self.eval(term)?;
+            sum = self.add(&sum, &term);
+        }
+        Ok(sum)
+    }
+
+    fn add(&mut self, sum: &Value<R>, term: &Value<R>) -> Value<R> {
+        let total = sum.add(term, self.p);
+        if self.p > 0 {
+            let shows = total.log2().saturating_sub(i64::from(self.p) - 8);
+            let hides = |part: &Value<R>| part.is_nonzero() && part.log2() < shows;
+            self.lost |= hides(term) || hides(sum);
+        }
+        total
+    }
+
+    /// Takes note of an argument too close to zero to show in a function's value: cos e^{-1000} is not
+    /// 1. What an argument adds to the value may be of the order of its square.
+    pub(super) fn faint(&mut self, nonzero: bool, log2: i64) {
+        self.lost |= self.p > 0 && nonzero && log2 < 8 - i64::from(self.p) / 2;
+    }
+
+    pub(super) fn quotient(
+        &mut self,
+        numer: &Value<R>,
+        denom: &Value<R>,
+        written: &Expr,
+    ) -> Result<Value<R>> {
+        self.operation()?;
+        match numer.div(denom, self.p) {
+            Some(value) => Ok(value),
+            None if denom.is_zero() => Err(Stop::Undefined),
+            None => Err(match self.exact(written)? {
+                Some(value) if value.is_zero() => Stop::Undefined,
+                _ => Stop::Unknown,
+            }),
+        }
+    }
+
+    /// The rational that an expression plainly is at this point.
+    pub(super) fn exact(&mut self, expr: &Expr) -> Result<Option<BigRational>> {
+        let symbol = |name: &str| {
+            let bound = self.bound.iter().rev().find(|(bound, _)| *bound == name);
+            let free = || self.unknowns.symbol(name).and_then(|index| self.coordinates.get(index));
+            bound.map(|(_, value)| (*value, 1)).or_else(|| free().copied())
+        };
+        Ok(exact(expr, &symbol, self.budget)?)
+    }
+
+    /// Whether the value is the same at all points, so that it is not bound to be real.
+    pub(super) fn is_constant(&mut self, expr: &Expr) -> Result<bool> {
+        if self.values.is_empty() {
+            return Ok(true);
+        }
+        let mut bound = self.bound.iter().map(|(name, _)| *name).collect();
+        Ok(!self.unknowns.occur_in(expr, &mut bound, self.budget)?)
+    }
+
+    fn power(&mut self, base: &'e Expr, exponent: &'e Expr) -> Result<Value<R>> {
+        if let Expr::Number(exponent) = exponent
+            && exponent.denom().is_one()
+        {
+            let value = self.eval(base)?;
+            return self.integer_power(value, exponent.numer(), base);
+        }
+        match self.exact(exponent)? {
+            Some(exponent) if exponent.is_integer() => {
+                let value = self.eval(base)?;
+                return self.integer_power(value, exponent.numer(), base);
+            }
+            Some(value) if self.is_constant(exponent)? => {
+                let size = value.numer().bits() as i64 - value.denom().bits() as i64;
+                self.faint(!value.is_zero(), size);
+                let base_value = self.eval(base)?;
+                return self.rational_power(base_value, &value, base);
+            }
+            _ => (),
+        }
+        let power = self.eval(exponent)?;
+        self.faint(power.is_nonzero(), power.log2());
+        self.elementary()?;
+        if matches!(base, Expr::Constant(Constant::E)) {
+            return Ok(power.exp(self.p));
+        }
+        let value = self.eval(base)?;
+        match value.as_real().map(R::sign) {
+            Some(Some(Ordering::Greater)) => (),
+            Some(Some(Ordering::Equal)) => {
+                return match power.re.sign() {
+                    Some(Ordering::Greater) => Ok(Value::real(R::integer(0))),
+                    Some(_) => Err(Stop::Undefined),
+                    None => Err(Stop::Unknown),
+                };
+            }
+            // A negative number to a real power is real or not, depending on what fraction it is.
+            Some(_) if power.im.is_none() => return Err(Stop::Unknown),
+            _ => (),
+        }
+        self.elementary()?;
+        let log = value.ln(self.p).ok_or(Stop::Unknown)?;
+        Ok(log.mul(&power, self.p).exp(self.p))
+    }
+
+    fn integer_power(
+        &mut self,
+        base: Value<R>,
+        exponent: &BigInt,
+        written: &Expr,
+    ) -> Result<Value<R>> {
+        let p = self.p;
+        let one = Value::real(R::integer(1));
+        if !exponent.is_positive() {
+            if base.is_zero() {
+                return Err(Stop::Undefined);
+            }
+            if exponent.is_zero() {
+                if base.is_nonzero() {
+                    return Ok(one);
+                }
+                let zero = self.exact(written)?.is_some_and(|base| base.is_zero());
+                return Err(if zero { Stop::Undefined } else { Stop::Unknown });
+            }
+        }
+        let size = exponent.magnitude();
+        let power = match size.to_u64().filter(|times| *times < MULTIPLIED) {
+            Some(times) => {
+                let mut power = base.clone();
+                for bit in (0..63 - i64::from(times.leading_zeros())).rev() {
+                    self.operation()?;
+                    power = power.square(p);
+                    if times >> bit & 1 == 1 {
+                        self.operation()?;
+                        power = power.mul(&base, p);
+                    }
+                }
+                power
+            }
+            None => {
+                self.elementary()?;
+                self.elementary()?;
+                let real = base.as_real().ok_or(Stop::Unknown)?;
+                let log = real.abs(p).ln(p).ok_or(Stop::Unknown)?;
+                let times = R::ratio(&size.clone().into(), &BigInt::one(), p);
+                let power = log.mul(&times, p).exp(p);
+                let negative = real.sign() == Some(Ordering::Less) && exponent.is_odd();
+                Value::real(if negative { power.neg() } else { power })
+            }
+        };
+        if exponent.is_negative() { self.quotient(&one, &power, written) } else { Ok(power) }
+    }
+
+    /// A power whose exponent is a fraction in lowest terms.
+    pub(super) fn rational_power(
+        &mut self,
+        base: Value<R>,
+        exponent: &BigRational,
+        written: &Expr,
+    ) -> Result<Value<R>> {
+        let (times, degree) = (exponent.numer(), exponent.denom());
+        if degree.is_one() {
+            return self.integer_power(base, times, written);
+        }
+        if base.is_zero() {
+            let positive = times.is_positive();
+            return if positive { Ok(base) } else { Err(Stop::Undefined) };
+        }
+        if degree.to_u32() == Some(2) {
+            self.budget.spend(R::cost(self.p).root)?;
+        } else {
+            self.elementary()?;
+            self.elementary()?;
+        }
+        let p = self.p;
+        let root = match base.as_real().map(R::sign) {
+            None if degree.to_u32() == Some(2) => base.sqrt(p).ok_or(Stop::Unknown)?,
+            None => return self.principal_power(&base, exponent),
+            Some(Some(Ordering::Greater)) => match degree.to_u32() {
+                Some(degree) if times.bits() < 10 => Value::real(base.re.root(degree, p)),
+                _ => return self.principal_power(&base, exponent),
+            },
+            Some(sign) => {
+                if degree.is_even() && !self.is_constant(written)? {
+                    let outside = sign == Some(Ordering::Less);
+                    return Err(if outside { Stop::Undefined } else { Stop::Unknown });
+                }
+                let small = degree.to_u32().ok_or(Stop::Unknown)?;
+                let roots = (base.re.root(small, p), base.re.clone().neg().root(small, p));
+                match (degree.is_odd(), sign) {
+                    (true, Some(_)) => Value::real(roots.1.neg()),
+                    (true, None) => Value::real(roots.0.hull(&roots.1.neg(), p)),
+                    (false, Some(_)) if small == 2 => Value::complex(R::integer(0), roots.1),
+                    (false, Some(_)) => return self.principal_power(&base, exponent),
+                    // Either part is zero, and the other within its root.
+                    (false, None) if small == 2 => Value::complex(roots.0, roots.1),
+                    (false, None) => {
+                        let size = base.re.abs(p).root(small, p).around_zero(p);
+                        Value::complex(size.clone(), size)
+                    }
+                }
+            }
+        };
+        self.integer_power(root, times, written)
+    }
+
+    fn principal_power(&mut self, base: &Value<R>, exponent: &BigRational) -> Result<Value<R>> {
+        self.elementary()?;
+        self.elementary()?;
+        let log = base.ln(self.p).ok_or(Stop::Unknown)?;
+        let exponent = self.number(exponent)?;
+        Ok(log.mul(&exponent, self.p).exp(self.p))
+    }
+
+    /// The logarithm of the argument as written.
+    pub(super) fn logarithm(&mut self, value: &Value<R>, written: &Expr) -> Result<Value<R>> {
+        self.elementary()?;
+        if value.is_zero() {
+            return Err(Stop::Undefined);
+        }
+        if value.as_real().is_some_and(|value| value.sign() != Some(Ordering::Greater)) {
+            if !self.is_constant(written)? {
+                return Err(Stop::Undefined);
+            }
+            self.elementary()?;
+        }
+        value.ln(self.p).ok_or(Stop::Unknown)
+    }
+
+    fn fold(&mut self, fold: &'e Fold) -> Result<Value<R>> {
+        let (from, to) = (self.exact(&fold.from)?, self.exact(&fold.to)?);
+        let (Some(from), Some(to)) = (from, to) else { return Err(Stop::Unknown) };
+        if !from.is_integer() || !to.is_integer() {
+            return Err(Stop::Undefined);
+        }
+        let mut total = Value::real(R::integer(i64::from(fold.kind == FoldKind::Product)));
+        if to < from {
+            return Ok(total);
+        }
+        let (Some(from), Some(to)) = (from.to_i64(), to.to_i64()) else {
+            return Err(Stop::OverBudget);
+        };
+        let terms = (to as i128 - from as i128 + 1) as u128;
+        if terms * u128::from(R::cost(self.p).operation) > u128::from(self.budget.left()) {
+            self.budget.spend(u64::MAX)?;
+        }
+        for index in from..=to {
+            self.operation()?;
+            self.bound.push((&fold.index, index));
+            let term = self.eval(&fold.body);
+            self.bound.pop();
+            let term = term?;
+            total = match fold.kind {
+                FoldKind::Sum => self.add(&total, &term),
+                FoldKind::Product => total.mul(&term, self.p),
+            };
+        }
+        Ok(total)
+    }
+}

@@ -1,0 +1,140 @@
+use num_bigint::BigInt;
+use num_integer::Integer;
+use num_rational::BigRational;
+use num_traits::{One, Signed, ToPrimitive, Zero};
+
+use crate::{
+    budget::{Budget, OverBudget},
+    expr::{Expr, Function},
+};
+
+/// Numbers with more bits than this are not followed exactly.
+const BITS: u64 = 1 << 12;
+
+/// The rational that an expression plainly is, given the values of its symbols. None if it is not
+/// rational, if that takes more than arithmetic and perfect roots to see, or if it is too long.
+pub(super) fn exact(
+    expr: &Expr,
+    symbol: &dyn Fn(&str) -> Option<(i64, i64)>,
+    budget: &mut Budget,
+) -> Result<Option<BigRational>, OverBudget> {
+    budget.spend(4)?;
+    let value = match expr {
+        Expr::Number(value) | Expr::Decimal(value) if fits(value) => Some(value.clone()),
+        Expr::Symbol(name) => symbol(name)
+            .map(|(numer, denom)| BigRational::new_raw(BigInt::from(numer), BigInt::from(denom))),
+        Expr::Negate(inner) => exact(inner, symbol, budget)?.map(|value| -value),
+        Expr::Sum(terms) => fold(terms, BigRational::zero(), |a, b| a + b, symbol, budget)?,
+        Expr::Product(factors) => fold(factors, BigRational::one(), |a, b| a * b, symbol, budget)?,
+        Expr::Quotient(parts) => {
+            let Some(denom) = exact(&parts[1], symbol, budget)?.filter(|d| !d.is_zero()) else {
+                return Ok(None);
+            };
+            let numer = exact(&parts[0], symbol, budget)?;
+            charge(&denom, budget)?;
+            numer.map(|numer| numer / denom)
+        }
+        Expr::Power(parts) => {
+            let Some(exponent) = exact(&parts[1], symbol, budget)? else { return Ok(None) };
+            let Some(base) = exact(&parts[0], symbol, budget)? else { return Ok(None) };
+            power(base, &exponent, budget)?
+        }
+        Expr::Root(parts) => {
+            let Some(degree) = exact(&parts[0], symbol, budget)? else { return Ok(None) };
+            let Some(radicand) = exact(&parts[1], symbol, budget)? else { return Ok(None) };
+            if degree.is_zero() {
+                return Ok(None);
+            }
+            power(radicand, &degree.recip(), budget)?
+        }
+        Expr::Call(Function::Log, parts) if parts.len() == 2 => {
+            let Some(base) = exact(&parts[0], symbol, budget)? else { return Ok(None) };
+            let Some(value) = exact(&parts[1], symbol, budget)? else { return Ok(None) };
+            logarithm(&base, value, budget)?
+        }
+        _ => None,
+    };
+    Ok(value.filter(fits))
+}
+
+fn fits(value: &BigRational) -> bool {
+    value.numer().bits().max(value.denom().bits()) <= BITS
+}
+
+/// The price of an operation with a number: reducing a fraction takes a greatest common divisor, which
+/// is quadratic.
+fn charge(value: &BigRational, budget: &mut Budget) -> Result<(), OverBudget> {
+    let words = (value.numer().bits() + value.denom().bits()) / 64 + 1;
+    budget.spend(30 + 64 * words * words)
+}
+
+fn fold(
+    parts: &[Expr],
+    start: BigRational,
+    with: fn(BigRational, BigRational) -> BigRational,
+    symbol: &dyn Fn(&str) -> Option<(i64, i64)>,
+    budget: &mut Budget,
+) -> Result<Option<BigRational>, OverBudget> {
+    let mut total = start;
+    for part in parts {
+        let Some(value) = exact(part, symbol, budget)? else { return Ok(None) };
+        charge(&total, budget)?;
+        charge(&value, budget)?;
+        total = with(total, value);
+        if !fits(&total) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(total))
+}
+
+/// The logarithm of a whole power of a base above one.
+fn logarithm(
+    base: &BigRational,
+    value: BigRational,
+    budget: &mut Budget,
+) -> Result<Option<BigRational>, OverBudget> {
+    let one = BigRational::one();
+    if *base <= one || !value.is_positive() {
+        return Ok(None);
+    }
+    let below = value < one;
+    let value = if below { value.recip() } else { value };
+    let (mut power, mut exponent) = (one, 0i64);
+    // Powers of a base that is near one grow slowly, but they get longer by a bit at least.
+    while power < value && fits(&power) {
+        charge(&power, budget)?;
+        charge(base, budget)?;
+        power *= base;
+        exponent += if below { -1 } else { 1 };
+    }
+    Ok((power == value).then(|| BigRational::from(BigInt::from(exponent))))
+}
+
+/// A power with a small exponent, whose denominator takes a perfect root.
+fn power(
+    base: BigRational,
+    exponent: &BigRational,
+    budget: &mut Budget,
+) -> Result<Option<BigRational>, OverBudget> {
+    let bits = base.numer().bits().max(base.denom().bits());
+    let (Some(times), Some(degree)) = (exponent.numer().to_i32(), exponent.denom().to_u32()) else {
+        return Ok(None);
+    };
+    if base.is_zero() {
+        return Ok((times > 0).then_some(base));
+    }
+    if bits.saturating_mul(times.unsigned_abs().into()) > BITS {
+        return Ok(None);
+    }
+    budget.spend(100 + bits)?;
+    if degree == 1 {
+        return Ok(Some(base.pow(times)));
+    }
+    if (base.is_negative() && degree.is_even()) || u64::from(degree) > bits {
+        return Ok(base.is_one().then_some(base));
+    }
+    budget.spend(200 + bits * bits / 16)?;
+    let root = BigRational::new_raw(base.numer().nth_root(degree), base.denom().nth_root(degree));
+    Ok((root.pow(degree as i32) == base).then(|| root.pow(times)))
+}

@@ -1,0 +1,169 @@
+use std::{cmp::Ordering, ops::Range};
+
+use super::{
+    Agreement, agree,
+    evaluate::{Evaluator, Stop},
+    piecewise::probes,
+    points::{POINTS, coordinate, shift},
+    unknowns::Unknowns,
+    value::Value,
+};
+use crate::{
+    algebra::real::Real,
+    budget::{Budget, OverBudget},
+    expr::Expr,
+};
+
+/// Two expressions and the unknowns of both.
+pub(super) struct Pair<'e> {
+    pub(super) first: &'e Expr,
+    pub(super) second: &'e Expr,
+    unknowns: Unknowns<'e>,
+    /// A name for every unknown.
+    names: Vec<String>,
+    /// What the unknowns stand for at further points, if the functions are made of pieces.
+    probes: Vec<(i64, i64)>,
+}
+
+/// The values of both at a point, and the binary logarithm of the largest value on the way.
+pub(super) struct Values<R> {
+    pub(super) first: Value<R>,
+    pub(super) second: Value<R>,
+    largest: i64,
+    /// Whether a term of a sum was too small to show in it.
+    lost: bool,
+}
+
+impl<'e> Pair<'e> {
+    /// None if there are too many unknowns, or unknown functions of which it cannot be told whether
+    /// their values are the same.
+    pub(super) fn new(
+        first: &'e Expr,
+        second: &'e Expr,
+        budget: &mut Budget,
+    ) -> Result<Option<Self>, OverBudget> {
+        let mut unknowns = Unknowns::default();
+        unknowns.collect(first, &mut vec![], budget)?;
+        unknowns.collect(second, &mut vec![], budget)?;
+        let many = unknowns.symbols.len().max(unknowns.applications.len()) > Unknowns::MANY;
+        if many || unknowns.indexed || !classify(&mut unknowns, budget)? {
+            return Ok(None);
+        }
+        let symbols = unknowns.symbols.iter().map(|name| String::from(*name));
+        // No symbol has a name like these.
+        let classes = (0..unknowns.classes).map(|class| format!("({class})"));
+        let names: Vec<_> = symbols.chain(classes).collect();
+        let probes = if names.is_empty() { vec![] } else { probes(first, second, budget)? };
+        Ok(Some(Pair { first, second, unknowns, names, probes }))
+    }
+
+    pub(super) fn is_constant(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The points at which functions made of pieces are looked at besides: at every probe, and twice
+    /// where there are several unknowns, whose probes are shifted against each other.
+    pub(super) fn probes(&self) -> Range<u32> {
+        let rounds = if self.names.len() > 1 { 2 } else { 1 };
+        POINTS..POINTS + rounds * self.probes.len() as u32
+    }
+
+    fn coordinate(&self, name: &str, point: u32) -> (i64, i64) {
+        let (Some(probe), count) = (point.checked_sub(POINTS), self.probes.len() as u64) else {
+            return coordinate(name, point);
+        };
+        let (round, place) = (u64::from(probe) / count, u64::from(probe) % count);
+        self.probes[((place + shift(name, round) % count) % count) as usize]
+    }
+
+    /// Evaluates both at a point, where constants are the same at any point.
+    pub(super) fn at<R: Real>(
+        &self,
+        point: u32,
+        p: u32,
+        budget: &mut Budget,
+    ) -> Result<Values<R>, Stop> {
+        let coordinates: Vec<_> =
+            self.names.iter().map(|name| self.coordinate(name, point)).collect();
+        let mut evaluator = Evaluator::new(p, &self.unknowns, &coordinates, budget);
+        let first = evaluator.eval(self.first);
+        if first.as_ref().is_err_and(|stop| *stop != Stop::Unknown) {
+            return first.map(|_| Err(Stop::Unknown))?;
+        }
+        let second = evaluator.eval(self.second)?;
+        Ok(Values { first: first?, second, largest: evaluator.largest, lost: evaluator.lost })
+    }
+}
+
+/// Sorts the applications of unknown functions into classes of equal value: same name, same number of
+/// arguments, same arguments. Returns whether that could be done.
+fn classify(unknowns: &mut Unknowns, budget: &mut Budget) -> Result<bool, OverBudget> {
+    for current in 0..unknowns.applications.len() {
+        let mut class = None;
+        for known in 0..current {
+            match same(unknowns.applications[known].0, unknowns.applications[current].0, budget)? {
+                Some(true) => class = Some(unknowns.applications[known].1),
+                Some(false) => continue,
+                None => return Ok(false),
+            }
+            break;
+        }
+        unknowns.applications[current].1 = class.unwrap_or(unknowns.classes);
+        unknowns.classes += usize::from(class.is_none());
+    }
+    Ok(true)
+}
+
+fn same(first: &Expr, second: &Expr, budget: &mut Budget) -> Result<Option<bool>, OverBudget> {
+    let (Expr::Apply(first, own), Expr::Apply(second, others)) = (first, second) else {
+        return Ok(None);
+    };
+    if first != second || own.len() != others.len() {
+        return Ok(Some(false));
+    }
+    let mut known = true;
+    for (own, other) in own.iter().zip(others) {
+        match agree(own, other, budget)? {
+            Agreement::Distinct => return Ok(Some(false)),
+            Agreement::Close { .. } => (),
+            Agreement::Undefined | Agreement::Unknown => known = false,
+        }
+    }
+    Ok(known.then_some(true))
+}
+
+impl<R: Real> Values<R> {
+    /// None if they are different for certain; else to how many bits they agree.
+    ///
+    /// That is compared with their own size where that is known, and where both may be zero with 1, or
+    /// with the largest value on the way if all were smaller. (The largest one alone says nothing: the
+    /// sine of an astronomical number is known to lie within ±1, and no more.)
+    pub(super) fn agreement(&self, p: u32) -> Option<i64> {
+        let difference = self.first.sub(&self.second, p);
+        if difference.is_nonzero() {
+            return None;
+        }
+        if difference.is_zero() {
+            return Some(p.into());
+        }
+        if self.lost {
+            return Some(0);
+        }
+        let known = self.first.is_nonzero() || self.second.is_nonzero();
+        let size = self.first.log2().max(self.second.log2());
+        let scale = if known { size } else { self.largest.min(0) };
+        Some(scale.saturating_sub(difference.log2()).clamp(0, p.into()))
+    }
+
+    /// Whether both are exactly known, and the same.
+    pub(super) fn are_same(&self) -> bool {
+        self.first.sub(&self.second, 0).is_zero()
+    }
+
+    /// How the first compares with the second, both being real.
+    pub(super) fn order(&self, p: u32) -> Option<Ordering> {
+        self.first.as_real()?;
+        self.second.as_real()?;
+        self.first.sub(&self.second, p).re.sign().filter(|order| order.is_ne())
+    }
+}

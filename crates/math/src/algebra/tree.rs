@@ -1,0 +1,98 @@
+//! What can be told from an expression as it was written: what occurs in it, and a word for it.
+
+use num_rational::BigRational;
+
+use crate::expr::{Constant, Expr};
+
+/// Two expressions in an order that does not depend on how they were given, so that neither does
+/// what becomes of them: where the budget ends, and which of several normal forms is met first.
+pub(super) fn arranged<'e>(a: &'e Expr, b: &'e Expr) -> (&'e Expr, &'e Expr) {
+    if fingerprint(a) <= fingerprint(b) { (a, b) } else { (b, a) }
+}
+
+/// A word that tells most expressions apart, the same on every platform and with every compiler.
+pub(super) fn fingerprint(e: &Expr) -> u64 {
+    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    hash.expression(e);
+    hash.0
+}
+
+/// The hash FNV-1a.
+struct Fnv(u64);
+
+impl Fnv {
+    fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// Bytes of any number, whose end can be told.
+    fn text(&mut self, bytes: &[u8]) {
+        self.bytes(&(bytes.len() as u64).to_le_bytes());
+        self.bytes(bytes);
+    }
+
+    fn number(&mut self, number: &BigRational) {
+        self.text(&number.numer().to_signed_bytes_le());
+        self.text(&number.denom().to_signed_bytes_le());
+    }
+
+    fn expression(&mut self, e: &Expr) {
+        match e {
+            Expr::Number(number) => {
+                self.bytes(&[0]);
+                self.number(number);
+            }
+            Expr::Decimal(number) => {
+                self.bytes(&[1]);
+                self.number(number);
+            }
+            Expr::Symbol(name) => {
+                self.bytes(&[2]);
+                self.text(name.as_bytes());
+            }
+            Expr::Constant(constant) => self.bytes(&[3, *constant as u8]),
+            Expr::Sum(_) => self.bytes(&[4]),
+            Expr::Product(_) => self.bytes(&[5]),
+            Expr::Negate(_) => self.bytes(&[6]),
+            Expr::Quotient(_) => self.bytes(&[7]),
+            Expr::Power(_) => self.bytes(&[8]),
+            Expr::Root(_) => self.bytes(&[9]),
+            Expr::Call(function, _) => self.bytes(&[10, *function as u8]),
+            Expr::Fold(fold) => {
+                self.bytes(&[11, fold.kind as u8]);
+                self.text(fold.index.as_bytes());
+            }
+            Expr::Apply(name, _) => {
+                self.bytes(&[12]);
+                self.text(name.as_bytes());
+            }
+            Expr::Degrees(_) => self.bytes(&[13]),
+        }
+        let parts = children(e);
+        self.bytes(&(parts.len() as u64).to_le_bytes());
+        parts.into_iter().for_each(|part| self.expression(part));
+    }
+}
+
+pub(super) fn holds_infinity(e: &Expr) -> bool {
+    holds(e, &|part| matches!(part, Expr::Constant(Constant::Infinity)))
+}
+
+pub(super) fn holds(e: &Expr, what: &dyn Fn(&Expr) -> bool) -> bool {
+    what(e) || children(e).into_iter().any(|part| holds(part, what))
+}
+
+/// The parts of an expression.
+pub(super) fn children(e: &Expr) -> Vec<&Expr> {
+    match e {
+        Expr::Number(_) | Expr::Decimal(_) | Expr::Symbol(_) | Expr::Constant(_) => vec![],
+        Expr::Sum(parts) | Expr::Product(parts) | Expr::Call(_, parts) | Expr::Apply(_, parts) => {
+            parts.iter().collect()
+        }
+        Expr::Negate(inner) | Expr::Degrees(inner) => vec![inner],
+        Expr::Quotient(parts) | Expr::Power(parts) | Expr::Root(parts) => parts.iter().collect(),
+        Expr::Fold(fold) => vec![&fold.from, &fold.to, &fold.body],
+    }
+}

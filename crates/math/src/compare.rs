@@ -1,0 +1,742 @@
+//! Whether two answers are the same, by their types.
+//!
+//! What is taken for the same although it is written differently, and what is not:
+//!
+//! | gold | response | |
+//! |---|---|---|
+//! | `5` | `x = 5`, `x ≈ 5` | the same: a name does not count |
+//! | `x + z = 1` | `1` | not: an equation between unknowns is not its right side |
+//! | `y = 2x + 1` | `4x - 2y + 2 = 0` | the same: one is a multiple of the other |
+//! | `x = 11` | `x = 5 + 6 = 11` | the same: a chain counts from its first to its last term |
+//! | `1, 2` | `2 and 1`, `{1, 2}` | the same: without brackets a list is a set |
+//! | `(1, 2)` | `(2, 1)`, `{1, 2}` | not: round brackets have an order |
+//! | `-2 < x ≤ 7` | `(-2, 7]`, `x ∈ (-2, 7]` | the same set |
+//! | `x < 1` | `-x > -1` | the same set |
+//! | `15 cm` | `15`, `0.15 m` | the same: a missing unit does not count, another one is converted |
+//! | `15 cm` | `15 m` | not |
+//! | `28 %` | `0.28` | the same: per cent is a value |
+//! | `3:4` | `6:8` | not: a ratio is given by its terms |
+//! | `90°` | `90`, `π/2` | the same: degree signs do not count, and an angle is an angle |
+//! | `1 ± √2` | `1 + √2, 1 - √2` | the same: both signs are two values |
+
+use std::{borrow::Cow, collections::HashSet};
+
+use num_rational::BigRational;
+
+use crate::{
+    algebra::{self, Decision, Why},
+    budget::Budget,
+    expr::{Expr, Function},
+    judgement::Certainty,
+    set::{self, RealSet},
+    value::{Matrix, Relation, Side, Value},
+};
+
+/// The choices that a comparison leaves open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Places after the point, where a side is a decimal number.
+    pub(crate) precision: u32,
+    /// Whether an inequality may answer for a set.
+    pub(crate) relation_for_set: bool,
+}
+
+/// Compares a response's value with the gold one.
+pub(crate) fn compare(
+    gold: &Value,
+    response: &Value,
+    rules: Rules,
+    budget: &mut Budget,
+) -> Decision {
+    Comparison { rules, budget }.values(gold, response)
+}
+
+struct Comparison<'a> {
+    rules: Rules,
+    budget: &'a mut Budget,
+}
+
+/// What an equation says.
+enum Form<'a> {
+    /// A name and what it stands for.
+    Named(&'a Value, &'a Value),
+    /// An equation between expressions.
+    Equation(&'a Expr, &'a Expr),
+    /// Anything else: it stands for itself.
+    Plain(&'a Value),
+    /// An equation between numbers that has to hold: `2 + 2 = 4`.
+    Claim(&'a Expr, &'a Value),
+}
+
+const DIFFERENT: Decision = Decision::Different(Certainty::Proved);
+
+/// Not the same by form, and not shown to be different by value either: `x < 2` and `x^3 < 8`.
+const UNLIKE: Decision = Decision::Different(Certainty::Undecided);
+const EQUAL: Decision = Decision::Equal(Certainty::Proved);
+
+impl Comparison<'_> {
+    fn values(&mut self, gold: &Value, response: &Value) -> Decision {
+        match (without_range(gold), without_range(response)) {
+            (Some(gold), None) => return self.values(gold, response),
+            (None, Some(response)) => return self.values(gold, response),
+            _ => {}
+        }
+        match (form(gold), form(response)) {
+            (Form::Claim(claimed, value), _) => {
+                let Some(expr) = value.scalar() else { return Decision::Undefined };
+                match self.scalars(claimed, expr) {
+                    Decision::Equal(_) => self.values(value, response),
+                    undecided @ Decision::Undecided(_) => undecided,
+                    _ => Decision::Undefined,
+                }
+            }
+            (_, Form::Claim(claimed, value)) => {
+                let Some(expr) = value.scalar() else { return Decision::Undefined };
+                match self.scalars(claimed, expr) {
+                    Decision::Equal(_) => self.values(gold, value),
+                    undecided @ Decision::Undecided(_) => undecided,
+                    _ => Decision::Undefined,
+                }
+            }
+            (Form::Named(gold_name, gold_value), Form::Named(name, value)) => {
+                if !are_interchangeable(gold_name, name) {
+                    return DIFFERENT;
+                }
+                let decision = self.values(gold_value, value);
+                let sides =
+                    (gold_name.scalar(), gold_value.scalar(), name.scalar(), value.scalar());
+                match (decision, sides) {
+                    (Decision::Equal(_), _) => decision,
+                    // `y = 2x` and `x = y/2` are the same line.
+                    (_, (Some(a), Some(b), Some(c), Some(d))) if !b.is_constant() => {
+                        self.equations((a, b), (c, d))
+                    }
+                    _ => decision,
+                }
+            }
+            (Form::Named(name, value), Form::Equation(left, right)) => {
+                match (name.scalar(), value.scalar()) {
+                    (Some(name), Some(value)) => self.equations((name, value), (left, right)),
+                    _ => DIFFERENT,
+                }
+            }
+            (Form::Equation(left, right), Form::Named(name, value)) => {
+                match (name.scalar(), value.scalar()) {
+                    (Some(name), Some(value)) => self.equations((left, right), (name, value)),
+                    _ => DIFFERENT,
+                }
+            }
+            (Form::Equation(a, b), Form::Equation(c, d)) => self.equations((a, b), (c, d)),
+            (Form::Named(_, value), Form::Plain(response)) => self.values(value, response),
+            (Form::Plain(gold), Form::Named(_, value)) => self.values(gold, value),
+            (Form::Equation(..), _) | (_, Form::Equation(..)) => UNLIKE,
+            (Form::Plain(gold), Form::Plain(response)) => self.plain(gold, response),
+        }
+    }
+
+    fn plain(&mut self, gold: &Value, response: &Value) -> Decision {
+        use Value::*;
+        match (gold, response) {
+            // A residue is one of its modulus: 1 modulo 3 is not 1 modulo 4.
+            (
+                Scalar(a @ Expr::Call(Function::Mod, of_a)),
+                Scalar(b @ Expr::Call(Function::Mod, of_b)),
+            ) => match (of_a.last(), of_b.last()) {
+                (Some(modulus), Some(other)) => {
+                    let same = self.scalars(modulus, other);
+                    and(same, || self.scalars(a, b))
+                }
+                _ => DIFFERENT,
+            },
+            (Scalar(a), Scalar(b) | Quantity(b, ..)) | (Quantity(a, ..), Scalar(b)) => {
+                self.scalars(a, b)
+            }
+            (Text(text), Scalar(Expr::Symbol(name))) | (Scalar(Expr::Symbol(name)), Text(text)) => {
+                if name.to_lowercase() == *text {
+                    EQUAL
+                } else {
+                    DIFFERENT
+                }
+            }
+            (Quantity(_, unit, _), Quantity(_, other, _)) if !unit.measures_as(*other) => DIFFERENT,
+            (Quantity(a, unit, power), Quantity(b, other, other_power)) => {
+                match other.factor(*unit).filter(|_| power == other_power) {
+                    None => self.scalars(a, b),
+                    Some(_) if *power > 12 => DIFFERENT,
+                    Some(factor) => {
+                        let factor =
+                            BigRational::new((*factor.numer()).into(), (*factor.denom()).into());
+                        let scale = Expr::Number(num_traits::pow(factor, *power as usize));
+                        self.scalars(a, &Expr::Product(vec![b.clone(), scale]))
+                    }
+                }
+            }
+            (Text(a), Text(b)) => {
+                if a == b {
+                    EQUAL
+                } else {
+                    DIFFERENT
+                }
+            }
+            (Matrix(a), Matrix(b)) => self.matrices(a, b),
+            (Matrix(matrix), Tuple { items, .. }) | (Tuple { items, .. }, Matrix(matrix)) => {
+                if (matrix.columns != 1 && matrix.rows != 1) || matrix.entries.len() != items.len()
+                {
+                    return DIFFERENT;
+                }
+                let entries: Vec<Value> = matrix.entries.iter().cloned().map(Scalar).collect();
+                self.in_order(&entries, items)
+            }
+            (Ratio(a), Ratio(b)) if a.len() == b.len() => {
+                a.iter().zip(b).fold(EQUAL, |decision, (a, b)| and(decision, || self.scalars(a, b)))
+            }
+            (Ratio(terms), Scalar(value)) | (Scalar(value), Ratio(terms)) => match terms.as_slice()
+            {
+                [a, b] => self.scalars(&Expr::Quotient(Box::new([a.clone(), b.clone()])), value),
+                _ => DIFFERENT,
+            },
+            (Tuple { .. }, Tuple { .. }) => self.tuples(gold, response),
+            // A list says which values there are; brackets of its own give them an order.
+            (List(list), Tuple { items, .. }) if point(list, response).is_some() => {
+                self.in_order(&point(list, response).unwrap_or_default(), &unnamed(items))
+            }
+            (Tuple { items, .. }, List(list)) if point(list, gold).is_some() => {
+                self.in_order(&unnamed(items), &point(list, gold).unwrap_or_default())
+            }
+            (Chain { terms: a, relations: of_a }, Chain { terms: b, relations: of_b }) => {
+                match self.real_sets(gold, response) {
+                    Some(decision) => decision,
+                    None => self.chains((a, of_a), (b, of_b)),
+                }
+            }
+            _ if is_region(gold) || is_region(response) => self.regions(gold, response),
+            (List(a), List(b)) => self.lists(a, b),
+            (List(items) | Set(items), other) => self.as_sets(items, &elements(other)),
+            (other, List(items) | Set(items)) => self.as_sets(&elements(other), items),
+            _ => DIFFERENT,
+        }
+    }
+
+    fn scalars(&mut self, gold: &Expr, response: &Expr) -> Decision {
+        let (bare_gold, bare_response) = (without_degrees(gold), without_degrees(response));
+        let decision = self.expressions(&bare_gold, &bare_response);
+        // 90° is 90 where degrees only say what is counted, and π/2 where the other side is an angle.
+        let (of_gold, of_response) = (*bare_gold != *gold, *bare_response != *response);
+        if matches!(decision, Decision::Equal(_)) || of_gold == of_response {
+            return decision;
+        }
+        match self.expressions(gold, response) {
+            equal @ Decision::Equal(_) => equal,
+            _ => decision,
+        }
+    }
+
+    fn expressions(&mut self, gold: &Expr, response: &Expr) -> Decision {
+        let decimal = |expr: &Expr| expr.any(&|part| matches!(part, Expr::Decimal(_)));
+        if decimal(gold) || decimal(response) {
+            return algebra::equal_rounded(gold, response, self.rules.precision, self.budget);
+        }
+        algebra::equal(gold, response, self.budget)
+    }
+
+    /// Two equations are the same if one is a multiple of the other.
+    fn equations(&mut self, gold: (&Expr, &Expr), response: (&Expr, &Expr)) -> Decision {
+        match algebra::proportional(&minus(gold), &minus(response), self.budget) {
+            Some((_, certainty)) => Decision::Equal(certainty),
+            None => UNLIKE,
+        }
+    }
+
+    fn matrices(&mut self, gold: &Matrix, response: &Matrix) -> Decision {
+        if (gold.rows, gold.columns) != (response.rows, response.columns) {
+            return DIFFERENT;
+        }
+        let pairs = gold.entries.iter().zip(&response.entries);
+        pairs.fold(EQUAL, |decision, (a, b)| and(decision, || self.scalars(a, b)))
+    }
+
+    fn tuples(&mut self, gold: &Value, response: &Value) -> Decision {
+        let (
+            Value::Tuple { open: a_open, close: a_close, items: a },
+            Value::Tuple { open: b_open, close: b_close, items: b },
+        ) = (gold, response)
+        else {
+            return DIFFERENT;
+        };
+        let sides = |open: Side, close: Side, items: &[Value]| {
+            let infinite =
+                |item: Option<&Value>| item.and_then(Value::scalar).is_some_and(set::is_infinite);
+            // An interval never includes its infinite end, whatever bracket stands there.
+            let side = |side, item| if infinite(item) { Side::Open } else { side };
+            (side(open, items.first()), side(close, items.last()))
+        };
+        // Of two items, the brackets say which interval it is; of more, they are decoration.
+        if a.len() == 2 && sides(*a_open, *a_close, a) != sides(*b_open, *b_close, b) {
+            return DIFFERENT;
+        }
+        self.in_order(a, b)
+    }
+
+    fn in_order(&mut self, gold: &[Value], response: &[Value]) -> Decision {
+        if gold.len() != response.len() {
+            return DIFFERENT;
+        }
+        gold.iter()
+            .zip(response)
+            .fold(EQUAL, |decision, (a, b)| and(decision, || self.values(a, b)))
+    }
+
+    /// Lists without brackets: assignments by their names, anything else as sets.
+    fn lists(&mut self, gold: &[Value], response: &[Value]) -> Decision {
+        // Where some are left out, the order says which.
+        if gold.iter().any(|item| item.any(&|part| *part == Expr::Symbol("…".into()))) {
+            return self.in_order(gold, response);
+        }
+        if let (Some(mut gold), Some(mut response)) = (assignments(gold), assignments(response)) {
+            gold.sort_by(|a, b| a.0.cmp(&b.0));
+            response.sort_by(|a, b| a.0.cmp(&b.0));
+            if gold.iter().map(|(name, _)| name).eq(response.iter().map(|(name, _)| name)) {
+                return gold
+                    .iter()
+                    .zip(&response)
+                    .fold(EQUAL, |decision, (a, b)| and(decision, || self.values(a.1, b.1)));
+            }
+        }
+        // Values of different unknowns have an order; those of `x_1, x_2` are the values of one.
+        if have_an_order(gold) && gold.len() == response.len() {
+            return self.in_order(&unnamed(gold), &unnamed(response));
+        }
+        self.as_sets(gold, response)
+    }
+
+    /// Every element of one among those of the other, and the other way round.
+    fn as_sets(&mut self, gold: &[Value], response: &[Value]) -> Decision {
+        let (gold, response) = (unnamed(gold), unnamed(response));
+        let gold_numbers = self.numbers(&gold);
+        let response_numbers = self.numbers(&response);
+        // Rational numbers are looked up, so that sets of thousands cost thousands of steps.
+        if let (Some(gold), Some(response)) = (&gold_numbers, &response_numbers) {
+            let gold: HashSet<_> = gold.iter().collect();
+            let response: HashSet<_> = response.iter().collect();
+            return if gold == response { EQUAL } else { DIFFERENT };
+        }
+        if self.budget.spend((gold.len() * response.len()) as u64 * 20).is_err() {
+            return Decision::Undecided(Why::OverBudget);
+        }
+        let there = self.all_among(&gold, &response, false);
+        and(there, || self.all_among(&response, &gold, true))
+    }
+
+    /// The elements as exact numbers, if all are rational and none was written as a decimal.
+    fn numbers(&mut self, values: &[Value]) -> Option<Vec<BigRational>> {
+        values
+            .iter()
+            .map(|value| match value {
+                Value::Scalar(Expr::Number(number)) => Some(number.clone()),
+                Value::Scalar(Expr::Quotient(two)) => match two.as_ref() {
+                    [Expr::Number(a), Expr::Number(b)]
+                        if *b != BigRational::from_integer(0.into()) =>
+                    {
+                        Some(a / b)
+                    }
+                    _ => None,
+                },
+                Value::Scalar(Expr::Negate(inner)) => match inner.as_ref() {
+                    Expr::Quotient(two) => match two.as_ref() {
+                        [Expr::Number(a), Expr::Number(b)]
+                            if *b != BigRational::from_integer(0.into()) =>
+                        {
+                            Some(-(a / b))
+                        }
+                        _ => None,
+                    },
+                    _ => None,
+                },
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn all_among(&mut self, some: &[Value], others: &[Value], swapped: bool) -> Decision {
+        let mut all = EQUAL;
+        for one in some {
+            let mut best = DIFFERENT;
+            for other in others {
+                let decision =
+                    if swapped { self.values(other, one) } else { self.values(one, other) };
+                match decision {
+                    Decision::Equal(_) => {
+                        best = decision;
+                        break;
+                    }
+                    Decision::Undecided(_) => best = decision,
+                    _ => {}
+                }
+            }
+            all = and(all, || best);
+            if !matches!(all, Decision::Equal(_)) {
+                return all;
+            }
+        }
+        all
+    }
+
+    /// Sets of numbers, however they are written.
+    fn regions(&mut self, gold: &Value, response: &Value) -> Decision {
+        let gold_is_set = matches!(gold, Value::Tuple { .. } | Value::Member(_)) || gold.is_set();
+        if gold_is_set && matches!(response, Value::Chain { .. }) && !self.rules.relation_for_set {
+            return DIFFERENT;
+        }
+        if let (Value::NamedSet(a), Value::NamedSet(b)) = (gold, response) {
+            return if a == b { EQUAL } else { DIFFERENT };
+        }
+        if let Some(decision) = self.real_sets(gold, response) {
+            return decision;
+        }
+        let inside = |value: &Value| match value {
+            Value::Member(sides) => Some(sides[1].clone()),
+            _ => None,
+        };
+        match (inside(gold), inside(response)) {
+            (Some(a), Some(b)) => self.plain(&a, &b),
+            (Some(a), None) => self.plain(&a, response),
+            (None, Some(b)) => self.plain(gold, &b),
+            (None, None) => match (gold, response) {
+                (Value::Join(join, a), Value::Join(other, b)) if join == other => {
+                    self.in_order(a, b)
+                }
+                (Value::List(a), Value::List(b)) => self.lists(a, b),
+                (Value::Set(a), Value::Set(b)) => self.as_sets(a, b),
+                _ => UNLIKE,
+            },
+        }
+    }
+
+    fn real_sets(&mut self, gold: &Value, response: &Value) -> Option<Decision> {
+        let gold = RealSet::of(gold, self.budget)?;
+        let response = RealSet::of(response, self.budget)?;
+        let same = gold.equals(&response, self.budget)?;
+        Some(if same { EQUAL } else { DIFFERENT })
+    }
+
+    /// Inequalities that are not solved: of one relation, by multiples; of several, term by term.
+    fn chains(
+        &mut self,
+        gold: (&[Value], &[Relation]),
+        response: (&[Value], &[Relation]),
+    ) -> Decision {
+        if let ([a, b], [relation], [c, d], [other]) = (gold.0, gold.1, response.0, response.1)
+            && let (Some(a), Some(b), Some(c), Some(d)) =
+                (a.scalar(), b.scalar(), c.scalar(), d.scalar())
+            && (relation.is_order() || *relation == Relation::NotEqual)
+        {
+            return match algebra::proportional(&minus((a, b)), &minus((c, d)), self.budget) {
+                Some((positive, certainty)) => {
+                    let other = if positive { *other } else { other.flipped() };
+                    if *relation == other { Decision::Equal(certainty) } else { DIFFERENT }
+                }
+                None => UNLIKE,
+            };
+        }
+        if let ([a, b], [Relation::Congruent], [c, d], [Relation::Congruent]) =
+            (gold.0, gold.1, response.0, response.1)
+        {
+            let same = if is_name(a) && is_name(c) { EQUAL } else { self.values(a, c) };
+            return match (b.scalar().and_then(residue), d.scalar().and_then(residue)) {
+                (Some((gold, modulus)), Some((response, other))) => {
+                    let modulo = |number| Expr::Call(Function::Mod, vec![number, modulus.clone()]);
+                    let same = and(same, || self.scalars(modulus, other));
+                    and(same, || self.scalars(&modulo(gold), &modulo(response)))
+                }
+                (None, None) => and(same, || self.values(b, d)),
+                _ => DIFFERENT,
+            };
+        }
+        if gold.1 == response.1 {
+            return self.in_order(gold.0, response.0);
+        }
+        if gold.1.iter().eq(response
+            .1
+            .iter()
+            .rev()
+            .map(|relation| relation.flipped())
+            .collect::<Vec<_>>()
+            .iter())
+        {
+            let reversed: Vec<Value> = response.0.iter().rev().cloned().collect();
+            return self.in_order(gold.0, &reversed);
+        }
+        UNLIKE
+    }
+}
+
+/// Both hold. The first that does not settles it.
+fn and(first: Decision, second: impl FnOnce() -> Decision) -> Decision {
+    let Decision::Equal(certainty) = first else { return first };
+    match second() {
+        Decision::Equal(other) => Decision::Equal(weaker(certainty, other)),
+        settled => settled,
+    }
+}
+
+fn weaker(a: Certainty, b: Certainty) -> Certainty {
+    match (a, b) {
+        (Certainty::Proved, other) | (other, Certainty::Proved) => other,
+        (Certainty::Probable { bits: a }, Certainty::Probable { bits: b }) => {
+            Certainty::Probable { bits: a.min(b) }
+        }
+        _ => Certainty::Undecided,
+    }
+}
+
+fn form(value: &Value) -> Form<'_> {
+    let Value::Chain { terms, relations } = value else { return Form::Plain(value) };
+    let is_equation =
+        relations.iter().all(|relation| matches!(relation, Relation::Equal | Relation::About));
+    if !is_equation {
+        return Form::Plain(value);
+    }
+    // What is only about right does not count where something exact stands before it.
+    let exact = match relations.iter().position(|relation| *relation == Relation::About) {
+        Some(0) if is_name(&terms[0]) => 1,
+        Some(at) => at,
+        None => relations.len(),
+    };
+    let (first, last) = (&terms[0], &terms[exact]);
+    if exact == 0 {
+        return Form::Plain(first);
+    }
+    // `x = x` names nothing.
+    let says_something = first != last;
+    if is_name(first) && says_something {
+        return Form::Named(first, last);
+    }
+    if is_name(last) && terms.len() == 2 && says_something {
+        return Form::Named(last, first);
+    }
+    match (first.scalar(), last.scalar()) {
+        (Some(a), Some(b)) if a.is_constant() && b.is_constant() => Form::Claim(a, last),
+        (Some(a), Some(b)) => Form::Equation(a, b),
+        _ => Form::Plain(value),
+    }
+}
+
+/// Whether the left side of an equation only says what the right side is the value of: `x`, `f(x)`,
+/// `(p, q)`, `AB`, `NO/BO`, `S_{ABC} : S`, `cos A`, words. `xy` and `x + z` are expressions.
+fn is_name(value: &Value) -> bool {
+    match value {
+        Value::Scalar(expr) => match expr {
+            Expr::Symbol(_) | Expr::Apply(..) => true,
+            Expr::Quotient(two) => two.iter().all(is_geometric),
+            Expr::Call(function, arguments) => {
+                matches!(
+                    function,
+                    Function::Sin
+                        | Function::Cos
+                        | Function::Tan
+                        | Function::Cot
+                        | Function::Abs
+                        | Function::Gcd
+                        | Function::Lcm
+                        | Function::Max
+                        | Function::Min
+                ) && arguments
+                    .iter()
+                    .all(|argument| matches!(argument, Expr::Symbol(_)) || is_geometric(argument))
+            }
+            other => is_geometric(other),
+        },
+        Value::Tuple { items, .. } => items.iter().all(is_name),
+        Value::Ratio(terms) => {
+            terms.iter().all(|term| matches!(term, Expr::Symbol(_)) || is_geometric(term))
+        }
+        Value::Text(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether two names may stand for the same: any two letters, functions up to the letter of their
+/// argument, a letter for a function, words for anything. Where a name is made of others, as in
+/// `(x, y) = (1, 2)` or `|x| = 5`, it is part of what is said.
+fn are_interchangeable(a: &Value, b: &Value) -> bool {
+    if a == b {
+        return true;
+    }
+    match (a, b) {
+        (Value::Text(_), _) | (_, Value::Text(_)) => true,
+        (Value::Scalar(a), Value::Scalar(b)) => match (a, b) {
+            (Expr::Symbol(_), Expr::Symbol(_)) => true,
+            (Expr::Symbol(_), Expr::Apply(..)) | (Expr::Apply(..), Expr::Symbol(_)) => true,
+            (Expr::Apply(f, of_f), Expr::Apply(g, of_g)) => {
+                let small = |expr: &Expr| match expr {
+                    Expr::Symbol(name) => name.chars().all(char::is_lowercase),
+                    _ => false,
+                };
+                let letters = of_f.len() == of_g.len()
+                    && of_f.iter().zip(of_g).all(|(a, b)| a == b || small(a) && small(b));
+                f == g && letters
+            }
+            (Expr::Product(a), Expr::Product(b)) => {
+                // A segment has no direction.
+                a.len() == b.len() && a.iter().all(|letter| b.contains(letter))
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Points, segments, angles: capital letters side by side.
+fn is_geometric(expr: &Expr) -> bool {
+    let capital = |expr: &Expr| match expr {
+        Expr::Symbol(name) => {
+            name.chars().next().is_some_and(|c| c.is_uppercase() || c == '∠' || c == '△')
+        }
+        _ => false,
+    };
+    match expr {
+        Expr::Product(factors) => match factors.as_slice() {
+            // `m∠A`
+            [Expr::Symbol(m), angle @ ..] if **m == *"m" && angle.len() > 1 => {
+                angle.iter().all(capital)
+            }
+            factors => factors.iter().all(capital),
+        },
+        other => capital(other),
+    }
+}
+
+/// Whether all items are assignments, to names that differ in more than their index.
+fn have_an_order(items: &[Value]) -> bool {
+    let base = |(name, _): &(String, &Value)| name.split('_').next().unwrap_or_default().to_owned();
+    let Some(names) = assignments(items) else { return false };
+    let bases: HashSet<String> = names.iter().map(base).collect();
+    names.len() > 1 && bases.len() == names.len()
+}
+
+/// `x = 3, y = 4` as names and values, if all are assignments to different names.
+fn assignments(items: &[Value]) -> Option<Vec<(String, &Value)>> {
+    let (mut names, mut seen) = (vec![], HashSet::new());
+    for item in items {
+        let Form::Named(name, value) = form(item) else { return None };
+        let name = format!("{name:?}");
+        if !seen.insert(name.clone()) {
+            return None;
+        }
+        names.push((name, value));
+    }
+    Some(names)
+}
+
+/// `2 mod 3`, `-1 mod 3` or `k + 1 mod 3` as the number and the modulus, which is the whole number's
+/// although it was read as its last term's.
+fn residue(expr: &Expr) -> Option<(Expr, &Expr)> {
+    match expr {
+        Expr::Call(Function::Mod, parts) => {
+            let [number, modulus] = parts.as_slice() else { return None };
+            Some((number.clone(), modulus))
+        }
+        Expr::Negate(inner) => {
+            let (number, modulus) = residue(inner)?;
+            Some((Expr::Negate(Box::new(number)), modulus))
+        }
+        Expr::Sum(terms) => {
+            let (last, terms) = terms.split_last()?;
+            let (number, modulus) = residue(last)?;
+            Some((Expr::Sum(terms.iter().cloned().chain([number]).collect()), modulus))
+        }
+        _ => None,
+    }
+}
+
+/// The items of a list in the order that `tuple` has them: as they are written, or by their names
+/// where these are neighbours in the alphabet: `y = 2, x = 1` is the point (1, 2). None if `tuple` is
+/// an interval by its brackets, or if the items are no coordinates.
+fn point(list: &[Value], tuple: &Value) -> Option<Vec<Value>> {
+    let Value::Tuple { open, close, items } = tuple else { return None };
+    if items.len() == 2 && (*open, *close) != (Side::Open, Side::Open) {
+        return None;
+    }
+    if let Some(mut named) = assignments(list) {
+        named.sort_by(|a, b| a.0.cmp(&b.0));
+        let letters = list.iter().map(|item| match form(item) {
+            Form::Named(Value::Scalar(Expr::Symbol(name)), _) => single(name),
+            _ => None,
+        });
+        let mut letters: Vec<char> = letters.collect::<Option<_>>()?;
+        letters.sort_unstable();
+        let neighbours = letters.windows(2).all(|two| u32::from(two[0]) + 1 == u32::from(two[1]));
+        let polar = letters == ['r', 'θ'];
+        return (neighbours || polar).then(|| named.into_iter().map(|(_, v)| v.clone()).collect());
+    }
+    let written = |item| !matches!(item, &Value::Chain { .. } | &Value::Tuple { .. });
+    list.iter().chain(items).all(written).then(|| list.to_vec())
+}
+
+/// The only character of a name.
+fn single(name: &str) -> Option<char> {
+    let mut chars = name.chars();
+    chars.next().filter(|_| chars.next().is_none())
+}
+
+/// What stands before `, k ∈ ℤ`, which says what k runs over, where the other side does not say it.
+fn without_range(value: &Value) -> Option<&Value> {
+    let Value::List(items) = value else { return None };
+    let [value, Value::Member(sides)] = items.as_slice() else { return None };
+    let [Value::Scalar(Expr::Symbol(index)), Value::NamedSet(_)] = &**sides else { return None };
+    let mut found = false;
+    value.each(&mut |expr| found |= expr.mentions(index));
+    found.then_some(value)
+}
+
+/// The items without their names.
+fn unnamed(items: &[Value]) -> Vec<Value> {
+    let value = |item: &Value| match form(item) {
+        Form::Named(_, value) => value.clone(),
+        _ => item.clone(),
+    };
+    items.iter().map(value).collect()
+}
+
+/// What a value holds, as a set: its elements, or itself.
+fn elements(value: &Value) -> Vec<Value> {
+    match value {
+        Value::List(items) | Value::Set(items) => items.clone(),
+        other => vec![other.clone()],
+    }
+}
+
+/// Whether a value is a set of real numbers by how it is written.
+fn is_region(value: &Value) -> bool {
+    match value {
+        Value::NamedSet(_) | Value::Join(..) | Value::Member(_) => true,
+        Value::Chain { relations, .. } => {
+            relations.iter().any(|relation| relation.is_order() || *relation == Relation::NotEqual)
+        }
+        Value::List(items) => {
+            !items.is_empty()
+                && items.iter().all(|item| !matches!(item, Value::List(_)) && is_region(item))
+        }
+        _ => false,
+    }
+}
+
+fn minus((left, right): (&Expr, &Expr)) -> Expr {
+    Expr::Sum(vec![left.clone(), Expr::Negate(Box::new(right.clone()))])
+}
+
+/// Takes degree signs off, where they only say what is counted.
+fn without_degrees(expr: &Expr) -> Cow<'_, Expr> {
+    match expr {
+        Expr::Degrees(inner) => without_degrees(inner),
+        Expr::Negate(inner) if matches!(**inner, Expr::Degrees(_)) => {
+            Cow::Owned(Expr::Negate(Box::new(without_degrees(inner).into_owned())))
+        }
+        Expr::Sum(terms) if terms.iter().any(|term| matches!(term, Expr::Degrees(_))) => {
+            Cow::Owned(Expr::Sum(
+                terms.iter().map(|term| without_degrees(term).into_owned()).collect(),
+            ))
+        }
+        other => Cow::Borrowed(other),
+    }
+}

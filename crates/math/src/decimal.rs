@@ -1,0 +1,58 @@
+/// An exact decimal number, in the one form that equal numbers share.
+///
+/// Comparing digits is enough to tell whether two numbers are equal, in linear time and without
+/// arithmetic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decimal {
+    negative: bool,
+    /// Without leading zeros; empty below 1.
+    whole: String,
+    /// Without trailing zeros; empty for an integer.
+    fraction: String,
+}
+
+impl Decimal {
+    /// The most digits that are read. Answers have a few; the cap keeps a policy that repeats one
+    /// digit to its token limit from costing anything.
+    pub const MAX_DIGITS: usize = 4096;
+
+    /// Reads an optional sign, digits, and optionally a point and more digits; at least one digit,
+    /// and nothing else. `None` for other text, or for more than [`Decimal::MAX_DIGITS`] digits.
+    pub fn parse(text: &str) -> Option<Decimal> {
+        let (negative, digits) = match text.strip_prefix(['-', '−']) {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let count = whole.len() + fraction.len();
+        let all_digits =
+            [whole, fraction].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+        if count == 0 || count > Self::MAX_DIGITS || !all_digits {
+            return None;
+        }
+        let whole = whole.trim_start_matches('0').to_owned();
+        let fraction = fraction.trim_end_matches('0').to_owned();
+        let zero = whole.is_empty() && fraction.is_empty();
+        Some(Decimal { negative: negative && !zero, whole, fraction })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_numbers_have_one_form() {
+        let same = |a, b| assert_eq!(Decimal::parse(a).unwrap(), Decimal::parse(b).unwrap());
+        same("72", "72.0");
+        same("+072.50", "72.5");
+        same("-0.0", "0");
+        same(".5", "0.50");
+        same("5.", "5");
+        assert_ne!(Decimal::parse("-1"), Decimal::parse("1"));
+        assert_ne!(Decimal::parse("1.05"), Decimal::parse("1.5"));
+        for junk in ["", ".", "-", "+-1", "1.2.3", "1e3", "1 2", "٣"] {
+            assert_eq!(Decimal::parse(junk), None, "{junk:?}");
+        }
+    }
+}

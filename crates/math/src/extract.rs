@@ -1,0 +1,236 @@
+//! Which part of a text is its answer.
+//!
+//! A text has one answer or none. Where several places could hold it, a rule picks one, and what is
+//! there is read as it stands: an answer that can't be read isn't replaced by another one that can,
+//! as a verifier that tries every candidate rewards guessing. The rules, first to last:
+//!
+//! 1. **The turn.** The text ends where the model's turn ends (`<|im_end|>`, `</s>`, …); what
+//!    follows is not its own. If there is a `</think>`, only what follows the last one is searched,
+//!    and if nothing is found there, nothing is: an intermediate result is no answer. A `<think>`
+//!    that was never closed changes nothing.
+//! 2. **The last box** (`\boxed{…}`, `\fbox{…}`, `\framebox{…}`) wins over everything else,
+//!    wherever it stands, as a box has no other use. Braces are matched, with escapes understood; a
+//!    box without braces (`\boxed 5`) counts, one that is never closed counts if no box is closed,
+//!    and an empty one doesn't count. A box around a box is the inner one. Neighbours are one
+//!    answer (`\boxed{3}` and `\boxed{4}` give `3, 4`) as [`join::boxes`] says; in
+//!    `\boxed{3} is wrong, it is \boxed{4}` the last one counts.
+//! 3. **The last marker**: `Answer:` (with Markdown or LaTeX around it), “the answer is”, a heading
+//!    “Final Answer”, `#### 18`, `<answer>`, `答案：`. Its field is the rest of the line, or the next
+//!    line with something on it, up to the end of the first sentence; a display or an environment
+//!    that begins there is read to its end. In the field the answer is what follows the verb, or
+//!    else the last mathematics: “The volume of $ABCD$ is 120. I hope it is correct.” gives `120`,
+//!    “42 apples” gives `42`, “$x=3$ and $y=4$” gives `x=3, y=4`. Without mathematics it is all of
+//!    the sentence: `no solution`. After a marker with nothing behind it there is no answer, and
+//!    none is looked for before it: the text broke off.
+//!    A word before the mathematics that makes it say something else (`not 5`, `half of 5`, `at least
+//!    5`) makes all of the sentence the answer.
+//! 4. **The whole text**, if it is one line of nothing but mathematics: `4\sqrt{2}`, `f(x) = 0`.
+//! 5. **The last formula or number**, whichever ends last. A number is taken with what it is part
+//!    of (`x = 3/4`), and never out of a word or a formula. If it is denied (“it is not 5”), all of the
+//!    sentence is the answer.
+//! 6. **A text of up to three words** without any mathematics.
+//!
+//! A percent sign or word after a box, a formula or a number belongs to it: `$\boxed{28}$ percent`
+//! gives `28 \%`. Other units don't.
+//!
+//! Every rule takes time linear in the text. Boxes are looked for everywhere, all else in the last
+//! 64 KiB.
+
+mod boxes;
+mod choice;
+mod formula;
+mod join;
+mod last;
+mod marker;
+mod number;
+mod prose;
+mod sentence;
+mod tidy;
+mod twist;
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use self::sentence::Found;
+use crate::judgement::Span;
+
+/// Where the answer of a response is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Extraction {
+    /// In the last box; else after the last answer marker; else in the last formula or number.
+    #[default]
+    Auto,
+    /// In the last box, or nowhere.
+    Boxed,
+    /// In the last box after the end of the reasoning (`</think>`), or nowhere.
+    AfterThinking,
+    /// The response is the answer.
+    Bare,
+    /// As `Auto`, but a formula has to stand in LaTeX's delimiters, and bare numbers don't count.
+    Latex,
+    /// As `Auto`, but only bare numbers count.
+    Plain,
+}
+
+/// The answer of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    /// Where it stands in the text, and how it is to be read.
+    pub(crate) span: Span,
+    /// What gave it away.
+    pub(crate) place: Place,
+    /// The rule that found it.
+    pub(crate) why: &'static str,
+}
+
+/// What gives an answer away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A box, or several.
+    Box,
+    /// A marker before it.
+    Marker,
+    /// It is the last formula in delimiters.
+    Formula,
+    /// It is the last number, or plain mathematics around it.
+    Number,
+    /// It is all of the text.
+    Whole,
+    /// It is the letter of a choice, wherever that stood.
+    Letter,
+}
+
+/// The answer of `text`, if it gives one. With `choices`, the answer is one of them: the one that
+/// the last box names, or the last marker, or a short text; mathematics is none then.
+pub(crate) fn extract(text: &str, extraction: Extraction, choices: &[String]) -> Option<Answer> {
+    let turn = tidy::turn(text);
+    let part = match extraction {
+        Extraction::AfterThinking => tidy::after_last(text, turn, &["</think>", "###Response"])?,
+        Extraction::Boxed | Extraction::Bare => turn,
+        _ => tidy::after_last(text, turn.clone(), &["</think>"]).unwrap_or(turn),
+    };
+    if !choices.is_empty() {
+        return letter(text, part, extraction, choices);
+    }
+    if extraction == Extraction::Bare {
+        return bare(text, part);
+    }
+    let boxed = boxed(text, part.clone());
+    match extraction {
+        Extraction::Boxed | Extraction::AfterThinking => boxed,
+        Extraction::Plain if boxed.is_some() => {
+            spell(number::last(text, boxed?.span.range), Place::Box, "a number in the last box")
+        }
+        _ => boxed.or_else(|| unboxed(text, part, extraction)),
+    }
+}
+
+fn answer(range: Range<usize>, text: String, place: Place, why: &'static str) -> Option<Answer> {
+    (!text.trim().is_empty()).then_some(Answer { span: Span { range, text }, place, why })
+}
+
+/// The last box, or the boxes that are one answer with it.
+fn boxed(text: &str, part: Range<usize>) -> Option<Answer> {
+    let (range, read) = boxes::last(text, part)?;
+    answer(range, read, Place::Box, "the last box")
+}
+
+/// All of the text, or the box that it consists of.
+fn bare(text: &str, part: Range<usize>) -> Option<Answer> {
+    if let Some((range, read)) = boxes::only(text, part.clone()) {
+        return answer(range, read, Place::Box, "the box that is the whole text");
+    }
+    let range = tidy::trim(text, part);
+    let read = tidy::read(text, range.clone(), false);
+    answer(range, read, Place::Whole, "the whole text")
+}
+
+/// What the rules for texts without a box give.
+fn unboxed(text: &str, part: Range<usize>, extraction: Extraction) -> Option<Answer> {
+    if let Some(field) = marker::last(text, part.clone()) {
+        if extraction == Extraction::Plain {
+            return spell(
+                number::last(text, field.range),
+                Place::Marker,
+                "a number after the last marker",
+            );
+        }
+        let (range, read, found) = field.answer(text)?;
+        let why = match found {
+            Found::Formula => "the last answer marker, its formula",
+            Found::Plain => "the last answer marker, its mathematics",
+            Found::Words => "the last answer marker, its words",
+            Found::Changed => "the last answer marker, its sentence, as a word changes the value",
+        };
+        if extraction != Extraction::Latex || matches!(found, Found::Formula | Found::Changed) {
+            return answer(range, read, Place::Marker, why);
+        }
+    }
+    if extraction == Extraction::Plain {
+        return spell(number::last(text, part), Place::Number, "the last number");
+    }
+    let formulas = last::formulas(text, part.clone());
+    if extraction == Extraction::Latex {
+        let (range, read) = formula::last_group(text, &formulas)?;
+        let found = last::affirmed(text, part.start, (range, read, Found::Formula));
+        return answer(found.0, found.1, Place::Formula, "the last formula");
+    }
+    if formulas.is_empty()
+        && let Some(range) = last::whole(text, part.clone())
+    {
+        let read = tidy::read(text, range.clone(), true);
+        return answer(range, read, Place::Whole, "the whole text, which is mathematics");
+    }
+    match last::mathematics(text, part.clone(), &formulas) {
+        Some((range, read, Found::Formula)) => {
+            answer(range, read, Place::Formula, "the last formula")
+        }
+        Some((range, read, Found::Changed)) => {
+            answer(range, read, Place::Whole, "the last sentence, as it denies its value")
+        }
+        Some((range, read, _)) => {
+            answer(range, read, Place::Number, "the last number, with what it is part of")
+        }
+        None => {
+            let range = last::words(text, part)?;
+            let read = tidy::read(text, range.clone(), true);
+            answer(range, read, Place::Whole, "the whole text, which is short")
+        }
+    }
+}
+
+fn spell(found: Option<(Range<usize>, String)>, place: Place, why: &'static str) -> Option<Answer> {
+    let (range, read) = found?;
+    answer(range, read, place, why)
+}
+
+/// The choice that the last box names, or else the last marker; or a short text.
+fn letter(
+    text: &str,
+    part: Range<usize>,
+    extraction: Extraction,
+    choices: &[String],
+) -> Option<Answer> {
+    let named = |within, why| spell(choice::letter(text, within, choices), Place::Letter, why);
+    if let Some((range, _)) = boxes::last(text, part.clone()) {
+        return named(range, "the letter in the last box");
+    }
+    if matches!(extraction, Extraction::Boxed | Extraction::AfterThinking) {
+        return None;
+    }
+    if let Some(field) = marker::last(text, part.clone()) {
+        return named(field.range, "the letter after the last answer marker");
+    }
+    let range = tidy::trim(text, part);
+    let line = text[range.clone()].rfind('\n').map_or(range.start, |at| range.start + at + 1);
+    let within = if range.len() <= SHORT { range } else { line..range.end };
+    (within.len() <= SHORT).then(|| named(within, "the last letter of a short text"))?
+}
+
+/// A text, or the last line of one, in which a letter without a marker counts.
+const SHORT: usize = 200;
+
+#[cfg(test)]
+mod tests;

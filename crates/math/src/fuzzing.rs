@@ -1,0 +1,90 @@
+//! What has to hold for every input. The fuzz targets call these functions with inputs of their own
+//! making; the tests below with those that once broke something.
+
+use crate::{
+    algebra::{self, Decision},
+    budget::Budget,
+    extract::{self, Extraction},
+    judgement::{Certainty, Judgement, Verdict},
+    parse,
+    value::Value,
+    verifier::Verifier,
+};
+
+/// Extraction gives a part of the text, the same one each time.
+pub fn extract(text: &str) {
+    use Extraction::*;
+    let letters = ["A", "B", "C", "D"].map(str::to_owned);
+    for extraction in [Auto, Boxed, AfterThinking, Bare, Latex, Plain] {
+        for choices in [&[][..], &letters] {
+            let answer = extract::extract(text, extraction, choices);
+            if let Some(answer) = &answer {
+                assert!(text.get(answer.span.range.clone()).is_some(), "{extraction:?}: {text:?}");
+            }
+            let again = extract::extract(text, extraction, choices);
+            assert_eq!(answer.map(|answer| answer.span), again.map(|answer| answer.span));
+        }
+    }
+}
+
+/// Parsing ends, and so does everything that is done with what was read.
+pub fn parse(text: &str) {
+    for decimal_comma in [false, true] {
+        let mut budget = Budget::new(200_000);
+        let reading = parse::Reading { decimal_comma };
+        if let Ok(value) = parse::parse(text, reading, &mut budget) {
+            value.canonical(&mut budget);
+            let small = Verifier { budget: 200_000, ..Verifier::default() };
+            small.decide(&value, &value, &mut budget);
+        }
+    }
+}
+
+/// A comparison is symmetric, a value equals itself unless it has none, and what exact arithmetic
+/// proves is what evaluation finds.
+pub fn compare(a: &str, b: &str) {
+    let verifier =
+        Verifier { extraction: Extraction::Bare, budget: 400_000, ..Verifier::default() };
+    let judge = |gold: &str, response: &str| verifier.judge(gold, response);
+    let there = judge(a, b);
+    let back = judge(b, a);
+    let settled = |judgement: &Judgement| {
+        matches!(judgement.verdict, Verdict::Right | Verdict::Wrong)
+            && judgement.certainty != Certainty::Undecided
+    };
+    if settled(&there) && settled(&back) {
+        assert_eq!(there.verdict, back.verdict, "{a} and {b}:\n{there:?}\n{back:?}");
+    }
+    let read =
+        |text: &str| parse::parse(text, parse::Reading::default(), &mut Budget::new(400_000)).ok();
+    let (Some(Value::Scalar(a)), Some(Value::Scalar(b))) = (read(a), read(b)) else { return };
+    let itself = algebra::equal(&a, &a, &mut Budget::new(400_000));
+    assert!(!matches!(itself, Decision::Different(_)), "{a:?} is not itself");
+    if let Some((proved, evaluated)) = algebra::both_ways(&a, &b, &mut Budget::new(2_000_000)) {
+        assert_eq!(proved, evaluated, "{a:?} and {b:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_once_broke_something() {
+        // A formula that begins before the window in which the last one is looked for.
+        let long = "a\\\\".repeat(22_000);
+        extract(&format!("Answer: $\\begin{{pmatrix}}{long}\\end{{pmatrix}}$"));
+        for (a, b) in [
+            // A bare infinity against one inside of a sum.
+            ("\\infty", "\\sum_{k=1}^{3}(\\infty-\\sum_{k=1}^{4}(x+k)+k)"),
+            // A value of which nothing is known, for something astronomical on the way to it.
+            ("-2", "7077888^{\\sum_{k=1}^{4}(\\sin((\\sum_{k=1}^{4}(1728000^{x}+k))!)+k)}"),
+            // A term too small to show at any precision.
+            ("2\\cdot2", "\\sum_{k=1}^{2}(\\exp(-9801)+k)+1"),
+        ] {
+            extract(a);
+            parse(a);
+            compare(a, b);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Judges mathematical answers: whether the answer in a text that a language model wrote is the
+//! answer that a data set gives.
+//!
+//! ```
+//! use firebrick_math::{Certainty, Verdict, Verifier};
+//!
+//! let verifier = Verifier::default();
+//! let judgement = verifier.judge(r"\frac{1}{2}", r"Three of six, that is $\boxed{50\%}$.");
+//! assert_eq!(judgement.verdict, Verdict::Right);
+//! assert_eq!(judgement.certainty, Certainty::Proved);
+//! assert_eq!(judgement.extracted.map(|span| span.text).as_deref(), Some(r"50\%"));
+//! assert_eq!(judgement.canonical.as_deref(), Some("1/2"));
+//!
+//! // Floats cannot tell these two apart: they have 40 digits in common.
+//! let near = verifier.judge("10^{20}", r"\boxed{\sqrt{10^{40}+1}}");
+//! assert_eq!((near.verdict, near.certainty), (Verdict::Wrong, Certainty::Proved));
+//!
+//! // A tower of powers costs no more than its few signs.
+//! let tower = verifier.judge("9^{9^{9^9}}", r"\boxed{9^{9^{9^9}}+1}");
+//! assert_eq!(tower.verdict, Verdict::Wrong);
+//! ```
+//!
+//! The text is untrusted. A model in training finds every way to be rewarded without being right, and
+//! every way to make its judge hang, panic or eat memory. Four decisions follow from that.
+//!
+//! **A text has one answer or none.** A rule picks the place where the answer stands, and what stands
+//! there is judged, readable or not. A verifier that tries every number in a text rewards a model that
+//! writes down many. [`Judgement::extracted`] says which bytes were judged.
+//!
+//! **An answer is read whole or not at all.** A number is never picked out of a formula that could not
+//! be read: `1 - 1/e` would otherwise be `1`, and equal to `1 + 1/e`.
+//!
+//! **Values are compared, and a verdict says how sure it is.** Exact arithmetic comes first, then
+//! residues modulo primes for numbers too large to be computed, then intervals that shrink until they
+//! exclude each other. [`Certainty`] tells a proof from strong evidence, and both from an open
+//! question, which counts as wrong. Sets, intervals, tuples, equations, inequalities, units, matrices
+//! and words are compared by their own rules.
+//!
+//! **Costs are counted in operations and not in seconds.** Whoever is about to do something costly
+//! asks [`Verifier::budget`] for it first, and nothing is begun that was not granted. A time limit
+//! would give another verdict on a busy machine, and would need a thread or a process to be enforced.
+//! So the same two texts have the same verdict on every machine, on any number of threads.
+//!
+//! The crate needs nothing else of Firebrick. With the feature `core` a [`Verifier`] is also one of
+//! `firebrick-core`'s, which training asks.
+
+mod algebra;
+mod budget;
+mod compare;
+mod decimal;
+mod expr;
+mod extract;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod judgement;
+mod parse;
+#[cfg(feature = "core")]
+mod score;
+mod set;
+mod unit;
+mod value;
+mod verifier;
+
+pub use decimal::Decimal;
+pub use extract::Extraction;
+pub use judgement::{Certainty, Judgement, Span, Verdict};
+pub use verifier::{Gold, Verifier};

@@ -1,0 +1,566 @@
+//! What stands between operators: numbers, names, roots, fractions, functions and their exponents.
+
+use num_bigint::BigInt;
+use num_rational::BigRational;
+
+use super::{
+    Parser, Unread,
+    arithmetic::{binomial, integer, small},
+    token::{Bracket, Token},
+    word,
+};
+use crate::{
+    budget::OverBudget,
+    expr::{Constant, Expr, Fold, FoldKind, Function, MAX_DEPTH},
+    value::{Matrix, NamedSet, Relation, Side, Value},
+};
+
+impl Parser<'_> {
+    /// An atom with what is written after and above it: `x^2`, `5!`, `28\%`, `90^\circ`.
+    pub(super) fn power(&mut self) -> Result<Value, Unread> {
+        let base = self.deeper(Self::atom)?;
+        self.postfix(base)
+    }
+
+    pub(super) fn postfix(&mut self, mut base: Value) -> Result<Value, Unread> {
+        // Each round is a level more for whoever walks the tree.
+        for _ in 0..MAX_DEPTH {
+            base = match self.peek() {
+                Some(Token::Superscript(exponent)) => {
+                    self.at += 1;
+                    self.raised(base, Value::Scalar(integer(i64::from(*exponent))))?
+                }
+                Some(Token::Caret) if base == Value::NamedSet(NamedSet::Reals) => {
+                    self.at += 1;
+                    self.positive_reals()?
+                }
+                Some(Token::Caret) => {
+                    self.at += 1;
+                    match self.exponent()? {
+                        Exponent::Value(exponent) => self.raised(base, exponent)?,
+                        Exponent::Degree => {
+                            Value::Scalar(Expr::Degrees(Box::new(self.scalar(base)?)))
+                        }
+                        Exponent::Nothing => base,
+                    }
+                }
+                Some(Token::Bang) => {
+                    let double = self.peek_at(1) == Some(&Token::Bang);
+                    self.at += 1 + usize::from(double);
+                    let function =
+                        if double { Function::DoubleFactorial } else { Function::Factorial };
+                    let number = self.scalar(base)?;
+                    Value::Scalar(Expr::Call(function, vec![number]))
+                }
+                Some(Token::Percent) => {
+                    self.at += 1;
+                    let number = self.scalar(base)?;
+                    Value::Scalar(Expr::Quotient(Box::new([number, integer(100)])))
+                }
+                Some(Token::Degree) => {
+                    self.at += 1;
+                    Value::Scalar(Expr::Degrees(Box::new(self.scalar(base)?)))
+                }
+                // `(1002)_3`, `{1002}_3`
+                Some(Token::Underscore) => match base {
+                    Value::Scalar(Expr::Number(digits)) => {
+                        Value::Scalar(self.number(&digits, false)?)
+                    }
+                    // `ℝ_{+}` and `ℝ_{>0}`
+                    Value::NamedSet(NamedSet::Reals) => {
+                        self.at += 1;
+                        self.positive_reals()?
+                    }
+                    _ => return Err(self.misplaced()),
+                },
+                _ => return Ok(base),
+            };
+        }
+        Err(Unread::TooDeep)
+    }
+
+    /// What stands at `ℝ` to leave its positive numbers: `ℝ^+`, `ℝ_{>0}`.
+    fn positive_reals(&mut self) -> Result<Value, Unread> {
+        let grouped = self.take(&Token::Open(Bracket::Group));
+        if self.take(&Token::Relation(Relation::Greater)) {
+            self.expect(&Token::Number { value: BigRational::default(), decimal: false })?;
+        } else {
+            self.expect(&Token::Plus)?;
+        }
+        if grouped {
+            self.expect(&Token::Close(Bracket::Group))?;
+        }
+        let ends = [integer(0), Expr::Constant(Constant::Infinity)];
+        let items = ends.into_iter().map(Value::Scalar).collect();
+        Ok(Value::Tuple { open: Side::Open, close: Side::Open, items })
+    }
+
+    fn raised(&mut self, base: Value, exponent: Value) -> Result<Value, Unread> {
+        let base = self.scalar(base)?;
+        let exponent = self.scalar(exponent)?;
+        Ok(Value::Scalar(Expr::Power(Box::new([base, exponent]))))
+    }
+
+    /// What follows a caret.
+    fn exponent(&mut self) -> Result<Exponent, Unread> {
+        match (self.peek(), self.peek_at(1), self.peek_at(2)) {
+            (Some(Token::Degree), ..) => {
+                self.at += 1;
+                return Ok(Exponent::Degree);
+            }
+            // `70^o`, `70^{\text{o}}`: a letter in place of the sign.
+            (Some(Token::Symbol(o) | Token::Word(o)), ..) if **o == *"o" => {
+                self.at += 1;
+                return Ok(Exponent::Degree);
+            }
+            (
+                Some(Token::Open(Bracket::Group)),
+                Some(Token::Symbol(o) | Token::Word(o)),
+                Some(Token::Close(_)),
+            ) if **o == *"o" => {
+                self.at += 3;
+                return Ok(Exponent::Degree);
+            }
+            (Some(Token::Prime), ..) => {
+                self.at += 1;
+                return Ok(Exponent::Nothing);
+            }
+            (Some(Token::Open(Bracket::Group)), Some(Token::Degree), Some(Token::Close(_))) => {
+                self.at += 3;
+                return Ok(Exponent::Degree);
+            }
+            // `5^{\text{th}}`
+            (Some(Token::Open(Bracket::Group)), Some(Token::Word(_)), Some(Token::Close(_))) => {
+                self.at += 3;
+                return Ok(Exponent::Nothing);
+            }
+            (Some(Token::Open(Bracket::Group)), ..) => return Ok(Exponent::Value(self.group()?)),
+            _ => {}
+        }
+        // Powers of powers bind to the right: `2^3^2` is `2^(3^2)`.
+        let value = self.deeper(Self::factor)?;
+        Ok(Exponent::Value(value))
+    }
+
+    /// Whether the caret here only sets a degree sign: `90^\circ`.
+    pub(super) fn degree_follows(&self) -> bool {
+        matches!(
+            (self.peek_at(1), self.peek_at(2)),
+            (Some(Token::Degree), _) | (Some(Token::Open(Bracket::Group)), Some(Token::Degree))
+        )
+    }
+
+    pub(super) fn atom(&mut self) -> Result<Value, Unread> {
+        let Some(token) = self.peek() else { return Err(self.misplaced()) };
+        self.at += 1;
+        let expr = match token {
+            Token::Number { value, decimal } => {
+                return self.number(value, *decimal).map(Value::Scalar);
+            }
+            Token::Scientific { mantissa, exponent } => {
+                let power = Expr::Power(Box::new([integer(10), integer(*exponent)]));
+                Expr::Product(vec![Expr::Decimal(mantissa.clone()), power])
+            }
+            Token::Vulgar(value) => Expr::Number(value.clone()),
+            Token::Symbol(name) => return self.symbol(name),
+            Token::Constant(constant) => Expr::Constant(*constant),
+            Token::NamedSet(set) => return Ok(Value::NamedSet(*set)),
+            Token::Function(function) => return self.call(*function).map(Value::Scalar),
+            Token::Open(Bracket::Group) => {
+                self.at -= 1;
+                return self.group();
+            }
+            Token::Open(Bracket::Curly) => return self.curly(),
+            Token::Open(Bracket::Floor) => {
+                self.enclosed(Function::Floor, &Token::Close(Bracket::Floor))?
+            }
+            Token::Open(Bracket::Ceil) => {
+                self.enclosed(Function::Ceil, &Token::Close(Bracket::Ceil))?
+            }
+            Token::Open(Bracket::Bar) => {
+                self.enclosed(Function::Abs, &Token::Close(Bracket::Bar))?
+            }
+            Token::Open(bracket) => return self.bracketed(*bracket),
+            Token::Bar => {
+                self.bars += 1;
+                let expr = self.enclosed(Function::Abs, &Token::Bar)?;
+                self.bars -= 1;
+                expr
+            }
+            Token::Fraction => {
+                let above = self.argument()?;
+                let below = self.argument()?;
+                if is_derivative(&above, &below) {
+                    return Err(Unread::Command("frac{d}{dx}".into()));
+                }
+                Expr::Quotient(Box::new([above, below]))
+            }
+            Token::Root => {
+                let degree = if self.take(&Token::Open(Bracket::Square)) {
+                    let degree = self.sum()?;
+                    self.expect(&Token::Close(Bracket::Square))?;
+                    self.scalar(degree)?
+                } else {
+                    integer(2)
+                };
+                Expr::Root(Box::new([degree, self.argument()?]))
+            }
+            Token::CubeRoot => Expr::Root(Box::new([integer(3), self.argument()?])),
+            Token::Binomial => self.binomial()?,
+            Token::Sum => self.fold(FoldKind::Sum)?,
+            Token::Product => self.fold(FoldKind::Product)?,
+            Token::BeginMatrix => return self.matrix(),
+            _ => {
+                self.at -= 1;
+                return Err(self.misplaced());
+            }
+        };
+        Ok(Value::Scalar(expr))
+    }
+
+    /// A number; with a subscript, its value in that base.
+    fn number(&mut self, value: &BigRational, decimal: bool) -> Result<Expr, Unread> {
+        let plain = |value: &BigRational| {
+            if decimal { Expr::Decimal(value.clone()) } else { Expr::Number(value.clone()) }
+        };
+        // `0.3333333…` goes on, and is compared by the places that are there.
+        if decimal && self.peek() == Some(&Token::Symbol("…".into())) {
+            self.at += 1;
+        }
+        if self.peek() != Some(&Token::Underscore) {
+            return Ok(plain(value));
+        }
+        self.at += 1;
+        let base = self.base()?;
+        let (Some(base), true) = (base, value.is_integer()) else { return Err(self.misplaced()) };
+        let digits = value.to_integer().to_string();
+        if digits.len() > 400 {
+            return Err(OverBudget.into());
+        }
+        BigInt::parse_bytes(digits.as_bytes(), base)
+            .map(|value| Expr::Number(value.into()))
+            .ok_or_else(|| self.misplaced())
+    }
+
+    /// The base that a subscript names, in digits or as a word: `_7`, `_{(7)}`, `_{\text{seven}}`.
+    fn base(&mut self) -> Result<Option<u32>, Unread> {
+        let grouped = self.peek() == Some(&Token::Open(Bracket::Group));
+        if let Some(Token::Word(word)) = self.peek_at(usize::from(grouped)) {
+            self.at += 1 + usize::from(grouped);
+            if grouped {
+                self.expect(&Token::Close(Bracket::Group))?;
+            }
+            return Ok(word::number(word));
+        }
+        Ok(match self.argument()? {
+            Expr::Number(base) => small(&base).filter(|base| (2..=36).contains(base)),
+            _ => None,
+        })
+    }
+
+    /// A variable with its index and primes; `e` and `i` where they are not bound; an unknown function
+    /// with its arguments.
+    fn symbol(&mut self, name: &str) -> Result<Value, Unread> {
+        let mut full = name.to_owned();
+        let mut index = None;
+        if self.take(&Token::Underscore) {
+            match self.peek() {
+                Some(Token::Open(Bracket::Group)) => match self.literal_group() {
+                    Some(literal) => full = format!("{full}_{literal}"),
+                    None => {
+                        let group = self.group()?;
+                        index = Some(self.scalar(group)?);
+                    }
+                },
+                _ => match self.argument()? {
+                    Expr::Symbol(letter) if self.bound.contains(&letter) => {
+                        index = Some(Expr::Symbol(letter));
+                    }
+                    Expr::Symbol(letter) => full = format!("{full}_{letter}"),
+                    Expr::Number(number) => full = format!("{full}_{number}"),
+                    Expr::Constant(Constant::I) => full.push_str("_i"),
+                    Expr::Constant(Constant::E) => full.push_str("_e"),
+                    _ => return Err(self.misplaced()),
+                },
+            }
+        }
+        while self.take(&Token::Prime) {
+            full.push('\'');
+        }
+        if let Some(index) = index {
+            return Ok(Value::Scalar(Expr::Apply(format!("{full}_").into(), vec![index])));
+        }
+        if full == name && !self.bound.iter().any(|bound| **bound == *name) {
+            match name {
+                "e" => return Ok(Value::Scalar(Expr::Constant(Constant::E))),
+                "i" => return Ok(Value::Scalar(Expr::Constant(Constant::I))),
+                _ => {}
+            }
+        }
+        if self.is_application(name) {
+            let start = self.at;
+            self.at += 1;
+            let items = self.list()?;
+            if self.take(&Token::Close(Bracket::Round)) {
+                let arguments =
+                    items.into_iter().map(|item| self.scalar(item)).collect::<Result<_, _>>()?;
+                return Ok(Value::Scalar(Expr::Apply(full.into(), arguments)));
+            }
+            self.at = start;
+        }
+        Ok(Value::Scalar(Expr::Symbol(full.into())))
+    }
+
+    /// Whether `name(` applies a function: always for the letters that functions have, and for those
+    /// that they may have if the argument is a single sign, since `P(x)` is a polynomial and
+    /// `p(p+1)` a product.
+    fn is_application(&self, name: &str) -> bool {
+        if self.peek() != Some(&Token::Open(Bracket::Round)) {
+            return false;
+        }
+        let single = matches!(self.peek_at(1), Some(Token::Symbol(_) | Token::Number { .. }))
+            && self.peek_at(2) == Some(&Token::Close(Bracket::Round));
+        match name {
+            "f" | "g" | "h" | "F" | "G" | "H" | "φ" | "ψ" => true,
+            "p" | "q" | "P" | "Q" | "R" | "S" | "T" | "W" | "Φ" | "Ψ" => single,
+            _ => false,
+        }
+    }
+
+    /// `{MBCN}`, `{37}`, `{\text{max}}`: an index that is a name, not an expression.
+    fn literal_group(&mut self) -> Option<String> {
+        let mut literal = String::new();
+        let mut at = self.at + 1;
+        let mut parts = 0;
+        loop {
+            match &self.lexemes.get(at)?.token {
+                Token::Symbol(name) if parts == 0 && self.bound.contains(name) => return None,
+                Token::Symbol(name) => literal.push_str(name),
+                Token::Word(word) => literal.push_str(word),
+                Token::Number { value, decimal: false } => literal.push_str(&value.to_string()),
+                // `x_{1,2}`
+                Token::Comma if parts > 0 => literal.push(','),
+                Token::Close(Bracket::Group) if parts > 0 => {
+                    self.at = at + 1;
+                    return Some(literal);
+                }
+                _ => return None,
+            }
+            parts += 1;
+            at += 1;
+        }
+    }
+
+    /// An argument of a command: a group, or the next sign alone.
+    fn argument(&mut self) -> Result<Expr, Unread> {
+        let value = match self.peek() {
+            Some(Token::Number { value, decimal }) => {
+                self.at += 1;
+                let value = value.clone();
+                return Ok(if *decimal { Expr::Decimal(value) } else { Expr::Number(value) });
+            }
+            Some(Token::Symbol(name)) => {
+                self.at += 1;
+                let bound = self.bound.contains(name);
+                return Ok(match &**name {
+                    "e" if !bound => Expr::Constant(Constant::E),
+                    "i" if !bound => Expr::Constant(Constant::I),
+                    name => Expr::Symbol(name.into()),
+                });
+            }
+            _ => self.deeper(Self::atom)?,
+        };
+        self.scalar(value)
+    }
+
+    fn enclosed(&mut self, function: Function, close: &Token) -> Result<Expr, Unread> {
+        let inner = self.sum()?;
+        self.expect(close)?;
+        Ok(Expr::Call(function, vec![self.scalar(inner)?]))
+    }
+
+    fn binomial(&mut self) -> Result<Expr, Unread> {
+        if self.peek() == Some(&Token::Open(Bracket::Round)) {
+            let arguments = self.arguments()?;
+            let [n, k] = <[Expr; 2]>::try_from(arguments).map_err(|_| self.misplaced())?;
+            return Ok(binomial(n, k));
+        }
+        let n = self.argument()?;
+        let k = self.argument()?;
+        Ok(binomial(n, k))
+    }
+
+    /// Expressions in round brackets.
+    fn arguments(&mut self) -> Result<Vec<Expr>, Unread> {
+        self.expect(&Token::Open(Bracket::Round))?;
+        let bars = std::mem::take(&mut self.bars);
+        let items = self.list()?;
+        self.bars = bars;
+        self.expect(&Token::Close(Bracket::Round))?;
+        items.into_iter().map(|item| self.scalar(item)).collect()
+    }
+
+    /// A known function: `\sin^2 x`, `\log_2 8`, `\sin^{-1} x`, `gcd(a, b)`.
+    fn call(&mut self, function: Function) -> Result<Expr, Unread> {
+        let mut base = (function == Function::Log).then(|| integer(10));
+        if self.take(&Token::Underscore) {
+            let index = self.argument()?;
+            match function {
+                Function::Ln | Function::Log => base = Some(index),
+                _ => return Err(self.misplaced()),
+            }
+        }
+        let exponent = match self.peek() {
+            Some(Token::Superscript(n)) => {
+                self.at += 1;
+                Some(integer(i64::from(*n)))
+            }
+            Some(Token::Caret) => {
+                self.at += 1;
+                match self.exponent()? {
+                    Exponent::Value(value) => Some(self.scalar(value)?),
+                    _ => return Err(self.misplaced()),
+                }
+            }
+            _ => None,
+        };
+        let inverse =
+            exponent.as_ref().filter(|e| **e == integer(-1)).and_then(|_| inverse_of(function));
+        let call = match (base, function.arity()) {
+            (Some(base), _) => Expr::Call(Function::Log, vec![base, self.function_argument()?]),
+            (None, Some(1)) => {
+                Expr::Call(inverse.unwrap_or(function), vec![self.function_argument()?])
+            }
+            (None, arity) => {
+                let arguments = self.arguments()?;
+                if arity.is_some_and(|arity| arity != arguments.len()) {
+                    return Err(self.misplaced());
+                }
+                Expr::Call(function, arguments)
+            }
+        };
+        Ok(match exponent {
+            Some(exponent) if inverse.is_none() => Expr::Power(Box::new([call, exponent])),
+            _ => call,
+        })
+    }
+
+    /// What a function applies to without brackets: factors side by side, `2x` in `\sin 2x \cos x`. A
+    /// fraction of π goes on over its bar: `\cos 2\pi/3`.
+    fn function_argument(&mut self) -> Result<Expr, Unread> {
+        let negative = self.take(&Token::Minus);
+        let bracketed = matches!(self.peek(), Some(Token::Open(Bracket::Round | Bracket::Square)));
+        let argument = if bracketed {
+            self.deeper(Self::atom)?
+        } else {
+            let first = self.power()?;
+            self.product_from(first, false)?
+        };
+        let mut argument = self.scalar(argument)?;
+        let of_pi = argument.any(&|part| *part == Expr::Constant(Constant::Pi));
+        if !bracketed && of_pi && self.take(&Token::Slash) {
+            let below = self.power()?;
+            argument = Expr::Quotient(Box::new([argument, self.scalar(below)?]));
+        }
+        Ok(if negative { Expr::Negate(Box::new(argument)) } else { argument })
+    }
+
+    /// `\sum_{i=1}^{n} i^2`, the limits in either order.
+    fn fold(&mut self, kind: FoldKind) -> Result<Expr, Unread> {
+        let (mut lower, mut to) = (None, None);
+        for _ in 0..2 {
+            if self.take(&Token::Underscore) {
+                self.expect(&Token::Open(Bracket::Group))?;
+                let Some(Token::Symbol(index)) = self.peek() else { return Err(self.misplaced()) };
+                self.at += 1;
+                self.expect(&Token::Relation(Relation::Equal))?;
+                let from = self.sum()?;
+                let from = self.scalar(from)?;
+                self.expect(&Token::Close(Bracket::Group))?;
+                lower = Some((index.clone(), from));
+            } else if self.take(&Token::Caret) {
+                to = Some(self.argument()?);
+            }
+        }
+        let (Some((index, from)), Some(to)) = (lower, to) else { return Err(self.misplaced()) };
+        self.bound.push(index.clone());
+        let body = self.deeper(|parser| {
+            let first = parser.power()?;
+            parser.product_from(first, true)
+        });
+        self.bound.pop();
+        let body = self.scalar(body?)?;
+        Ok(Expr::Fold(Box::new(Fold { kind, index, from, to, body })))
+    }
+
+    fn matrix(&mut self) -> Result<Value, Unread> {
+        let (mut entries, mut columns, mut rows) = (vec![], 0, 0);
+        let mut row = 0;
+        loop {
+            // The last row may end in `\\`.
+            if row == 0 && self.take(&Token::EndMatrix) {
+                break;
+            }
+            let entry = self.sum()?;
+            entries.push(self.scalar(entry)?);
+            row += 1;
+            if self.take(&Token::Ampersand) {
+                continue;
+            }
+            let ends = self.take(&Token::EndMatrix);
+            if !ends {
+                self.expect(&Token::Row)?;
+            }
+            if rows > 0 && row != columns {
+                return Err(self.misplaced());
+            }
+            (columns, rows, row) = (row, rows + 1, 0);
+            if ends {
+                break;
+            }
+        }
+        if rows == 0 {
+            return Err(self.misplaced());
+        }
+        // A row vector of numbers in a matrix's brackets is a matrix all the same.
+        let matrix = Value::Matrix(Matrix { rows, columns, entries });
+        Ok(match matrix {
+            Value::Matrix(Matrix { rows: 1, columns: 1, mut entries }) => {
+                Value::Scalar(entries.remove(0))
+            }
+            matrix => matrix,
+        })
+    }
+}
+
+/// What a caret raises to.
+enum Exponent {
+    Value(Value),
+    /// `90^\circ`
+    Degree,
+    /// A prime or an ordinal's ending.
+    Nothing,
+}
+
+/// Whether a fraction is `d/dx` or `dy/dx`, which is none.
+fn is_derivative(above: &Expr, below: &Expr) -> bool {
+    let begins = |expr: &Expr| match expr {
+        Expr::Symbol(name) => matches!(&**name, "d" | "∂"),
+        _ => false,
+    };
+    let differential = |expr: &Expr| match expr {
+        Expr::Product(factors) => factors.len() == 2 && factors.first().is_some_and(begins),
+        _ => false,
+    };
+    differential(below) && (begins(above) || differential(above))
+}
+
+fn inverse_of(function: Function) -> Option<Function> {
+    Some(match function {
+        Function::Sin => Function::Arcsin,
+        Function::Cos => Function::Arccos,
+        Function::Tan => Function::Arctan,
+        Function::Cot => Function::Arccot,
+        _ => return None,
+    })
+}

@@ -1,0 +1,878 @@
+//! From text to tokens: LaTeX and plain maths in one pass, each character looked at once or twice.
+
+use num_bigint::BigInt;
+use num_rational::BigRational;
+
+use super::{
+    token::{Bracket, Token},
+    unread::Unread,
+    word::{self, Command},
+};
+use crate::{budget::Budget, expr::MAX_DEPTH, unit::Unit};
+
+/// How a text is read where LaTeX and plain writing differ.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    /// `2,74` is a number, not a list of two.
+    pub(crate) decimal_comma: bool,
+}
+
+/// A token, and whether white space stood before it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Lexeme {
+    pub(super) token: Token,
+    pub(super) spaced: bool,
+}
+
+/// Numbers with more digits than this are not read. (Two plain numbers of any length are compared as
+/// text, before anything is parsed.)
+const MAX_DIGITS: usize = 4_000;
+
+/// Texts with more tokens than this are not read.
+const MAX_TOKENS: usize = 200_000;
+
+/// Powers of ten beyond this are kept as powers.
+const MAX_EXPONENT: i64 = 1_000;
+
+/// Splits `text` into tokens.
+pub(super) fn lex(
+    text: &str,
+    reading: Reading,
+    budget: &mut Budget,
+) -> Result<Vec<Lexeme>, Unread> {
+    budget.spend(text.len() as u64 / 4 + 1)?;
+    let mut lexer = Lexer {
+        text,
+        budget,
+        at: 0,
+        reading,
+        lexemes: Vec::with_capacity(text.len() / 2 + 4),
+        spaced: false,
+        brackets: 0,
+        matrices: 0,
+        cases: 0,
+        words_until: None,
+        groups: 0,
+        numerators: vec![],
+        single_signs: 0,
+    };
+    while lexer.at < text.len() {
+        lexer.step()?;
+        if lexer.budget.left() == 0 {
+            return Err(Unread::OverBudget);
+        }
+        if lexer.groups + lexer.brackets > MAX_DEPTH {
+            return Err(Unread::TooDeep);
+        }
+        if lexer.lexemes.len() > MAX_TOKENS {
+            return Err(Unread::TooLong);
+        }
+    }
+    Ok(lexer.lexemes)
+}
+
+struct Lexer<'a, 'b> {
+    text: &'a str,
+    budget: &'b mut Budget,
+    at: usize,
+    reading: Reading,
+    lexemes: Vec<Lexeme>,
+    spaced: bool,
+    /// Open brackets that one sees: inside of them a comma separates, and never groups digits.
+    brackets: usize,
+    matrices: usize,
+    /// Open `cases`, whose rows are a list.
+    cases: usize,
+    /// Inside of `\text{…}` or `\mathrm{…}`: where it ends, and whether one letter alone is a word.
+    words_until: Option<(usize, bool)>,
+    /// Open groups, those of `\text` left out.
+    groups: usize,
+    /// For fractions whose first argument is in braces: the number of open groups around it.
+    numerators: Vec<usize>,
+    /// Arguments of `\frac` that are still to come where they are single signs: `\frac12` is 1/2.
+    single_signs: u8,
+}
+
+impl<'a> Lexer<'a, '_> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn push(&mut self, token: Token) {
+        match token {
+            Token::Open(bracket) if bracket != Bracket::Group => self.brackets += 1,
+            Token::Close(bracket) if bracket != Bracket::Group => {
+                self.brackets = self.brackets.saturating_sub(1);
+            }
+            _ => {}
+        }
+        match token {
+            Token::Fraction => self.single_signs = 2,
+            Token::Open(Bracket::Group) => {
+                if self.single_signs == 2 {
+                    self.numerators.push(self.groups);
+                }
+                self.single_signs = 0;
+                self.groups += 1;
+            }
+            Token::Close(Bracket::Group) => {
+                self.groups = self.groups.saturating_sub(1);
+                if self.lone_sign() {
+                    return;
+                }
+                let numerator = self.numerators.last() == Some(&self.groups);
+                if numerator {
+                    self.numerators.pop();
+                }
+                self.single_signs = u8::from(numerator);
+            }
+            _ => self.single_signs = self.single_signs.saturating_sub(1),
+        }
+        self.lexemes.push(Lexeme { token, spaced: std::mem::take(&mut self.spaced) });
+    }
+
+    /// Takes the braces off a sign that stands alone in them for the sake of its spacing, as in
+    /// `2{:}3` and `28{\%}`; not after a caret, where `{+}` is an exponent.
+    fn lone_sign(&mut self) -> bool {
+        let [.., before, open, sign] = self.lexemes.as_slice() else { return false };
+        let lone = matches!(sign.token, Token::Percent | Token::Colon | Token::Relation(_));
+        let raised = matches!(before.token, Token::Caret | Token::Underscore);
+        if !lone || raised || open.token != Token::Open(Bracket::Group) {
+            return false;
+        }
+        self.lexemes.remove(self.lexemes.len() - 2);
+        self.single_signs = 0;
+        true
+    }
+
+    fn last(&self) -> Option<&Token> {
+        self.lexemes.last().map(|lexeme| &lexeme.token)
+    }
+
+    fn step(&mut self) -> Result<(), Unread> {
+        if let Some((end, _)) = self.words_until
+            && self.at >= end
+        {
+            self.words_until = None;
+            self.spaced = true;
+            self.at = end + usize::from(self.text[end..].starts_with('}'));
+            return Ok(());
+        }
+        let Some(c) = self.peek() else { return Ok(()) };
+        let plain = word::folded(c);
+        if plain.is_ascii_digit() || (plain == '.' && self.digit_after(c.len_utf8())) {
+            return self.number();
+        }
+        if plain.is_ascii_alphabetic() {
+            return self.letters();
+        }
+        if c == '\\' {
+            return self.command();
+        }
+        self.at += c.len_utf8();
+        if c.is_whitespace() || c == '~' || is_invisible(c) {
+            self.spaced = true;
+            return Ok(());
+        }
+        if let Some((digit, superscript)) = word::small_digit(c) {
+            self.small_digits(digit, superscript);
+            return Ok(());
+        }
+        let two = |lexer: &mut Self, next: char, long: Token, short: Token| {
+            let token = if lexer.rest().starts_with(next) {
+                lexer.at += 1;
+                long
+            } else {
+                short
+            };
+            lexer.push(token);
+        };
+        use crate::value::Relation as R;
+        let token = match plain {
+            '+' => Token::Plus,
+            '-' => Token::Minus,
+            '/' => Token::Slash,
+            '^' => Token::Caret,
+            '_' => Token::Underscore,
+            '%' => Token::Percent,
+            '\'' => Token::Prime,
+            ',' => Token::Comma,
+            ';' => Token::Semicolon,
+            '|' => Token::Bar,
+            // `x &= 1`, where lines are set below each other
+            '&' if self.matrices == 0 && self.rest().trim_start().starts_with('=') => {
+                self.spaced = true;
+                return Ok(());
+            }
+            '&' => Token::Ampersand,
+            '(' => Token::Open(Bracket::Round),
+            ')' => Token::Close(Bracket::Round),
+            '[' => Token::Open(Bracket::Square),
+            ']' => Token::Close(Bracket::Square),
+            '{' => Token::Open(Bracket::Group),
+            '}' => Token::Close(Bracket::Group),
+            // Currency and dollar signs do not count, nor does a full stop that ends a sentence.
+            '$' | '€' | '£' | '¥' | '₹' | '`' | '"' | '“' | '”' => {
+                self.spaced = true;
+                return Ok(());
+            }
+            '.' | '。' => return self.full_stop(),
+            '*' => {
+                two(self, '*', Token::Caret, Token::Times);
+                return Ok(());
+            }
+            '!' => {
+                two(self, '=', Token::Relation(R::NotEqual), Token::Bang);
+                return Ok(());
+            }
+            '<' => {
+                two(self, '=', Token::Relation(R::LessEqual), Token::Relation(R::Less));
+                return Ok(());
+            }
+            '>' => {
+                two(self, '=', Token::Relation(R::GreaterEqual), Token::Relation(R::Greater));
+                return Ok(());
+            }
+            ':' => {
+                two(self, '=', Token::Relation(R::Equal), Token::Colon);
+                return Ok(());
+            }
+            '=' => {
+                self.equals();
+                return Ok(());
+            }
+            _ => match word::sign(c) {
+                Some(token) => token,
+                None => return self.other(c),
+            },
+        };
+        self.push(token);
+        Ok(())
+    }
+
+    /// `=`, and the ways to write `≤`, `≥` and `=` with it in front or doubled.
+    fn equals(&mut self) {
+        use crate::value::Relation as R;
+        let relation = match self.peek() {
+            Some('=') => R::Equal,
+            Some('<') => R::LessEqual,
+            Some('>') => R::GreaterEqual,
+            _ => return self.push(Token::Relation(R::Equal)),
+        };
+        self.at += 1;
+        self.push(Token::Relation(relation));
+    }
+
+    /// A point that no digit follows: the end of a sentence or of a number such as `5.`, or the empty
+    /// bracket of `\right.`.
+    fn full_stop(&mut self) -> Result<(), Unread> {
+        if self.rest().starts_with("..") && !matches!(self.last(), Some(Token::Number { .. })) {
+            self.at += 2;
+            self.push(Token::Symbol("…".into()));
+            return Ok(());
+        }
+        let ends = self.rest().trim_start().is_empty()
+            || matches!(self.peek(), Some('}' | '$' | ')' | '*' | ',' | '\\' | ' ' | '\n'));
+        if ends {
+            self.spaced = true;
+            Ok(())
+        } else {
+            Err(Unread::Sign('.'))
+        }
+    }
+
+    fn small_digits(&mut self, first: u32, superscript: bool) {
+        let mut value = first;
+        while let Some((digit, same)) = self.peek().and_then(word::small_digit)
+            && same == superscript
+        {
+            value = value.saturating_mul(10).saturating_add(digit);
+            self.at += self.peek().map_or(0, char::len_utf8);
+        }
+        if superscript {
+            self.push(Token::Superscript(value));
+        } else {
+            self.push(Token::Underscore);
+            self.push(Token::Number { value: integer(value.into()), decimal: false });
+        }
+    }
+
+    /// Letters of other scripts and signs of no meaning are words; what cannot be part of a text, such
+    /// as a combining accent, is refused.
+    fn other(&mut self, c: char) -> Result<(), Unread> {
+        let start = self.at - c.len_utf8();
+        if c.is_alphabetic() || ('\u{1F000}'..='\u{1FAFF}').contains(&c) {
+            while let Some(next) = self.peek()
+                && !next.is_ascii()
+                && word::sign(next).is_none()
+                && (next.is_alphabetic() || ('\u{1F000}'..='\u{1FAFF}').contains(&next))
+            {
+                self.at += next.len_utf8();
+            }
+            self.push(Token::Word(self.text[start..self.at].into()));
+            return Ok(());
+        }
+        Err(Unread::Sign(c))
+    }
+
+    fn digit_after(&self, offset: usize) -> bool {
+        self.text[self.at + offset..]
+            .chars()
+            .next()
+            .is_some_and(|c| word::folded(c).is_ascii_digit())
+    }
+
+    /// A number with its separators, decimal part, repeating decimals and exponent.
+    fn number(&mut self) -> Result<(), Unread> {
+        let mut digits = String::new();
+        if self.single_signs > 0
+            && let Some(digit) = self.peek().map(word::folded).and_then(|c| c.to_digit(10))
+        {
+            self.at += self.peek().map_or(0, char::len_utf8);
+            self.push(Token::Number { value: integer(digit.into()), decimal: false });
+            return Ok(());
+        }
+        self.digits(&mut digits);
+        let first = digits.len();
+        if (1..=3).contains(&first) {
+            while let Some(separator) = self.thousands_separator() {
+                self.at += separator;
+                self.digits(&mut digits);
+            }
+        }
+        let mut places = 0;
+        let mut decimal = false;
+        let point = self.peek().filter(|c| *c == '.' || (*c == ',' && self.decimal_comma(first)));
+        if let Some(point) = point
+            && (self.digit_after(point.len_utf8()) || period_of(&self.rest()[1..]).is_some())
+        {
+            self.at += 1;
+            let whole = digits.len();
+            self.digits(&mut digits);
+            places = digits.len() - whole;
+            decimal = true;
+        }
+        // `3{,}5`: braces around a comma that separates no thousands make it a decimal comma.
+        if !decimal && self.rest().starts_with("{,}") && self.digit_after(3) {
+            self.at += 3;
+            let whole = digits.len();
+            self.digits(&mut digits);
+            places = digits.len() - whole;
+            decimal = true;
+        }
+        if digits.len() > MAX_DIGITS {
+            return Err(Unread::TooLong);
+        }
+        self.budget.spend((digits.len() * digits.len() / 300) as u64 + 4)?;
+        let whole = whole_number(&digits);
+        let mut value = over_power_of_ten(whole, places);
+        if let Some((period, length)) = period_of(self.rest()).filter(|_| decimal) {
+            value += BigRational::new(
+                whole_number(period),
+                (ten_to(period.len()) - BigInt::from(1)) * ten_to(places),
+            );
+            self.at += length;
+            self.push(Token::Number { value, decimal: false });
+            return Ok(());
+        }
+        let Some(exponent) = self.exponent() else {
+            self.push(Token::Number { value, decimal });
+            return Ok(());
+        };
+        if exponent.abs() > MAX_EXPONENT {
+            self.push(Token::Scientific { mantissa: value, exponent });
+        } else {
+            let power = BigRational::from(ten_to(exponent.unsigned_abs() as usize));
+            let value = if exponent < 0 { value / power } else { value * power };
+            self.push(Token::Number { value, decimal: true });
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self, into: &mut String) {
+        while let Some(c) = self.peek() {
+            let digit = word::folded(c);
+            if !digit.is_ascii_digit() {
+                break;
+            }
+            into.push(digit);
+            self.at += c.len_utf8();
+        }
+    }
+
+    /// The length of a separator here that exactly three digits follow: `1,234`, `1{,}234`, `1,\!234`,
+    /// `1\,234`, `1 234`.
+    fn thousands_separator(&self) -> Option<usize> {
+        const SEPARATORS: [&str; 16] = [
+            " {,}", " {, }", "{, }", "{,}", "'", "{,\\!}", ",\\!\\!", ",\\! ", ",\\!", "\\,",
+            "\\ ", "\\;", "\u{2009}", "\u{202f}", "\u{a0}", " ",
+        ];
+        let rest = self.rest();
+        let separator =
+            SEPARATORS.iter().find(|separator| rest.starts_with(**separator)).map(|s| s.len());
+        let separator = separator.or_else(|| {
+            let groups = rest.starts_with(',') && self.brackets == 0 && self.matrices == 0;
+            (groups && !self.decimal_comma(3)).then_some(1)
+        })?;
+        let mut after = rest[separator..].chars().map(word::folded);
+        let three = after.by_ref().take(3).filter(char::is_ascii_digit).count() == 3;
+        (three && !after.next().is_some_and(|c| c.is_ascii_digit())).then_some(separator)
+    }
+
+    /// Whether the comma here is a decimal point: only where numbers are read as people write them,
+    /// and only if it can't be a separator of thousands.
+    fn decimal_comma(&self, digits_before: usize) -> bool {
+        if !self.reading.decimal_comma || !self.rest().starts_with(',') || self.brackets > 0 {
+            return false;
+        }
+        let after = self.rest()[1..].chars().take_while(char::is_ascii_digit).count();
+        after > 0 && (after != 3 || digits_before > 3)
+    }
+
+    /// The exponent in `1.2e-5`, directly after the digits.
+    fn exponent(&mut self) -> Option<i64> {
+        let rest = self.rest();
+        let after = rest.strip_prefix(['e', 'E'])?;
+        let digits = after.strip_prefix(['+', '-']).unwrap_or(after);
+        let count = digits.bytes().take_while(u8::is_ascii_digit).count();
+        if count == 0
+            || count > 12
+            || digits[count..].starts_with(|c: char| c.is_ascii_alphabetic())
+        {
+            return None;
+        }
+        let length = rest.len() - digits.len() + count;
+        let exponent = rest[1..length].trim_start_matches('+').parse().ok()?;
+        self.at += length;
+        Some(exponent)
+    }
+
+    /// A run of letters: a word, the name of a function, or variables side by side.
+    fn letters(&mut self) -> Result<(), Unread> {
+        let start = self.at;
+        let letter = |c: char| word::folded(c).is_ascii_alphabetic();
+        while let Some(c) = self.peek() {
+            // `a.m.` in a text
+            let point =
+                c == '.' && self.words_until.is_some() && self.rest()[1..].starts_with(letter);
+            if !letter(c) && !point {
+                break;
+            }
+            self.at += c.len_utf8();
+        }
+        let run = self.text[start..self.at].chars().filter(|c| *c != '.');
+        let run: String = run.map(word::folded).collect();
+        if let Some((_, lone_letters)) = self.words_until {
+            let lone_unit = run.len() == 1 && self.is_after_number() && Unit::named(&run).is_some();
+            let token = match word::plain(&run) {
+                _ if self.is_time(&run) => Token::Word(run.into()),
+                Some(token) => token,
+                None if run.len() == 1 && !(lone_letters || lone_unit) => Token::Symbol(run.into()),
+                None => Token::Word(run.into()),
+            };
+            self.push(token);
+            return Ok(());
+        }
+        let adjacent = !self.spaced && self.last().is_some();
+        let ordinal = matches!(&*run, "st" | "nd" | "rd" | "th") && adjacent;
+        if ordinal && matches!(self.last(), Some(Token::Number { .. })) {
+            return Ok(());
+        }
+        // `25^\circ C`
+        let scale = matches!(&*run, "C" | "F") && !self.rest().starts_with(['(', '_', '^']);
+        let before = self.lexemes.len().checked_sub(2).map(|at| &self.lexemes[at].token);
+        if scale && (self.last() == Some(&Token::Degree) || before == Some(&Token::Degree)) {
+            self.push(Token::Word(run.into()));
+            return Ok(());
+        }
+        self.run(&run, adjacent);
+        Ok(())
+    }
+
+    /// Whether the `x` just read is a sign for times: `5 x 10^3`.
+    fn is_times(&self, run: &str) -> bool {
+        let number = matches!(self.last(), Some(Token::Number { .. }));
+        let ten = self.rest().trim_start().strip_prefix("10");
+        matches!(run, "x" | "X")
+            && number
+            && self.spaced
+            && ten.is_some_and(|rest| {
+                rest.starts_with(['^', '⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'])
+            })
+    }
+
+    /// Whether the `U` just read stands for a union: between two brackets.
+    fn is_union(&self, run: &str) -> bool {
+        let after = self.rest().trim_start();
+        let after = after.strip_prefix("\\left").unwrap_or(after);
+        run == "U"
+            && matches!(self.last(), Some(Token::Close(Bracket::Round | Bracket::Square)))
+            && after.starts_with(['(', '['])
+    }
+
+    /// Whether the run just read is a unit of time, although a function has that name too: after a
+    /// number and with nothing to apply the function to.
+    fn is_time(&self, run: &str) -> bool {
+        let after = self.rest().trim_start_matches(['}', ' ', '.', '$', ')']);
+        matches!(run, "min" | "sec")
+            && self.is_after_number()
+            && !after.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '(' | '{' | '\\'))
+    }
+
+    fn is_after_number(&self) -> bool {
+        matches!(self.last(), Some(Token::Number { .. } | Token::Close(_) | Token::Vulgar(_)))
+    }
+
+    fn run(&mut self, run: &str, adjacent: bool) {
+        if self.is_times(run) {
+            return self.push(Token::Times);
+        }
+        if self.is_union(run) {
+            return self.push(Token::Union);
+        }
+        if self.is_time(run) || run == "in" && self.spaced && self.is_after_number() {
+            return self.push(Token::Word(run.into()));
+        }
+        // What follows a word is a word too: `96 years old`, `5 miles a day`.
+        if self.spaced && matches!(self.last(), Some(Token::Word(_))) && word::plain(run).is_none()
+        {
+            return self.push(Token::Word(run.into()));
+        }
+        if let Some(token) = word::plain(run) {
+            return self.push(token);
+        }
+        if run.len() == 1 {
+            return self.push(Token::Symbol(run.into()));
+        }
+        // `x=1orW`: a conjunction that swallowed its spaces.
+        if adjacent
+            && matches!(self.last(), Some(Token::Number { .. } | Token::Close(_)))
+            && let Some((token, rest)) = conjunction(run)
+            && rest.len() <= 2
+        {
+            self.push(token);
+            return self.run(rest, false);
+        }
+        // `sinx`, `lnx`, `sinxcosx`.
+        let function = (2..=6.min(run.len())).rev().find_map(|length| {
+            let (name, rest) = (run.get(..length)?, run.get(length..)?);
+            let known = length > 2 || name == "ln";
+            let function = word::function(name).filter(|_| known)?;
+            (rest.len() == 1 || rest.get(1..).and_then(word::plain).is_some())
+                .then_some((function, rest))
+        });
+        if let Some((function, rest)) = function {
+            self.push(Token::Function(function));
+            let (letter, more) = rest.split_at(1);
+            self.push(Token::Symbol(letter.into()));
+            if !more.is_empty() {
+                self.run(more, false);
+            }
+            return;
+        }
+        let after_number = matches!(
+            self.last(),
+            Some(Token::Number { .. } | Token::Close(_) | Token::Degree | Token::Vulgar(_))
+        );
+        // `in` is one only after a space, which was seen above: `5in` is a product.
+        let unit = after_number
+            && run.len() > 1
+            && run != "in"
+            && (Unit::named(run).is_some() || word::is_unit(run));
+        if unit
+            || word::is_short_word(run)
+            || word::changes_meaning(run)
+            || (run.len() >= 4 && !(adjacent && after_number))
+        {
+            return self.push(Token::Word(run.into()));
+        }
+        for letter in run.chars() {
+            self.push(Token::Symbol(letter.to_string().into()));
+        }
+    }
+
+    fn command(&mut self) -> Result<(), Unread> {
+        let rest = self.rest();
+        // JSON and Python leave doubled backslashes behind; in a matrix two of them end a row.
+        if let Some(after) = rest.strip_prefix("\\\\") {
+            let name = letters_of(after);
+            let known = !name.is_empty() && !matches!(word::command(name), Command::Unknown);
+            let sign = after.starts_with(['{', '}', '%', ',', '!', ';', '(', ')', '[', ']']);
+            if self.matrices == 0 && (known || sign) {
+                self.at += 1;
+                return self.command();
+            }
+            self.at += 2;
+            match (self.matrices, self.cases) {
+                (0, 0) if self.equation_follows() => self.push(Token::Comma),
+                (0, 0) => self.spaced = true,
+                (0, _) => self.push(Token::Comma),
+                _ => {
+                    self.push(Token::Row);
+                    self.at += skip_of(self.rest());
+                }
+            }
+            return Ok(());
+        }
+        let after = &rest[1..];
+        let mut name = letters_of(after);
+        if name.is_empty() {
+            name = after.chars().next().map_or("", |c| &after[..c.len_utf8()]);
+            // `\(…\)` and `\[…\]` are dollars.
+            if matches!(name, "(" | ")" | "[" | "]" | "\n" | "") {
+                self.at += 1 + name.len();
+                self.spaced = true;
+                return Ok(());
+            }
+        }
+        let mut command = word::command(name);
+        if matches!(command, Command::Unknown) {
+            // `\quadx`, `\cdotx`: a command that swallowed what follows it.
+            const PREFIXES: [&str; 9] =
+                ["qquad", "quad", "cdot", "times", "left", "right", "pi", "pm", "mp"];
+            let found = PREFIXES.iter().find(|prefix| name.starts_with(**prefix));
+            let Some(prefix) = found.filter(|_| !name.ends_with("arrow") && name != "pmod") else {
+                return self.named_command(name);
+            };
+            name = prefix;
+            command = word::command(name);
+        }
+        self.at += 1 + name.len();
+        match command {
+            Command::Token(token) => {
+                if name == "circ"
+                    && !matches!(self.last(), Some(Token::Caret | Token::Open(Bracket::Group)))
+                {
+                    return Err(Unread::Command(name.into()));
+                }
+                self.push(token);
+            }
+            Command::Nothing => {
+                self.spaced = true;
+                if matches!(name, "left" | "right" | "middle")
+                    && self.rest().trim_start().starts_with('.')
+                {
+                    self.at += self.rest().find('.').map_or(0, |at| at + 1);
+                }
+            }
+            Command::NothingWith => {
+                self.at += self.argument().map_or(0, |(_, end)| end);
+                self.spaced = true;
+            }
+            Command::Text | Command::Upright => self.words(matches!(command, Command::Text)),
+            Command::Coloured => self.at += self.argument().map_or(0, |(_, end)| end),
+            Command::Transparent => {}
+            Command::Accent => return self.accent(name),
+            Command::Begin | Command::End => return self.environment(name == "begin"),
+            Command::Unknown => return Err(Unread::Command(name.into())),
+        }
+        Ok(())
+    }
+
+    /// Whether what stands on the next line is an equation of its own: `x=1\\y=2`.
+    fn equation_follows(&self) -> bool {
+        let line = self.rest().split("\\\\").next().unwrap_or_default().trim_start();
+        let start: String = line.chars().take(40).collect();
+        start.find('=').is_some_and(|at| start[..at].contains(char::is_alphanumeric))
+    }
+
+    /// Commands that need more than their name: `\mathbb{R}`, `\pmod{7}`, `\not=`.
+    fn named_command(&mut self, name: &str) -> Result<(), Unread> {
+        self.at += 1 + name.len();
+        match name {
+            "mathbb" | "Bbb" | "mathcal" | "mathscr" | "mathfrak" => {
+                let space = self.rest().len() - self.rest().trim_start().len();
+                let letter = self.rest().get(space..space + 1).map(|letter| (letter, space + 1));
+                let (argument, end) = self.argument().or(letter).unwrap_or(("", 0));
+                let mut letters = argument.trim().chars();
+                let (Some(letter), None) = (letters.next(), letters.next()) else {
+                    return Err(Unread::Command(name.into()));
+                };
+                self.at += end;
+                let token = match word::named_set(letter) {
+                    Some(set) if matches!(name, "mathbb" | "Bbb") => Token::NamedSet(set),
+                    _ => Token::Symbol(letter.to_string().into()),
+                };
+                self.push(token);
+                Ok(())
+            }
+            "not" if self.rest().trim_start().starts_with('=') => {
+                self.at += self.rest().find('=').map_or(0, |at| at + 1);
+                self.push(Token::Relation(crate::value::Relation::NotEqual));
+                Ok(())
+            }
+            "pmod" => {
+                self.push(Token::Modulo);
+                Ok(())
+            }
+            _ => Err(Unread::Command(name.into())),
+        }
+    }
+
+    /// A letter with an accent is a name of its own; capital letters under a line are a segment.
+    fn accent(&mut self, name: &str) -> Result<(), Unread> {
+        let rest = self.rest().trim_start();
+        let skipped = self.rest().len() - rest.len();
+        let (under, length) = match self.argument() {
+            Some(argument) => argument,
+            None => (rest.get(..1).unwrap_or(""), skipped + 1),
+        };
+        let under = under.trim();
+        if under.len() == 1 && under.bytes().all(|b| b.is_ascii_alphabetic()) {
+            self.at += length;
+            self.push(Token::Symbol(format!("{under} {name}").into()));
+            return Ok(());
+        }
+        let segment = !under.is_empty() && under.bytes().all(|b| b.is_ascii_uppercase());
+        if segment { Ok(()) } else { Err(Unread::Command(name.into())) }
+    }
+
+    /// Enters `\text{…}`: up to its closing brace, letters are words.
+    fn words(&mut self, lone_letters: bool) {
+        let Some((_, length)) = self.argument() else { return };
+        let end = self.at + length - 1;
+        self.at += self.rest().find('{').map_or(0, |open| open + 1);
+        self.words_until = Some((end, lone_letters));
+        self.spaced = true;
+    }
+
+    /// The content of the braces that follow, and the length up to behind them.
+    fn argument(&mut self) -> Option<(&'a str, usize)> {
+        let rest = self.rest();
+        let open = rest.len() - rest.trim_start().len();
+        let inside = rest[open..].strip_prefix('{')?;
+        let mut depth = 0_usize;
+        let mut escaped = false;
+        for (at, byte) in inside.bytes().enumerate() {
+            // Arguments inside of arguments are looked at again and again: it has to be paid for.
+            if at % 64 == 0 && self.budget.spend(8).is_err() {
+                return None;
+            }
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'{' => depth += 1,
+                b'}' if depth == 0 => return Some((&inside[..at], open + 1 + at + 1)),
+                b'}' => depth -= 1,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn environment(&mut self, begins: bool) -> Result<(), Unread> {
+        let Some((name, length)) = self.argument() else {
+            return Err(Unread::Command("begin".into()));
+        };
+        self.at += length;
+        let braced = self.last() == Some(&Token::Open(Bracket::Curly));
+        match name.trim_end_matches('*') {
+            "array" | "aligned" | "matrix" if begins && braced => {
+                // `\left\{\begin{array}…\end{array}\right.` is a system, and its brace has no partner.
+                if name == "array" {
+                    self.at += self.argument().map_or(0, |(_, end)| end);
+                }
+                self.lexemes.pop();
+                self.brackets = self.brackets.saturating_sub(1);
+                self.cases += 1;
+                self.spaced = true;
+                Ok(())
+            }
+            "array" | "aligned" | "matrix" if !begins && self.cases > 0 && self.matrices == 0 => {
+                self.cases -= 1;
+                self.spaced = true;
+                Ok(())
+            }
+            "cases" => {
+                self.cases = if begins { self.cases + 1 } else { self.cases.saturating_sub(1) };
+                self.spaced = true;
+                Ok(())
+            }
+            "pmatrix" | "bmatrix" | "matrix" | "Bmatrix" | "smallmatrix" | "array" => {
+                if begins {
+                    // The columns of an array: `{cc|c}`.
+                    if name == "array" {
+                        self.at += self.argument().map_or(0, |(_, end)| end);
+                    }
+                    self.matrices += 1;
+                    self.push(Token::BeginMatrix);
+                } else {
+                    self.matrices = self.matrices.saturating_sub(1);
+                    self.push(Token::EndMatrix);
+                }
+                Ok(())
+            }
+            "equation" | "align" | "aligned" | "gather" | "math" | "displaymath" => {
+                self.spaced = true;
+                Ok(())
+            }
+            other => Err(Unread::Command(format!("begin{{{other}}}").into())),
+        }
+    }
+}
+
+/// The length of the distance to the next row that may stand after `\\`: `[4pt]`.
+fn skip_of(text: &str) -> usize {
+    const UNITS: [&str; 8] = ["pt", "em", "ex", "mm", "cm", "in", "mu", "px"];
+    let length = text.strip_prefix('[').and_then(|rest| Some(rest.split_once(']')?.0));
+    let number = length.and_then(|length| {
+        UNITS.iter().find_map(|unit| length.trim().strip_suffix(unit)).map(str::trim)
+    });
+    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b"+-.".contains(&b));
+    match (length, number) {
+        (Some(length), Some(number)) if is_number(number) => length.len() + 2,
+        _ => 0,
+    }
+}
+
+/// The digits of an `\overline{…}` here: those that repeat for ever, in `0.1\overline{6}`.
+fn period_of(text: &str) -> Option<(&str, usize)> {
+    let after =
+        ["\\overline", "\\bar", "\\dot"].iter().find_map(|start| text.strip_prefix(start))?;
+    let (period, rest) = match after.strip_prefix('{') {
+        Some(inside) => inside.split_once('}')?,
+        None => (after.get(..1)?, after.get(1..)?),
+    };
+    let digits =
+        !period.is_empty() && period.len() <= 40 && period.bytes().all(|b| b.is_ascii_digit());
+    digits.then_some((period, text.len() - rest.len()))
+}
+
+/// Marks that print nothing: joiners, directions, byte order.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fe0f}' | '\u{ad}')
+}
+
+/// A conjunction at the beginning of a run of letters, and what follows it.
+fn conjunction(run: &str) -> Option<(Token, &str)> {
+    let or = run.strip_prefix("or").map(|rest| (Token::Or, rest));
+    or.or_else(|| run.strip_prefix("and").map(|rest| (Token::And, rest)))
+}
+
+fn letters_of(text: &str) -> &str {
+    &text[..text.bytes().take_while(u8::is_ascii_alphabetic).count()]
+}
+
+fn integer(value: u64) -> BigRational {
+    BigRational::from(BigInt::from(value))
+}
+
+fn ten_to(power: usize) -> BigInt {
+    BigInt::from(10).pow(power as u32)
+}
+
+/// The number that ASCII digits write; 0 for none.
+fn whole_number(digits: &str) -> BigInt {
+    if digits.len() <= 18 {
+        return BigInt::from(digits.parse::<u64>().unwrap_or(0));
+    }
+    digits.parse().unwrap_or_default()
+}
+
+fn over_power_of_ten(whole: BigInt, places: usize) -> BigRational {
+    if places == 0 { BigRational::from(whole) } else { BigRational::new(whole, ten_to(places)) }
+}

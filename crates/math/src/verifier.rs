@@ -1,0 +1,298 @@
+//! The verifier: its options, and the four steps of a judgement in their order.
+
+use std::collections::HashMap;
+
+use num_integer::Integer as _;
+use num_traits::One as _;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    algebra::{Decision, Why},
+    budget::Budget,
+    compare,
+    decimal::Decimal,
+    expr::Expr,
+    extract::{self, Extraction},
+    judgement::{Certainty, Judgement, Verdict},
+    parse::{self, Unread},
+    value::Value,
+};
+
+/// Judges mathematical answers: extracts exactly one from a response, reads it completely or not at
+/// all, and compares it with the gold answer as a value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Verifier {
+    /// Where the answer of a response is.
+    pub extraction: Extraction,
+    /// Where the answer of a gold text is.
+    pub gold: Gold,
+    /// The letters of a multiple-choice question; empty if it is none.
+    pub choices: Vec<String>,
+    /// Where one side is a decimal number, places after the point that have to agree.
+    pub precision: u32,
+    /// Whether names of variables and functions count. Without, they are matched by their order.
+    pub strict_names: bool,
+    /// Whether an inequality may answer for an interval or a set. A set may always answer for an
+    /// inequality.
+    pub relation_for_set: bool,
+    /// Whether a fraction has to be in lowest terms.
+    pub reduced_fractions: bool,
+    /// Operations that one judgement may take.
+    pub budget: u64,
+}
+
+impl Default for Verifier {
+    fn default() -> Self {
+        Verifier {
+            extraction: Extraction::Auto,
+            gold: Gold::Bare,
+            choices: vec![],
+            precision: 6,
+            strict_names: true,
+            relation_for_set: true,
+            reduced_fractions: false,
+            budget: 2_000_000,
+        }
+    }
+}
+
+/// Where the answer of a gold text is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gold {
+    /// The gold text is the answer; a box or dollars around all of it are taken off. If it holds a box
+    /// or `####`, it is taken for a solution that marks its answer so.
+    #[default]
+    Bare,
+    /// The gold text is a solution, from which the answer is extracted as from a response.
+    Solution,
+}
+
+impl Verifier {
+    /// Judges `response` against `gold`.
+    pub fn judge(&self, gold: &str, response: &str) -> Judgement {
+        let Some(answer) = extract::extract(response, self.extraction, &self.choices) else {
+            return Judgement::none(Verdict::Unparsable, "the response has no answer");
+        };
+        let gold_extraction = match self.gold {
+            Gold::Bare if marks_an_answer(gold) => Extraction::Auto,
+            Gold::Bare => Extraction::Bare,
+            Gold::Solution => self.extraction,
+        };
+        let Some(gold) = extract::extract(gold, gold_extraction, &self.choices) else {
+            return Judgement {
+                extracted: Some(answer.span),
+                ..Judgement::none(Verdict::Error, "the gold text has no answer")
+            };
+        };
+        let (gold, text) = (gold.span.text, answer.span.text.clone());
+        let finding = self.compare(&gold, &text);
+        Judgement {
+            verdict: finding.verdict,
+            certainty: finding.certainty,
+            extracted: Some(answer.span),
+            canonical: finding.canonical,
+            gold: finding.gold,
+            why: format!("{}: {}", answer.why, finding.why),
+        }
+    }
+
+    /// Judges each pair of a gold text and a response, on all cores. The judgements come in the order
+    /// of the pairs, and are the same on any number of cores.
+    pub fn judge_all(&self, pairs: &[(&str, &str)]) -> Vec<Judgement> {
+        use rayon::prelude::*;
+        pairs.par_iter().map(|(gold, response)| self.judge(gold, response)).collect()
+    }
+
+    /// Compares two answers, extracted already.
+    fn compare(&self, gold: &str, response: &str) -> Finding {
+        if !self.choices.is_empty() && self.is_choice(gold) {
+            let same = bare_text(gold) == bare_text(response);
+            return Finding::texts(same, gold, response, "choices are compared as letters");
+        }
+        if let (Some(a), Some(b)) = (Decimal::parse(gold), Decimal::parse(response)) {
+            let integers = !gold.contains('.') && !response.contains('.');
+            if a == b || integers {
+                return Finding::texts(a == b, gold, response, "numbers compared digit by digit");
+            }
+        }
+        let mut budget = Budget::new(self.budget);
+        let reading = parse::Reading { decimal_comma: self.extraction == Extraction::Plain };
+        let gold_value = parse::parse(gold, reading, &mut budget);
+        let value = parse::parse(response, reading, &mut budget);
+        let (gold_value, value) = match (gold_value, value) {
+            (Ok(gold), Ok(value)) => (gold, value),
+            (gold_value, value) => return unread(gold, response, gold_value.err(), value.err()),
+        };
+        if self.reduced_fractions && value.any(&|expr| is_unreduced(expr)) {
+            return Finding::texts(false, gold, response, "a fraction is not in lowest terms");
+        }
+        let decision = self.decide(&gold_value, &value, &mut budget);
+        let same_words = matches!(gold_value, Value::Text(_)) != matches!(value, Value::Text(_))
+            && words_of(gold).is_some_and(|words| Some(words) == words_of(response));
+        let (verdict, certainty, why) = match decision {
+            _ if same_words => (Verdict::Right, Certainty::Proved, "the same words"),
+            Decision::Equal(certainty) => (Verdict::Right, certainty, "the same value"),
+            Decision::Different(certainty) => (Verdict::Wrong, certainty, "another value"),
+            Decision::Undefined => (Verdict::Wrong, Certainty::Proved, "a side has no value"),
+            Decision::Undecided(Why::OverBudget) => (
+                Verdict::OverBudget,
+                Certainty::Undecided,
+                "the budget ran out before it was decided",
+            ),
+            Decision::Undecided(Why::OutOfReach) => (
+                Verdict::Wrong,
+                Certainty::Undecided,
+                "no method here could tell; it counts as wrong",
+            ),
+        };
+        // What the canonical forms cost is not taken from the verdict's budget.
+        let mut budget = Budget::new(self.budget / 10);
+        Finding {
+            verdict,
+            certainty,
+            canonical: Some(value.canonical(&mut budget)),
+            gold: Some(gold_value.canonical(&mut budget)),
+            why: format!("{} against {}, {why}", value.kind(), gold_value.kind()),
+        }
+    }
+
+    pub(crate) fn decide(&self, gold: &Value, value: &Value, budget: &mut Budget) -> Decision {
+        let rules =
+            compare::Rules { precision: self.precision, relation_for_set: self.relation_for_set };
+        if !self.strict_names {
+            return compare::compare(
+                &by_order(gold.clone()),
+                &by_order(value.clone()),
+                rules,
+                budget,
+            );
+        }
+        compare::compare(gold, value, rules, budget)
+    }
+
+    fn is_choice(&self, gold: &str) -> bool {
+        let gold = bare_text(gold);
+        self.choices.iter().any(|choice| choice.to_lowercase() == gold)
+    }
+}
+
+/// Whether an expression is a fraction of whole numbers with a common factor.
+fn is_unreduced(expr: &Expr) -> bool {
+    let Expr::Quotient(parts) = expr else { return false };
+    let [Expr::Number(above), Expr::Number(below)] = parts.as_ref() else { return false };
+    above.is_integer() && below.is_integer() && !above.numer().gcd(below.numer()).is_one()
+}
+
+/// What a comparison of two texts found.
+struct Finding {
+    verdict: Verdict,
+    certainty: Certainty,
+    canonical: Option<String>,
+    gold: Option<String>,
+    why: String,
+}
+
+impl Finding {
+    fn texts(same: bool, gold: &str, response: &str, why: &str) -> Finding {
+        Finding {
+            verdict: if same { Verdict::Right } else { Verdict::Wrong },
+            certainty: Certainty::Proved,
+            canonical: Some(response.to_owned()),
+            gold: Some(gold.to_owned()),
+            why: why.to_owned(),
+        }
+    }
+}
+
+/// Judges texts of which one or both could not be read: they are the same if they are written the
+/// same, and nothing else is tried.
+fn unread(
+    gold: &str,
+    response: &str,
+    of_gold: Option<Unread>,
+    of_response: Option<Unread>,
+) -> Finding {
+    let written = |text: &str| text.split_whitespace().collect::<String>().to_lowercase();
+    let (a, b) = (written(gold), written(response));
+    // `C)` and `C`: words that only differ in their dress.
+    let same_words = words_of(gold).is_some_and(|words| Some(words) == words_of(response));
+    let unread = of_gold.is_some() && of_response.is_some();
+    let same = !bare_text(gold).is_empty() && (unread && a == b || same_words);
+    let over = [&of_gold, &of_response].iter().any(|unread| **unread == Some(Unread::OverBudget));
+    let verdict = match (&of_gold, &of_response) {
+        _ if same => Verdict::Right,
+        (Some(Unread::Empty), _) => Verdict::Error,
+        _ if over => Verdict::OverBudget,
+        (_, Some(_)) => Verdict::Unparsable,
+        _ => Verdict::Error,
+    };
+    let why = match (same, of_gold, of_response) {
+        (true, ..) => "not both could be read as maths, and they are written the same".to_owned(),
+        (_, _, Some(why)) => format!("the answer could not be read: {why}"),
+        (_, Some(why), _) => format!("the gold answer could not be read: {why}"),
+        (_, None, None) => String::new(),
+    };
+    let certainty = if same { Certainty::Proved } else { Certainty::Undecided };
+    Finding { verdict, certainty, canonical: None, gold: None, why }
+}
+
+/// Whether a gold text is a solution that says where its answer is.
+fn marks_an_answer(gold: &str) -> bool {
+    gold.contains("####") || gold.contains("\\boxed")
+}
+
+/// The letters of a text that has letters only, apart from layout: `\text{odd}` and `odd`.
+fn words_of(text: &str) -> Option<String> {
+    let bare = bare_text(text);
+    (!bare.is_empty() && bare.chars().all(char::is_alphabetic)).then_some(bare)
+}
+
+/// The text without layout, in lower case.
+fn bare_text(text: &str) -> String {
+    const LAYOUT: [&str; 18] = [
+        "\\textnormal",
+        "\\textbf",
+        "\\textsf",
+        "\\textsc",
+        "\\texttt",
+        "\\emph",
+        "\\mathsf",
+        "\\mathit",
+        "\\textit",
+        "\\textrm",
+        "\\text",
+        "\\mathrm",
+        "\\mathbf",
+        "\\mbox",
+        "\\left",
+        "\\right",
+        "\\displaystyle",
+        "\\operatorname",
+    ];
+    let mut bare = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if c == '\\'
+            && let Some(name) = LAYOUT.iter().find(|name| rest.starts_with(**name))
+        {
+            rest = &rest[name.len()..];
+            continue;
+        }
+        if !(c.is_whitespace() || matches!(c, '{' | '}' | '$' | '(' | ')' | '.' | '~' | '"')) {
+            bare.extend(c.to_lowercase());
+        }
+        rest = &rest[c.len_utf8()..];
+    }
+    bare
+}
+
+/// With variables renamed by the order in which they appear.
+fn by_order(value: Value) -> Value {
+    let mut names = HashMap::new();
+    value.map(&mut |expr| expr.renamed(&mut names))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! What is the same and what is not, through the whole verifier.
+
+use super::*;
+
+fn judge(gold: &str, response: &str) -> Judgement {
+    Verifier::default().judge(gold, response)
+}
+
+#[test]
+fn what_counts_as_the_same() {
+    for (gold, response) in [
+        ("5", "$\\boxed{5.}$"),
+        ("5", "**Answer:** 5.0"),
+        ("-3", "The answer is −3."),
+        ("1234567", "$1{,}234{,}567$"),
+        ("0.5", "\\boxed{\\frac12}"),
+        ("\\frac{1}{3}", "Answer: 0.333333"),
+        ("\\frac{7}{3}", "\\boxed{2\\frac13}"),
+        ("12", "\\boxed{12\\text{ apples}}"),
+        ("12", "Answer: 12 apples"),
+        ("\\$18.50", "Answer: 18.5 dollars"),
+        ("150\\text{ cm}", "\\boxed{1.5\\text{ m}}"),
+        ("25\\%", "Answer: 1/4"),
+        ("90^\\circ", "\\boxed{90}"),
+        ("\\frac{\\pi}{2}", "\\boxed{90^\\circ}"),
+        ("30^\\circ", "\\boxed{\\frac\\pi6}"),
+        ("3.5", "\\boxed{3{,}5}"),
+        ("3", "\\boxed{3\\text{ pairs}}"),
+        ("1.2\\times10^{5}", "\\boxed{120000}"),
+        ("3e8", "\\boxed{3\\cdot10^8}"),
+        ("0.1\\overline{6}", "\\boxed{\\frac16}"),
+        ("\\sqrt{12}", "\\boxed{2\\sqrt3}"),
+        ("\\frac{1}{\\sqrt2}", "\\boxed{\\frac{\\sqrt{2}}{2}}"),
+        ("\\sqrt{5+2\\sqrt6}", "\\boxed{\\sqrt2+\\sqrt3}"),
+        ("\\log_2 32", "\\boxed{5}"),
+        ("\\frac{\\ln 8}{\\ln 2}", "\\boxed{3}"),
+        ("\\sin 30^\\circ", "\\boxed{\\frac12}"),
+        ("e^{i\\pi}", "\\boxed{-1}"),
+        ("i^2", "\\boxed{-1}"),
+        ("(1+i)^2", "\\boxed{2i}"),
+        ("x^2-1", "\\boxed{(x-1)(x+1)}"),
+        ("\\frac{x^2-1}{x-1}", "\\boxed{x+1}"),
+        ("\\sin^2 x+\\cos^2 x", "\\boxed{1}"),
+        ("2^{n+1}", "\\boxed{2\\cdot2^n}"),
+        ("\\frac{n(n+1)}{2}", "\\boxed{\\frac{n^2+n}{2}}"),
+        ("\\binom{n}{2}", "\\boxed{\\frac{n(n-1)}{2}}"),
+        ("n!", "\\boxed{n\\cdot(n-1)!}"),
+        ("\\sum_{k=1}^{10}k^2", "\\boxed{385}"),
+        ("5", "\\boxed{x=5}"),
+        ("x=5", "\\boxed{5}"),
+        ("5", "\\boxed{5=x}"),
+        ("AB=12", "\\boxed{12}"),
+        ("(p,q)=(3,2)", "\\boxed{(3,2)}"),
+        ("x=1,y=2", "\\boxed{y=2,x=1}"),
+        ("1,-2", "\\boxed{-2}\\text{ and }\\boxed{1}"),
+        ("\\pm3", "\\boxed{3,-3}"),
+        ("x=2\\pm\\sqrt3", "\\boxed{2+\\sqrt3, 2-\\sqrt3}"),
+        ("\\{1,2,3\\}", "\\boxed{3,2,1}"),
+        ("(1,2,3)", "\\boxed{[1,2,3]}"),
+        ("(1,2)", "\\boxed{\\begin{pmatrix}1\\\\2\\end{pmatrix}}"),
+        ("y=2x+1", "\\boxed{2x-y+1=0}"),
+        ("x^2+y^2=4", "\\boxed{2x^2+2y^2-8=0}"),
+        ("x>3", "\\boxed{(3,\\infty)}"),
+        ("x\\le2", "\\boxed{-x\\ge-2}"),
+        ("-1<x\\le4", "\\boxed{x\\in(-1,4]}"),
+        ("(-\\infty,1)\\cup(1,\\infty)", "\\boxed{x\\ne1}"),
+        ("\\mathbb{R}", "\\boxed{(-\\infty,\\infty)}"),
+        ("x^2<4", "\\boxed{-2<x<2}"),
+        ("(-\\infty,-1]\\cup[3,\\infty)", "\\boxed{-x^2+2x+3\\le0}"),
+        ("-2<x<4", "\\boxed{|x-1|<3}"),
+        ("|x|\\ge2", "\\boxed{x\\le-2\\text{ or }x\\ge2}"),
+        ("(1,3)", "\\boxed{x>1\\text{ and }x<3}"),
+        ("\\mathbb{R}\\setminus\\{1,2\\}", "\\boxed{x\\ne1,x\\ne2}"),
+        ("\\mathbb R", "\\boxed{\\Bbb{R}}"),
+        ("60", "\\boxed{5\\text{ dozen}}"),
+        ("72", "\\boxed{72}"),
+        ("She sold 48/2 = 24 clips.\n#### 72", "\\boxed{72}"),
+        ("[1,3]", "\\boxed{[1,2]\\cup[2,3]}"),
+        ("\\emptyset", "\\boxed{\\varnothing}"),
+        ("3:4", "\\boxed{3 : 4}"),
+        ("325_6", "\\boxed{325_{6}}"),
+        ("\\text{odd}", "\\boxed{Odd}"),
+        ("\\text{no solution}", "Answer: No solution"),
+        ("B", "\\boxed{\\text{(B)}}"),
+        ("C", "The answer is (C)."),
+        ("2+2", "\\boxed{2+2=4}"),
+        ("\\infty", "\\boxed{+\\infty}"),
+        ("1000000!", "\\boxed{1000000!}"),
+        ("\\frac{1}{100!}", "\\boxed{\\frac{101}{101!}}"),
+        ("10^{500}\\bmod 7", "\\boxed{2}"),
+        ("f(x)=x^2", "\\boxed{x^2}"),
+        ("230", "$$\\text{Total} = 230$$"),
+        ("54", "Hence 3 more.\n#### ５４\n\nThis took 3 steps."),
+        ("120", "#### $\\dfrac{360}{3}$\n\nShall we try 2 more?"),
+        ("40", "So 41.\n#### $\\text{40}$"),
+        ("\\sqrt{1/n}", "\\boxed{\\frac{1}{\\sqrt n}}"),
+        ("7:30\\text{ PM}", "\\boxed{7:30\\text{ pm}}"),
+        ("n\\equiv1\\pmod3", "\\boxed{n\\equiv-2\\pmod{3}}"),
+        ("352", "\\boxed{352\\text{ ordered pairs}}"),
+        ("5in+n", "\\boxed{n+5ni}"),
+        ("2\\pm\\sqrt5", "\\boxed{2\\pmsqrt{5}}"),
+        ("\\text{Alice and Bob}", "\\boxed{\\text{Bob and Alice}}"),
+        ("0.12345648", "\\boxed{0.1234565}"),
+        ("8\\sqrt2", "\\boxed{11.3137085}"),
+    ] {
+        let judgement = judge(gold, response);
+        assert_eq!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
+    }
+}
+
+#[test]
+fn what_does_not() {
+    for (gold, response) in [
+        ("5", "\\boxed{-5}"),
+        ("5", "Answer: 5 or 6"),
+        ("42", "\\boxed{42}\\text{ is wrong; it is }\\boxed{43}"),
+        ("28", "\\boxed{28\\%}"),
+        ("15\\text{ cm}", "\\boxed{15\\text{ m}}"),
+        ("\\frac{1}{2^{99}}", "\\boxed{\\frac{1}{2^{98}}}"),
+        ("\\frac{1}{100!}", "\\boxed{\\frac{1}{101!}}"),
+        ("0.0000001", "\\boxed{0.0000002}"),
+        ("\\sqrt{10^{40}+1}", "\\boxed{10^{20}}"),
+        ("e^{\\pi\\sqrt{163}}", "\\boxed{262537412640768744}"),
+        ("\\pi", "\\boxed{\\frac{355}{113}}"),
+        ("\\pi", "\\boxed{3.14}"),
+        ("4", "\\boxed{4+e^{-10000}\\sin1}"),
+        ("0", "\\boxed{\\sin((10^{30})!)}"),
+        ("1-\\frac1e", "\\boxed{1+\\frac1e}"),
+        ("204_5", "\\boxed{204_6}"),
+        ("\\{1,2,3\\}", "\\boxed{(1,2,3)}"),
+        ("(1,2)", "\\boxed{(2,1)}"),
+        ("(1,2)", "\\boxed{\\{1,2\\}}"),
+        ("3:4", "\\boxed{6:8}"),
+        ("3:4", "\\boxed{4:3}"),
+        ("x+z=1", "\\boxed{1}"),
+        ("7=11a+c", "\\boxed{11a+c}"),
+        ("xy=6", "\\boxed{6}"),
+        ("x=3,y=4", "\\boxed{x=4,y=3}"),
+        ("42", "\\boxed{x=42,y=43}"),
+        ("x>3", "\\boxed{x\\ge3}"),
+        ("x>3", "\\boxed{x<3}"),
+        ("x^2<4", "\\boxed{x<2}"),
+        ("|x-1|<3", "\\boxed{-2\\le x\\le4}"),
+        ("(0,1)", "\\boxed{[0,1]}"),
+        ("\\sqrt{x^2}", "\\boxed{x}"),
+        ("(x+y)^2", "\\boxed{x^2+y^2}"),
+        ("f(x)", "\\boxed{f(y)}"),
+        ("\\sin x", "\\boxed{\\sin y}"),
+        ("\\frac10", "\\boxed{\\frac10}"),
+        ("0", "\\boxed{\\frac00}"),
+        ("0", "\\boxed{\\infty-\\infty}"),
+        ("\\infty", "\\boxed{-\\infty}"),
+        ("42", "\\boxed{42=43}"),
+        ("42", "\\boxed{42x}"),
+        ("7", "\\boxed{n}"),
+        ("\\frac12", "\\boxed{\\frac12, 0.5, 50\\%, 1}"),
+        ("9^{9^{9^9}}", "\\boxed{8^{9^{9^9}}}"),
+        ("2000000!", "\\boxed{1000000!}"),
+        (
+            "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}",
+            "\\boxed{\\begin{pmatrix}1&3\\\\2&4\\end{pmatrix}}",
+        ),
+        ("\\text{yes}", "\\boxed{\\text{no}}"),
+        ("B", "\\boxed{C}"),
+        ("\\mathbb{R}", "\\boxed{x>1\\text{ and }x<3}"),
+        ("\\mathbb{R}", "\\boxed{x\\ge0, x\\le0}"),
+        ("x<1\\text{ or }x>3", "\\boxed{x<1\\text{ and }x>3}"),
+        ("(x,y)=(1,2)", "\\boxed{(y,x)=(1,2)}"),
+        ("a:b=2:3", "\\boxed{b:a=2:3}"),
+        ("|x|=5", "\\boxed{x=5}"),
+        ("f(x)=2x", "\\boxed{f'(x)=2x}"),
+        ("f(x)=3", "\\boxed{f(2)=3}"),
+        ("P(A)=\\frac12", "\\boxed{P(B)=\\frac12}"),
+        ("x=3,y=4", "\\boxed{a=4,b=3}"),
+        ("x\\equiv3\\pmod7", "\\boxed{x\\equiv3\\pmod5}"),
+        ("5\\text{ kg}", "\\boxed{5\\text{ m}}"),
+        ("2\\text{ years}", "\\boxed{2\\text{ months}}"),
+        ("90^\\circ\\text{C}", "\\boxed{90^\\circ\\text{F}}"),
+        ("5", "\\boxed{5\\text{ dozen}}"),
+        ("z", "\\boxed{\\bar z}"),
+        ("v", "\\boxed{\\hat{v}}"),
+        ("\\mathbb{R}", "\\boxed{\\mathbb{Z}}"),
+        ("n\\equiv1\\pmod3", "\\boxed{n\\equiv-1\\pmod{3}}"),
+        ("x>3", "\\boxed{x>3, x>4}"),
+        ("x>3", "\\boxed{x>3, y>3}"),
+        ("\\text{Alice and Bob}", "\\boxed{\\text{Alice or Bob}}"),
+        ("1,2,\\ldots,n", "\\boxed{n,2,\\ldots,1}"),
+        ("1", "\\boxed{\\cos e^{-1000}}"),
+        ("1", "\\boxed{2^{10^{-5000}}}"),
+        ("\\frac13", "\\boxed{0.3333335}"),
+    ] {
+        let judgement = judge(gold, response);
+        assert_eq!(judgement.verdict, Verdict::Wrong, "{gold} and {response}: {judgement:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_is_unparsable() {
+    for response in ["", "\\boxed{}", "\\boxed{\\frac{1}{}}", "\\boxed{42?43:44}", "\\boxed{1.2.3}"]
+    {
+        assert_eq!(judge("42", response).verdict, Verdict::Unparsable, "{response}");
+    }
+    assert_eq!(judge("1.23.4", "\\boxed{12.3.4}").verdict, Verdict::Unparsable);
+    assert_eq!(judge("1.23.4", "\\boxed{1.23.4}").verdict, Verdict::Right);
+    assert_eq!(judge("\\int_0^1x\\,dx", "\\boxed{\\frac12}").verdict, Verdict::Error);
+    assert_eq!(judge("", "\\boxed{42}").verdict, Verdict::Error);
+    assert_eq!(judge("\\text{}", "\\boxed{\\text{}}").verdict, Verdict::Error);
+}
+
+#[test]
+fn lowest_terms_count_where_they_are_asked_for() {
+    let strict = Verifier { reduced_fractions: true, ..Verifier::default() };
+    for (response, verdict) in [
+        ("\\boxed{\\frac12}", Verdict::Right),
+        ("\\boxed{0.5}", Verdict::Right),
+        ("\\boxed{\\frac24}", Verdict::Wrong),
+        ("\\boxed{2/4}", Verdict::Wrong),
+    ] {
+        assert_eq!(strict.judge("\\frac12", response).verdict, verdict, "{response}");
+        assert_eq!(judge("\\frac12", response).verdict, Verdict::Right, "{response}");
+    }
+}
+
+#[test]
+fn a_judgement_says_what_it_rests_on() {
+    let judgement = judge("\\frac12", "So we get \\boxed{0.50}, done.");
+    let span = judgement.extracted.expect("there is a box");
+    assert_eq!(&"So we get \\boxed{0.50}, done."[span.range], "0.50");
+    assert_eq!(judgement.certainty, Certainty::Proved);
+    assert_eq!(judgement.gold.as_deref(), Some("1/2"));
+}

@@ -1,9 +1,0 @@
-//! Extraction, of texts made of the pieces that answers are made of, and of any text.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    firebrick_reward::math::fuzzing::extract(&String::from_utf8_lossy(bytes));
-    firebrick_reward::math::fuzzing::extract(&firebrick_reward_fuzz::pieces(bytes));
-});

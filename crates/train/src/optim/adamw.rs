@@ -1,0 +1,142 @@
+use std::path::Path;
+
+use burn::{
+    module::Module,
+    optim::{
+        AdamW as Rule, AdamWConfig, AdamWState, AdaptiveMomentumState, GradientsParams,
+        Optimizer as _,
+    },
+    tensor::{Device, Tensor},
+};
+
+use super::{NamedState, Optimizer, ParameterStep, Part, StepOutcome, clipped_step};
+use crate::TrainError;
+
+/// AdamW's settings (Loshchilov and Hutter 2019).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OptimConfig {
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Share of a weight, times the learning rate, taken away each step.
+    pub weight_decay: f64,
+    /// Decay vectors (norms, biases) as well as matrices.
+    pub decay_vectors: bool,
+    /// Gradients are scaled to at most this global norm; infinity leaves them as they are.
+    pub max_grad_norm: f64,
+}
+
+impl Default for OptimConfig {
+    fn default() -> Self {
+        OptimConfig {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.1,
+            decay_vectors: false,
+            max_grad_norm: 1.0,
+        }
+    }
+}
+
+/// AdamW over a module, with its state by parameter path: `moment_1`, `moment_2` and `time`, the number of
+/// steps.
+///
+/// The arithmetic is burn's; its module optimizer keys its state by identities that are new in
+/// every process, where a resumed run needs names.
+pub struct AdamW {
+    max_grad_norm: f64,
+    rules: Rules,
+    state: NamedState,
+}
+
+impl AdamW {
+    /// An optimizer that has taken no step.
+    pub fn new(config: OptimConfig) -> Self {
+        AdamW {
+            max_grad_norm: config.max_grad_norm,
+            rules: Rules::new(config),
+            state: NamedState::default(),
+        }
+    }
+}
+
+impl<M: Module> Optimizer<M> for AdamW {
+    fn step(
+        &mut self,
+        module: M,
+        gradients: GradientsParams,
+        lr: f64,
+    ) -> Result<(M, StepOutcome), TrainError> {
+        clipped_step(module, gradients, self.max_grad_norm, |parameter| {
+            self.rules.apply(&mut self.state, parameter, lr)
+        })
+    }
+
+    fn save(&self, path: &Path) -> Result<(), TrainError> {
+        self.state.save(path)
+    }
+
+    fn load(&mut self, module: &M, path: &Path, device: &Device) -> Result<(), TrainError> {
+        self.state = NamedState::load(module, path, device, |_| Rules::PARTS)?;
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.state = NamedState::default();
+    }
+}
+
+/// What AdamW does to one parameter.
+pub(super) struct Rules {
+    matrices: Rule,
+    vectors: Rule,
+}
+
+impl Rules {
+    /// What is remembered of a parameter.
+    pub(super) const PARTS: &[Part] =
+        &[Part::Values(MOMENT_1), Part::Values(MOMENT_2), Part::Count(TIME)];
+
+    pub(super) fn new(config: OptimConfig) -> Self {
+        let rule = |weight_decay: f64| {
+            AdamWConfig::new()
+                .with_beta_1(config.beta1 as f32)
+                .with_beta_2(config.beta2 as f32)
+                .with_epsilon(config.epsilon as f32)
+                .with_weight_decay(weight_decay as f32)
+                .build()
+        };
+        let of_vectors = if config.decay_vectors { config.weight_decay } else { 0.0 };
+        Rules { matrices: rule(config.weight_decay), vectors: rule(of_vectors) }
+    }
+
+    pub(super) fn apply(
+        &self,
+        state: &mut NamedState,
+        parameter: ParameterStep<'_>,
+        lr: f64,
+    ) -> Tensor<1> {
+        let ParameterStep { path, shape, values, gradient } = parameter;
+        let rule = if shape.len() >= 2 { &self.matrices } else { &self.vectors };
+        let moments = state.take(path, MOMENT_1).zip(state.take(path, MOMENT_2));
+        let time = state.count(path, TIME) as usize;
+        let before = moments.map(|(moment_1, moment_2)| AdamWState {
+            momentum: AdaptiveMomentumState { time, moment_1, moment_2, max_moment_2: None },
+        });
+        let (values, after) = rule.step(lr, values, gradient, before);
+        if let Some(AdamWState { momentum }) = after {
+            state.put(path, MOMENT_1, momentum.moment_1);
+            state.put(path, MOMENT_2, momentum.moment_2);
+            state.set_count(path, TIME, momentum.time as u64);
+        }
+        values
+    }
+}
+
+const MOMENT_1: &str = "moment_1";
+const MOMENT_2: &str = "moment_2";
+const TIME: &str = "time";

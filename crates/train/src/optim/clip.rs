@@ -1,0 +1,127 @@
+use burn::{
+    module::{Module, ModuleMapper, ModuleVisitor, Param},
+    optim::GradientsParams,
+    tensor::Tensor,
+};
+
+use super::read;
+use crate::TrainError;
+
+/// What a step did to the gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// Global norm before clipping; not finite when the step was skipped.
+    pub grad_norm: f64,
+    /// Factor that the gradients were multiplied by; 0 when the step was skipped.
+    pub grad_scale: f64,
+    /// A gradient was infinite or not a number: weights and state are as before.
+    pub skipped: bool,
+}
+
+/// One parameter of a step, without autodiff.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ParameterStep<'a> {
+    /// Its place in the module, such as `layers.0.attention.qkv.weight`.
+    pub path: &'a str,
+    /// Its shape.
+    pub shape: &'a [usize],
+    /// Its values, flat.
+    pub values: Tensor<1>,
+    /// Its gradient, flat and clipped.
+    pub gradient: Tensor<1>,
+}
+
+/// Scales the gradients to a global norm of at most `max_grad_norm` (infinity leaves them as they are), and
+/// replaces each parameter that has one by what `rule` makes of it, in the order of the module's fields.
+/// Gradients that are not finite skip the step whole, and `rule` is not called.
+///
+/// # Errors
+/// When the device cannot give the norm back; `rule` has not been called then.
+///
+/// # Panics
+/// When `rule` gives another number of values than the parameter has.
+pub fn clipped_step<M: Module>(
+    module: M,
+    gradients: GradientsParams,
+    max_grad_norm: f64,
+    rule: impl FnMut(ParameterStep<'_>) -> Tensor<1>,
+) -> Result<(M, StepOutcome), TrainError> {
+    let grad_norm = global_norm(&module, &gradients)?;
+    if !grad_norm.is_finite() {
+        return Ok((module, StepOutcome { grad_norm, grad_scale: 0.0, skipped: true }));
+    }
+    let grad_scale = (max_grad_norm / (grad_norm + 1e-6)).min(1.0);
+    let module = module.map(&mut Walk { rule, gradients, grad_scale, path: Vec::new() });
+    Ok((module, StepOutcome { grad_norm, grad_scale, skipped: false }))
+}
+
+/// √(Σ g²) over all parameters together. Each tensor is scaled by its largest entry first: the
+/// square of a gradient of 1e20 is beyond f32, and would skip a step that clipping can save.
+///
+/// # Errors
+/// When the device cannot give it back.
+pub fn global_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Result<f64, TrainError> {
+    struct Parts<'a> {
+        gradients: &'a GradientsParams,
+        parts: Vec<Tensor<1>>,
+    }
+    impl ModuleVisitor for Parts<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if let Some(gradient) = self.gradients.get::<D>(param.id) {
+                let largest = gradient.clone().abs().max();
+                // The upper end keeps the norm of an infinite gradient infinite: ∞ / ∞ is NaN.
+                let scale = largest.clone().clamp(1e-30, f32::MAX);
+                let sum = (gradient / scale.clone().unsqueeze()).square().sum();
+                self.parts.push(Tensor::cat(vec![scale, sum], 0));
+            }
+        }
+    }
+    let mut parts = Parts { gradients, parts: Vec::new() };
+    module.visit(&mut parts);
+    if parts.parts.is_empty() {
+        return Ok(0.0);
+    }
+    let values = read(Tensor::cat(parts.parts, 0))?;
+    let squares = values.as_chunks::<2>().0.iter().map(|&[scale, sum]| {
+        let scale = f64::from(scale);
+        scale * scale * f64::from(sum)
+    });
+    Ok(squares.sum::<f64>().sqrt())
+}
+
+struct Walk<F> {
+    rule: F,
+    gradients: GradientsParams,
+    grad_scale: f64,
+    path: Vec<String>,
+}
+
+impl<F: FnMut(ParameterStep<'_>) -> Tensor<1>> ModuleMapper for Walk<F> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(gradient) = self.gradients.remove::<D>(param.id) else { return param };
+        let path = self.path.join(".");
+        param.map(|tensor| {
+            let tracked = tensor.is_autodiff();
+            let values = if tracked { tensor.inner() } else { tensor };
+            let shape = values.dims();
+            let flat = [shape.iter().product::<usize>()];
+            let values = (self.rule)(ParameterStep {
+                path: &path,
+                shape: &shape,
+                gradient: gradient.reshape(flat).mul_scalar(self.grad_scale),
+                values: values.reshape(flat),
+            });
+            let values: Tensor<D> = values.reshape(shape);
+            if tracked { Tensor::from_inner(values).require_grad() } else { values }
+        })
+    }
+
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+}

@@ -1,0 +1,194 @@
+use std::f64::consts::PI;
+
+use crate::TrainError;
+
+/// The learning rate of each step: of a rollout step, however many updates it makes.
+///
+/// The rate follows from the step alone. So a resumed run has it without a state, and a step that is done
+/// again after a crash has the same. burn's schedulers count their own calls, keep that count in a
+/// record, refuse a rate of 0 or above 1, and its cosine rises again after its end: the formulas here are
+/// theirs, as functions of the step.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no schedule of the learning rate",
+    label = "the trait `firebrick_train::LrSchedule` is missing",
+    note = "a fixed rate is `ConstantLr {{ lr }}`; burn's schedulers count their own calls, where this trait \
+            gives the rate of any step"
+)]
+pub trait LrSchedule: Send + Sync {
+    /// The rate of the step that follows after `step` others, 0 for the first; finite and at least 0. The
+    /// policy's steps are counted from the end of the critic's warm-up.
+    fn lr(&self, step: u64) -> f64;
+}
+
+impl<S: LrSchedule + ?Sized> LrSchedule for Box<S> {
+    fn lr(&self, step: u64) -> f64 {
+        (**self).lr(step)
+    }
+}
+
+/// The same rate at every step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConstantLr {
+    /// The rate.
+    pub lr: f64,
+}
+
+impl LrSchedule for ConstantLr {
+    fn lr(&self, _: u64) -> f64 {
+        self.lr
+    }
+}
+
+/// A straight line: `from · (1 − step / steps) + to · step / steps`, then `to`.
+///
+/// The first of `steps` steps has `from`, the last is one before `to`: a run of that length that ends at 0
+/// has no step at 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinearDecay {
+    /// The rate of the first step.
+    pub from: f64,
+    /// The rate after `steps` steps.
+    pub to: f64,
+    /// How many steps it takes.
+    pub steps: u64,
+}
+
+impl LrSchedule for LinearDecay {
+    fn lr(&self, step: u64) -> f64 {
+        let done = share(step, self.steps);
+        self.from * (1.0 - done) + self.to * done
+    }
+}
+
+/// Half a cosine: `from · w + to · (1 − w)` with `w = (1 + cos(π · step / steps)) / 2`, then `to` (Loshchilov
+/// and Hutter 2017, without restarts). Ends as [`LinearDecay`] does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CosineDecay {
+    /// The rate of the first step.
+    pub from: f64,
+    /// The rate after `steps` steps.
+    pub to: f64,
+    /// How many steps it takes.
+    pub steps: u64,
+}
+
+impl LrSchedule for CosineDecay {
+    fn lr(&self, step: u64) -> f64 {
+        let left = 0.5 * (1.0 + (PI * share(step, self.steps)).cos());
+        self.from * left + self.to * (1.0 - left)
+    }
+}
+
+/// A straight line up to the first rate of another schedule, which then begins.
+///
+/// Step k of n, counted from 1, has k / n of it. With `from_zero`, as in verl, it has (k − 1) / n: the first
+/// step then samples and judges, and trains at a rate of 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LrWarmup<S> {
+    /// Steps of the line; 0 leaves it out.
+    pub steps: u64,
+    /// Whether the first step has a rate of 0.
+    pub from_zero: bool,
+    /// What follows; its step 0 is the first after the line.
+    pub then: S,
+}
+
+impl<S: LrSchedule> LrSchedule for LrWarmup<S> {
+    fn lr(&self, step: u64) -> f64 {
+        if step >= self.steps {
+            return self.then.lr(step - self.steps);
+        }
+        let step = if self.from_zero { step } else { step + 1 };
+        constant_with_warmup(self.then.lr(0), self.steps, step)
+    }
+}
+
+/// A straight line from 0 at step 0 to `lr` at step `warmup_steps`, then constant: verl's formula, which
+/// verl enters at 0 and [`LrWarmup`] at 1.
+pub fn constant_with_warmup(lr: f64, warmup_steps: u64, step: u64) -> f64 {
+    if step < warmup_steps { lr * step as f64 / warmup_steps as f64 } else { lr }
+}
+
+/// The rate that training uses.
+///
+/// # Errors
+/// When the schedule gives none: weights moved by a rate that is no number are lost.
+pub(crate) fn rate(schedule: &dyn LrSchedule, step: u64) -> Result<f64, TrainError> {
+    let lr = schedule.lr(step);
+    if lr.is_finite() && lr >= 0.0 { Ok(lr) } else { Err(TrainError::Rate { step, lr }) }
+}
+
+/// How much of `steps` is done, at most 1.
+fn share(step: u64, steps: u64) -> f64 {
+    if step < steps { step as f64 / steps as f64 } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::lr_scheduler::{
+        cosine::CosineAnnealingLrSchedulerConfig, linear::LinearLrSchedulerConfig,
+    };
+
+    use super::*;
+
+    fn rates(schedule: impl LrSchedule, steps: u64) -> Vec<f64> {
+        (0..steps).map(|step| rate(&schedule, step).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_warm_up_begins_above_zero_and_ends_at_the_rate() {
+        let warmup = LrWarmup { steps: 4, from_zero: false, then: ConstantLr { lr: 0.5 } };
+        assert_eq!(rates(warmup, 6), [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]);
+        // Verl's: the same line, one step later.
+        let verl = LrWarmup { from_zero: true, ..warmup };
+        assert_eq!(rates(verl, 6), [0.0, 0.125, 0.25, 0.375, 0.5, 0.5]);
+        assert_eq!(rates(LrWarmup { steps: 1, ..warmup }, 2), [0.5, 0.5]);
+        assert_eq!(rates(LrWarmup { steps: 0, ..verl }, 2), [0.5, 0.5]);
+    }
+
+    #[test]
+    fn what_follows_a_warm_up_begins_after_it() {
+        let then = LinearDecay { from: 1.0, to: 0.0, steps: 4 };
+        let both = LrWarmup { steps: 2, from_zero: false, then };
+        assert_eq!(rates(both, 8), [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0]);
+        let boxed: Box<dyn LrSchedule> = Box::new(then);
+        assert_eq!(rates(LrWarmup { steps: 2, from_zero: false, then: boxed }, 8), rates(both, 8));
+    }
+
+    #[test]
+    fn decays_are_those_of_burn_as_long_as_they_last() {
+        let (from, to, steps) = (3e-4, 1e-5, 7);
+        let linear = LinearDecay { from, to, steps };
+        let cosine = CosineDecay { from, to, steps };
+        let mut burns_linear = LinearLrSchedulerConfig::new(from, to, 7).init().unwrap();
+        let mut burns_cosine =
+            CosineAnnealingLrSchedulerConfig::new(from, 7).with_min_lr(to).init().unwrap();
+        for step in 0..=steps {
+            assert!((linear.lr(step) - burns_linear.step().base()).abs() < 1e-18, "{step}");
+            assert!((cosine.lr(step) - burns_cosine.step().base()).abs() < 1e-18, "{step}");
+        }
+        // Both ends to the bit, and then no further.
+        for schedule in [&linear as &dyn LrSchedule, &cosine] {
+            assert_eq!((schedule.lr(0), schedule.lr(steps)), (from, to));
+            assert_eq!((schedule.lr(steps + 1), schedule.lr(u64::MAX)), (to, to));
+        }
+        // Half of the way is half of the sum: cos(π / 2) = 0.
+        let half = CosineDecay { from: 1.0, to: 0.5, steps: 2 }.lr(1);
+        assert!((half - 0.75).abs() < 1e-15, "{half}");
+    }
+
+    #[test]
+    fn a_decay_of_no_steps_is_over() {
+        assert_eq!(LinearDecay { from: 1.0, to: 0.25, steps: 0 }.lr(0), 0.25);
+        assert_eq!(CosineDecay { from: 1.0, to: 0.25, steps: 0 }.lr(0), 0.25);
+    }
+
+    #[test]
+    fn a_rate_that_is_none_is_refused_before_it_moves_weights() {
+        for lr in [f64::NAN, f64::INFINITY, -1e-9] {
+            let error = rate(&ConstantLr { lr }, 3).unwrap_err().to_string();
+            assert!(error.contains(&format!("a rate of {lr} for step 4")), "{error}");
+        }
+        assert_eq!(rate(&ConstantLr { lr: 0.0 }, 3).unwrap(), 0.0);
+    }
+}

@@ -1,0 +1,177 @@
+use std::{
+    collections::BTreeSet,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use burn::{
+    module::{Module, ModuleMapper, Param},
+    tensor::{Tensor, TensorData},
+};
+
+use super::{
+    CheckpointError, WeightDtype,
+    file::TensorFile,
+    save::{self, Planned},
+};
+use crate::{Parameter, parameters};
+
+/// Which parameters of a module are in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All of them.
+    All,
+    /// Those that take a gradient. There are none without autodiff.
+    Trained,
+}
+
+impl Which {
+    fn of<M: Module>(self, module: &M) -> Vec<Parameter> {
+        let mut parameters = parameters(module);
+        parameters.retain(|parameter| self == Which::All || parameter.trained);
+        parameters
+    }
+}
+
+/// Writes the float parameters of any module into one safetensors file, in f32 and by their
+/// [paths](Parameter::path): what an architecture without a Hugging Face folder of its own is kept in.
+///
+/// At most 16 MB at a time are read from the device. The file has its name only when all of it is on
+/// disk.
+///
+/// # Errors
+/// When the file cannot be written, a parameter cannot be read, or two have the same path.
+pub fn save_parameters<M: Module>(
+    module: &M,
+    which: Which,
+    path: &Path,
+) -> Result<(), CheckpointError> {
+    let parameters = which.of(module);
+    let mut paths = BTreeSet::new();
+    if let Some(twice) = parameters.iter().find(|parameter| !paths.insert(&parameter.path)) {
+        let problem =
+            format!("would hold two parameters as \"{}\"; give them two paths", twice.path);
+        return Err(CheckpointError::Parameters { path: path.to_owned(), problem });
+    }
+    let planned = |Parameter { path, shape, .. }: &Parameter| Planned {
+        name: path.clone(),
+        shape: shape.clone(),
+    };
+    let planned: Vec<Planned> = parameters.iter().map(planned).collect();
+    let failed = |source| CheckpointError::Write { path: path.to_owned(), source };
+    save::write_whole(path, |file| {
+        file.write_all(&save::header(&planned, DTYPE)).map_err(failed)?;
+        let parts = parameters.iter().flat_map(|parameter| save::parts(parameter, save::PART));
+        let mut bytes = Vec::new();
+        for (parameter, part) in parts {
+            bytes.clear();
+            DTYPE.narrow(&save::read(parameter, part)?, &mut bytes);
+            file.write_all(&bytes).map_err(failed)?;
+        }
+        Ok(())
+    })
+}
+
+/// Gives `module` the parameters that [`save_parameters`] wrote, bit for bit. They stay where they
+/// are and take a gradient as before; a parameter that is not in `which` is left as it is.
+///
+/// The file may come from anybody: what it claims is checked before memory is taken for it.
+///
+/// # Errors
+/// When the file is missing or damaged, lacks a parameter of the module, has one that the module
+/// lacks, or one of another shape or type, or a value that is not finite: with such a weight no
+/// gradient would be finite either.
+pub fn load_parameters<M: Module>(
+    module: M,
+    which: Which,
+    path: &Path,
+) -> Result<M, CheckpointError> {
+    let wrong = |problem| CheckpointError::Parameters { path: path.to_owned(), problem };
+    let file = match TensorFile::open(path) {
+        // It speaks of a model folder otherwise.
+        Err(CheckpointError::Read { source, .. }) => {
+            return Err(wrong(format!("cannot be read: {source}")));
+        }
+        other => other?,
+    };
+    let wanted: BTreeSet<String> =
+        which.of(&module).into_iter().map(|parameter| parameter.path).collect();
+    if let Some(name) = file.names().into_iter().find(|name| !wanted.contains(name)) {
+        return Err(wrong(format!(
+            "has {name:?}, which this model lacks: it is the file of another model"
+        )));
+    }
+    let mut reader = Reader { file: &file, which, place: Vec::new(), failed: None };
+    let module = module.map(&mut reader);
+    match reader.failed {
+        None => Ok(module),
+        Some(error) => Err(error),
+    }
+}
+
+const DTYPE: WeightDtype = WeightDtype::F32;
+
+/// Replaces parameters by those of a file, until one fails.
+struct Reader<'a> {
+    file: &'a TensorFile,
+    which: Which,
+    place: Vec<String>,
+    failed: Option<CheckpointError>,
+}
+
+impl Reader<'_> {
+    /// The values of the parameter at the reader's place.
+    fn values(&self, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
+        let name = self.place.join(".");
+        let wrong = |problem| {
+            let path: PathBuf = self.file.path().to_owned();
+            CheckpointError::Parameters { path, problem }
+        };
+        let info = self.file.info(&name).ok_or_else(|| {
+            wrong(format!("has no {name:?}, which this model has: it is the file of another model"))
+        })?;
+        if info.dtype != DTYPE.in_file() || info.shape != shape {
+            return Err(wrong(format!(
+                "has {name:?} as {} {:?}, expected {} {shape:?}: it is the file of another model",
+                info.dtype,
+                info.shape,
+                DTYPE.in_file(),
+            )));
+        }
+        let mut values = Vec::with_capacity(shape.iter().product());
+        if !self.file.read(info, DTYPE, &mut values)? {
+            return Err(wrong(format!(
+                "holds a NaN or an infinity in {name:?}, expected finite numbers: take an older file"
+            )));
+        }
+        Ok(values)
+    }
+}
+
+impl ModuleMapper for Reader<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let trained = param.val().is_require_grad();
+        if self.failed.is_some() || (self.which == Which::Trained && !trained) {
+            return param;
+        }
+        let shape = param.dims();
+        match self.values(&shape) {
+            Ok(values) => param.map(|tensor| {
+                let values = TensorData::new(values, shape);
+                Tensor::from_data(values, &tensor.device()).set_require_grad(trained)
+            }),
+            Err(error) => {
+                self.failed = Some(error);
+                param
+            }
+        }
+    }
+
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.place.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.place.pop();
+    }
+}
