@@ -129,7 +129,7 @@ pub(super) static ROWS: &[Row] = &[
     read("trainer.algorithm.value_clip", "0.2", "critic.clip", ""),
     lacks("trainer.critic_mini_batch_size", "256", &[], "The critic learns in the policy's mini-batches.").when(gae),
     lacks("trainer.critic.optimizer_config.scheduler", "constant_with_warmup",
-        &["constant_with_warmup", "constant"], "After its warm-up the learning rate stays.").when(gae),
+        &["constant_with_warmup", "constant"], "The critic has the policy's, `optim.schedule`.").when(gae),
     lacks("trainer.critic.optimizer_config.*", "", &["null"],
         "The critic has the policy's, `optim`, but for its learning rate.").when(gae),
     lacks("trainer.critic.model.path", "null", &["null"], "A separate critic begins with the policy's weights.").when(gae),
@@ -200,7 +200,7 @@ pub(super) static ROWS: &[Row] = &[
     by("trainer.policy.optimizer_config.adam_betas", "[0.9, 0.999]", "optim.beta1, optim.beta2",
         |settings, draft| betas("trainer.policy.optimizer_config.adam_betas", settings, draft), ""),
     lacks("trainer.policy.optimizer_config.scheduler", "constant_with_warmup",
-        &["constant_with_warmup", "constant"], "After its warm-up the learning rate stays."),
+        &["constant_with_warmup", "constant"], "Choose `optim.schedule`: it lasts until `train.steps`."),
 
     // Updates
     by("trainer.policy_mini_batch_size", "256", "train.mini_batch",

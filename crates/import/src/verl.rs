@@ -152,7 +152,7 @@ pub(super) static ROWS: &[Row] = &[
     lacks("critic.shuffle", "", &[], "The critic learns in the policy's mini-batches.").when(gae),
     lacks("critic.grad_clip", "1.0", &[], "The critic has the policy's, `optim.max_grad_norm`.").when(gae),
     lacks("critic.loss_agg_mode", "", &[], "The value loss has the policy's, `loss.aggregation`.").when(gae),
-    lacks("critic.optim.lr_scheduler_type", "constant", &["constant"], "After its warm-up the learning rate stays.").when(gae),
+    lacks("critic.optim.lr_scheduler_type", "constant", &["constant"], "The critic has the policy's, `optim.schedule`.").when(gae),
     lacks("critic.optim.*", "", &["null"], "The critic has the policy's, `optim`, but for its learning rate.").when(gae),
     lacks("critic.model.path", "", &["null"], "A separate critic begins with the policy's weights.").when(gae),
     lacks("critic.model.lora_rank", "0", &[], "The critic has adapters where the policy has some.").when(gae),
@@ -207,10 +207,13 @@ pub(super) static ROWS: &[Row] = &[
     by("actor_rollout_ref.actor.optim.betas", "[0.9, 0.999]", "optim.beta1, optim.beta2",
         |settings, draft| betas("actor_rollout_ref.actor.optim.betas", settings, draft), ""),
     same("actor_rollout_ref.actor.grad_clip", "1.0", "optim.max_grad_norm"),
-    lacks("actor_rollout_ref.actor.optim.lr_scheduler_type", "constant", &["constant"],
-        "After its warm-up the learning rate stays."),
-    lacks("actor_rollout_ref.actor.optim.warmup_style", "constant", &["constant", "null"],
-        "After its warm-up the learning rate stays."),
+    by("actor_rollout_ref.actor.optim.lr_scheduler_type", "constant", "optim.schedule",
+        |settings, draft| schedule("lr_scheduler_type", settings, draft), ""),
+    by("actor_rollout_ref.actor.optim.warmup_style", "null", "optim.schedule",
+        |settings, draft| schedule("warmup_style", settings, draft), ""),
+    read("actor_rollout_ref.actor.optim.min_lr_ratio", "0.0", "optim.schedule.end_ratio", ""),
+    lacks("actor_rollout_ref.actor.optim.num_cycles", "0.5", &["0.5", "null"],
+        "A cosine is half a turn here."),
     lacks("actor_rollout_ref.actor.optim.override_optimizer_config", "null", &["null"], "The optimizer is AdamW."),
     lacks("actor_rollout_ref.actor.optim.optimizer", "AdamW", &["AdamW"], "The optimizer is AdamW."),
 
@@ -424,15 +427,50 @@ fn warmup(settings: &Settings, draft: &mut Draft) {
     let ratio = format!("{ACTOR}.optim.lr_warmup_steps_ratio");
     let share = settings.number(&ratio).unwrap_or(0.0);
     match (settings.whole(&key), settings.whole("trainer.total_training_steps")) {
-        (Some(steps), _) if steps >= 0 => draft.set("optim.warmup_steps", steps, &key),
-        (_, Some(all)) => draft.set("optim.warmup_steps", (share * all as f64) as i64, &ratio),
-        _ if share == 0.0 => draft.set("optim.warmup_steps", 0, &ratio),
+        (Some(steps), _) if steps >= 0 => rising(steps, &key, draft),
+        (_, Some(all)) => rising((share * all as f64) as i64, &ratio, draft),
+        _ if share == 0.0 => rising(0, &ratio, draft),
         _ => draft.lacks(
             &ratio,
             "It is a share of a number that is not said: set `optim.warmup_steps`, which the recipe leaves \
              at its default, 20.",
         ),
     }
+}
+
+/// verl's line begins at 0, ours at the first step's share.
+fn rising(steps: i64, key: &str, draft: &mut Draft) {
+    draft.set("optim.warmup_steps", steps, key);
+    if steps > 0 {
+        draft.set("optim.warmup_from_zero", true, key);
+    }
+}
+
+fn schedule(name: &str, settings: &Settings, draft: &mut Draft) {
+    let key = format!("{ACTOR}.optim.{name}");
+    match settings.text(&key).unwrap_or_default().as_str() {
+        "constant" | "null" | "" => {}
+        // A schedule that no step is left for is refused; 200 are the recipe's default.
+        "cosine" if warmup_takes_all(settings) => {
+            draft.lacks(
+                &key,
+                "Set `optim.schedule` and `train.steps`: it decays after the warm-up.",
+            );
+        }
+        "cosine" => {
+            draft.set("optim.schedule.kind", "cosine", &key);
+            draft.take("optim.schedule.end_ratio", &format!("{ACTOR}.optim.min_lr_ratio"));
+        }
+        _ => draft.lacks(
+            &key,
+            "The schedules here are constant, linear and cosine; the recipe has constant.",
+        ),
+    }
+}
+
+fn warmup_takes_all(settings: &Settings) -> bool {
+    let warmup = settings.whole(&format!("{ACTOR}.optim.lr_warmup_steps")).unwrap_or(0);
+    warmup >= settings.whole("trainer.total_training_steps").unwrap_or(200)
 }
 
 fn mini_batch(settings: &Settings, draft: &mut Draft) {

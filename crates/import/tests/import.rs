@@ -6,7 +6,7 @@
 use std::{fs, path::Path};
 
 use firebrick_import::{Imported, Origin, import};
-use firebrick_recipe::{Advantage, Dynamic, LossKind, Recipe, RewardKind};
+use firebrick_recipe::{Advantage, Dynamic, LossKind, Recipe, RewardKind, Schedule};
 
 fn of(path: &str, text: &str) -> Imported {
     import(Path::new(path), text, &[], None).unwrap()
@@ -151,6 +151,25 @@ fn settings_without_effect_stay_behind() {
         let text = verl("") + &table;
         assert_eq!(recipe("c.yaml", &text).reward.overlong.buffer, buffer, "{factor}");
     }
+}
+
+#[test]
+fn a_learning_rate_rises_and_falls_as_it_does_there() {
+    let optim = |settings: &str| {
+        let text = format!(
+            "actor_rollout_ref: {{rollout: {{n: 4}}, actor: {{optim: {{{settings}}}}}}}\n\
+             trainer: {{total_training_steps: 50}}"
+        );
+        recipe("c.yaml", &text).optim
+    };
+    let risen = optim("lr_warmup_steps: 10, lr_scheduler_type: cosine, min_lr_ratio: 0.1");
+    assert_eq!((risen.warmup_steps, risen.warmup_from_zero), (10, true));
+    assert_eq!(risen.schedule, Schedule::Cosine { end_ratio: 0.1 });
+    assert_eq!(optim("warmup_style: cosine").schedule, Schedule::Cosine { end_ratio: 0.0 });
+    for settings in ["lr_scheduler_type: constant", "lr_warmup_steps: 50, warmup_style: cosine"] {
+        assert_eq!(optim(settings).schedule, Schedule::Constant, "{settings}");
+    }
+    assert!(!optim("lr_warmup_steps: 0").warmup_from_zero);
 }
 
 #[test]

@@ -35,7 +35,6 @@ impl Recipe {
         let data = &self.data;
         let generated = data.task.is_some() && data.train.is_none();
         let read = data.train.is_some() && data.task.is_none();
-        let own = data.heldout.is_none() && data.heldout_split.is_none();
         let looks = !matches!(data.task, Some(Task::Addition { worked: false, .. }));
         let task = &["data.task"][..];
         let warms = self.warmup.steps > 0;
@@ -45,11 +44,10 @@ impl Recipe {
             (!generated, "data.deduplicate", task, "data.train"),
             (!read, "data.train_size", &["data.train"], "data.task"),
             (
-                own,
+                data.heldout.is_none(),
                 "data.heldout_size",
-                &["data.heldout", "data.heldout_split"],
-                "held-out prompts that are generated or split off, so without data.heldout and \
-                 data.heldout_split",
+                &["data.heldout"],
+                "held-out prompts that are generated or split off: without data.heldout",
             ),
             (looks, "data.task.second_look", &["data.task.worked"], "data.task.worked = true"),
             warmup("warmup.batch"),
@@ -117,6 +115,7 @@ impl Recipe {
         let adaptive =
             |holds: fn(&Adaptive) -> bool| self.train.adaptive.as_ref().is_none_or(holds);
         let samples = self.eval.temperature > 0.0;
+        let rises = self.optim.warmup_steps > 0;
         let constant = self.loss.aggregation == Aggregation::Constant;
         vec![
             (self.has_critic(), "critic", &["advantage.kind"], "advantage.kind = \"gae\""),
@@ -143,6 +142,12 @@ impl Recipe {
                 "train.adaptive.kl_stop",
                 &["train.adaptive.n_max"],
                 "train.adaptive.n_max above 1",
+            ),
+            (
+                rises,
+                "optim.warmup_from_zero",
+                &["optim.warmup_steps"],
+                "optim.warmup_steps above 0",
             ),
             (samples, "eval.top_p", &["eval.temperature"], "eval.temperature above 0"),
         ]

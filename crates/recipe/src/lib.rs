@@ -60,7 +60,7 @@ pub use reward::{
 pub use sampling::{Dynamic, OnCap, Sampling, Surplus};
 pub use tables::{
     Advantage, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval, Kl, KlKind,
-    Loss, LossKind, Optim, Rollout, Train, Warmup,
+    Loss, LossKind, Optim, OptimKind, Rollout, Schedule, Train, Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.
@@ -101,7 +101,7 @@ pub struct Recipe {
     /// The policy loss.
     #[serde(default)]
     pub loss: Loss,
-    /// AdamW and its learning rate.
+    /// The optimizer and its learning rate.
     #[serde(default)]
     pub optim: Optim,
     /// How long to train, and how a step is cut up.
@@ -240,6 +240,12 @@ impl Recipe {
             remove(&mut table, &idle.key);
         }
         toml::to_string(&table).unwrap_or_default()
+    }
+
+    /// Steps in which the policy is trained: those after the critic's warm-up.
+    pub fn policy_steps(&self) -> u64 {
+        let alone = if self.has_critic() { self.critic.warmup_steps } else { 0 };
+        self.train.steps.saturating_sub(alone)
     }
 
     /// Whether a critic gives the advantages.

@@ -11,7 +11,9 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Adaptive, Length, NewModel, Recipe, RewardKind, Task, effect::Idle, error::Problem};
+use super::{
+    Adaptive, Length, NewModel, Recipe, RewardKind, Schedule, Task, effect::Idle, error::Problem,
+};
 
 /// The fault that comes first in the text; `name` is what the run would be called.
 pub(super) fn first_problem(
@@ -29,6 +31,7 @@ pub(super) fn first_problem(
     checks.memory();
     checks.sampling();
     checks.without_effect();
+    checks.schedule();
     checks.mini_batch();
     checks.adaptive();
     checks.observe();
@@ -387,6 +390,24 @@ impl Checks<'_> {
                 format!("{name} is set, expected only with {needs}"),
                 "would change nothing",
                 "remove it, or set that beside it",
+            );
+        }
+    }
+
+    /// A decay that has no step would have the warm-up rise to its end.
+    fn schedule(&mut self) {
+        let Recipe { optim, train, .. } = self.recipe;
+        let steps = self.recipe.policy_steps();
+        if optim.schedule != Schedule::Constant && optim.warmup_steps >= steps {
+            self.fail(
+                &["optim.schedule", "optim.warmup_steps", "train.steps", "critic.warmup_steps"],
+                format!(
+                    "optim.schedule has no step to decay over: the learning rate rises for \
+                     optim.warmup_steps = {} of {steps} steps of the policy, and train.steps is {}",
+                    optim.warmup_steps, train.steps
+                ),
+                "would change nothing",
+                "lower optim.warmup_steps, or raise train.steps",
             );
         }
     }

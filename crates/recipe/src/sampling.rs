@@ -3,10 +3,10 @@
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
 use schemars::{JsonSchema, Schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
 
-use super::Memory;
+use super::{Memory, kind};
 
 /// Which groups a step trains on (dynamic sampling).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -17,6 +17,7 @@ pub struct Sampling {
     pub prompts_per_step: usize,
     /// What becomes of groups without spread in their accuracy. They have no advantage, so they would
     /// only thin the batch.
+    #[serde(deserialize_with = "flag_or_kind", serialize_with = "kind::by_name")]
     pub dynamic: Dynamic,
     /// Passes over prompts whose earlier groups had nothing to teach, before their completions are
     /// paid for; by default there is no memory.
@@ -51,15 +52,16 @@ impl Default for Sampling {
 }
 
 /// What becomes of groups without spread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema)]
-#[schemars(rename_all = "snake_case", transform = as_written)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(transform = flags_too)]
 pub enum Dynamic {
     /// Further prompts are sampled in their places, until there are enough groups (DAPO). `true` is
     /// the same.
     #[default]
     Filter,
     /// Copies of other groups of the step take their places. Only when too few have spread, further
-    /// prompts are sampled. As a name it has the defaults of `{ kind = "replace" }`.
+    /// prompts are sampled.
     Replace {
         /// The share of groups, in [0, 1), more than which have to have spread for the others to be
         /// replaced by copies of them.
@@ -75,7 +77,7 @@ pub enum Dynamic {
 }
 
 impl Dynamic {
-    /// As it is written in a recipe.
+    /// The name of the kind.
     pub fn name(self) -> &'static str {
         match self {
             Dynamic::Filter => "filter",
@@ -86,81 +88,21 @@ impl Dynamic {
     }
 }
 
-/// What may stand in a recipe for a [`Dynamic`].
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Written {
-    Flag(bool),
-    Name(Name),
-    Table(Table),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Name {
-    Filter,
-    Replace,
-    Drop,
-    Off,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-enum Table {
-    Replace {
-        #[serde(default = "min_ratio")]
-        min_ratio: f64,
-    },
-}
-
-impl Serialize for Dynamic {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let written = match *self {
-            Dynamic::Filter => Written::Name(Name::Filter),
-            Dynamic::Replace { min_ratio } => Written::Table(Table::Replace { min_ratio }),
-            Dynamic::Drop => Written::Name(Name::Drop),
-            Dynamic::Off => Written::Name(Name::Off),
-        };
-        written.serialize(serializer)
+fn flag_or_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dynamic, D::Error> {
+    match toml::Value::deserialize(deserializer)? {
+        toml::Value::Boolean(true) => Ok(Dynamic::Filter),
+        toml::Value::Boolean(false) => Ok(Dynamic::Off),
+        other => kind::from_value(other),
     }
 }
 
-impl<'de> Deserialize<'de> for Dynamic {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match Written::deserialize(deserializer)? {
-            Written::Flag(true) | Written::Name(Name::Filter) => Dynamic::Filter,
-            Written::Flag(false) | Written::Name(Name::Off) => Dynamic::Off,
-            Written::Name(Name::Drop) => Dynamic::Drop,
-            Written::Name(Name::Replace) => Dynamic::Replace { min_ratio: min_ratio() },
-            Written::Table(Table::Replace { min_ratio }) => Dynamic::Replace { min_ratio },
-        })
+/// Adds to the names of [`Dynamic`] the two that are not in quotes.
+fn flags_too(schema: &mut Schema) {
+    kind::name_or_table(schema);
+    if let Some(Value::Array(choices)) = schema.get_mut("oneOf") {
+        choices.push(json!({"type": "boolean", "const": true, "description": "`filter`."}));
+        choices.push(json!({"type": "boolean", "const": false, "description": "`off`."}));
     }
-}
-
-/// Makes the schema that of what may stand in a recipe: a name, a flag without quotes, or a table with
-/// the options of the one kind that has some.
-fn as_written(schema: &mut Schema) {
-    let Some(Value::Array(variants)) = schema.get_mut("oneOf") else { return };
-    let mut tables = Vec::new();
-    for variant in variants.iter_mut() {
-        let properties = variant.get_mut("properties").and_then(Value::as_object_mut);
-        let Some((name, mut options)) = properties.and_then(first) else { continue };
-        let name = json!({"type": "string", "const": name, "description": variant["description"]});
-        options["description"] = name["description"].clone();
-        options["properties"]["kind"] = json!({"type": "string", "const": name["const"]});
-        options["required"] = json!(["kind"]);
-        options["additionalProperties"] = false.into();
-        tables.push(options);
-        *variant = name;
-    }
-    variants.extend(tables);
-    variants.push(json!({"type": "boolean", "const": true, "description": "`filter`."}));
-    variants.push(json!({"type": "boolean", "const": false, "description": "`off`."}));
-}
-
-fn first(properties: &mut Map<String, Value>) -> Option<(String, Value)> {
-    let name = properties.keys().next()?.clone();
-    properties.remove_entry(&name)
 }
 
 /// What happens when `max_rounds` rounds did not fill a step.

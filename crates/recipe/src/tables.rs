@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Adaptive,
-    kind::{first_by_default, or_default},
+    kind::{self, first_by_default, or_default},
 };
 
 /// Where tensors live and kernels run.
@@ -301,24 +301,24 @@ pub enum KlKind {
     K3,
 }
 
-/// AdamW and its learning rate.
+/// The optimizer and its learning rate. Its moments stand beside its `kind`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
+#[schemars(transform = first_by_default)]
 pub struct Optim {
+    /// The rule, with its moments.
+    #[serde(flatten, deserialize_with = "or_default")]
+    pub kind: OptimKind,
     /// Learning rate after its warm-up.
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Rollout steps over which the learning rate grows linearly from 0.
+    /// Rollout steps over which the learning rate grows linearly.
     pub warmup_steps: u64,
-    /// Decay of the mean of gradients, in [0, 1).
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub beta1: f64,
-    /// Decay of the mean of squared gradients, in [0, 1).
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub beta2: f64,
-    /// Added to the root of the mean of squared gradients.
-    #[schemars(extend("exclusiveMinimum" = 0.0))]
-    pub epsilon: f64,
+    /// Whether the first of them has a learning rate of 0, as in verl: it samples, and moves nothing.
+    pub warmup_from_zero: bool,
+    /// What becomes of the learning rate after its warm-up, until `train.steps`.
+    #[serde(deserialize_with = "kind::named", serialize_with = "kind::by_name")]
+    pub schedule: Schedule,
     /// Decoupled weight decay, on matrices only.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
@@ -330,15 +330,91 @@ pub struct Optim {
 impl Default for Optim {
     fn default() -> Self {
         Optim {
+            kind: OptimKind::default(),
             lr: 1e-6,
             warmup_steps: 20,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
+            warmup_from_zero: false,
+            schedule: Schedule::Constant,
             weight_decay: 0.1,
             max_grad_norm: 1.0,
         }
     }
+}
+
+/// An optimizer and its moments.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum OptimKind {
+    /// Every weight moves by the mean of its gradients over the root of the mean of their squares.
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// Decay of the mean of gradients, in [0, 1).
+        #[serde(default = "default_beta1")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        beta1: f64,
+        /// Decay of the mean of squared gradients, in [0, 1).
+        #[serde(default = "default_beta2")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        beta2: f64,
+        /// Added to the root of the mean of squared gradients.
+        #[serde(default = "default_epsilon")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        epsilon: f64,
+    },
+    /// Hidden matrices move about equally far in all directions that their gradients have (Muon), and
+    /// everything else as under `adamw`, at the same learning rate.
+    Muon {
+        /// Decay of the sum of a matrix's gradients, in [0, 1).
+        #[serde(default = "default_momentum")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        momentum: f64,
+        /// For everything else: decay of the mean of gradients, in [0, 1).
+        #[serde(default = "default_beta1")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        beta1: f64,
+        /// For everything else: decay of the mean of squared gradients, in [0, 1).
+        #[serde(default = "default_beta2")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        beta2: f64,
+        /// For everything else: added to the root of the mean of squared gradients.
+        #[serde(default = "default_epsilon")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        epsilon: f64,
+    },
+}
+
+impl Default for OptimKind {
+    fn default() -> Self {
+        OptimKind::AdamW {
+            beta1: default_beta1(),
+            beta2: default_beta2(),
+            epsilon: default_epsilon(),
+        }
+    }
+}
+
+/// What becomes of a learning rate after its warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(transform = kind::name_or_table)]
+pub enum Schedule {
+    /// It stays.
+    #[default]
+    Constant,
+    /// It falls in a straight line.
+    Linear {
+        /// What is left of it after the last step, as a share, in [0, 1].
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        end_ratio: f64,
+    },
+    /// It falls by half a cosine: slowly, fast and slowly again.
+    Cosine {
+        /// What is left of it after the last step, as a share, in [0, 1].
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        end_ratio: f64,
+    },
 }
 
 /// How long to train, and how a step is cut up.
@@ -450,6 +526,22 @@ fn deviation_epsilon() -> f64 {
 
 fn default_lambda() -> f64 {
     0.95
+}
+
+fn default_momentum() -> f64 {
+    0.95
+}
+
+fn default_beta1() -> f64 {
+    0.9
+}
+
+fn default_beta2() -> f64 {
+    0.999
+}
+
+fn default_epsilon() -> f64 {
+    1e-8
 }
 
 fn dapo_low() -> f64 {

@@ -47,7 +47,7 @@ pub(crate) const CASES: &[Case] = &[
         LETTERS,
         &[
             "warmup={steps=30,batch=8,lr=0.05,every=30}",
-            "data.heldout=half-right.jsonl",
+            "data={train='letters.jsonl',heldout='half-right.jsonl'}",
             "reward={kind='exact'}",
             "eval.temperature=0.0",
             "train.steps=1",

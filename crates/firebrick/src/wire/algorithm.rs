@@ -7,10 +7,10 @@ use firebrick_core::{AdvantageEstimator, GroupFilter, RewardScale, Verifier};
 use firebrick_data::Tokenizer;
 use firebrick_rollout::Sampling;
 use firebrick_train::{
-    AdamW, AdaptiveUpdates, BatchNorm, Cispo, ClipRange, ConstantLr, Cut, Dapo, Dynamic, Gdpo,
-    GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut, LrSchedule, LrWarmup, MeanOnly, Memory,
-    MemoryRule, Objective, OptimConfig, Optimizer, PolicyLoss, PosteriorRule, ReinforceBaseline,
-    Spread, Task, TrainConfig, Updater, VarianceRule,
+    AdamW, AdaptiveUpdates, BatchNorm, Cispo, ClipRange, ConstantLr, CosineDecay, Cut, Dapo,
+    Dynamic, Gdpo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut, LinearDecay, LrSchedule,
+    LrWarmup, MeanOnly, Memory, MemoryRule, Muon, MuonConfig, Objective, OptimConfig, Optimizer,
+    PolicyLoss, PosteriorRule, ReinforceBaseline, Spread, Task, TrainConfig, Updater, VarianceRule,
 };
 
 use super::{LOGITS_AT_ONCE, reward};
@@ -129,20 +129,38 @@ pub(super) fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
 
 /// The optimizer of a policy or a critic.
 pub(super) fn optimizer<M: Module>(optim: &recipe::Optim) -> Box<dyn Optimizer<M>> {
-    Box::new(AdamW::new(OptimConfig {
-        beta1: optim.beta1,
-        beta2: optim.beta2,
-        epsilon: optim.epsilon,
+    let adamw = |beta1, beta2, epsilon| OptimConfig {
+        beta1,
+        beta2,
+        epsilon,
         weight_decay: optim.weight_decay,
         decay_vectors: false,
         max_grad_norm: optim.max_grad_norm,
-    }))
+    };
+    match optim.kind {
+        recipe::OptimKind::AdamW { beta1, beta2, epsilon } => {
+            Box::new(AdamW::new(adamw(beta1, beta2, epsilon)))
+        }
+        recipe::OptimKind::Muon { momentum, beta1, beta2, epsilon } => {
+            Box::new(Muon::new(MuonConfig { momentum, adamw: adamw(beta1, beta2, epsilon) }))
+        }
+    }
 }
 
-/// The learning rate of a policy or a critic, `lr` after its warm-up.
-pub(super) fn schedule(optim: &recipe::Optim, lr: f64) -> Box<dyn LrSchedule> {
-    let steps = optim.warmup_steps;
-    Box::new(LrWarmup { steps, from_zero: false, then: ConstantLr { lr } })
+/// The learning rate over `steps` of a policy or a critic, `lr` after its warm-up.
+pub(super) fn schedule(optim: &recipe::Optim, lr: f64, steps: u64) -> Box<dyn LrSchedule> {
+    let warmup = optim.warmup_steps;
+    let steps = steps.saturating_sub(warmup);
+    let then: Box<dyn LrSchedule> = match optim.schedule {
+        recipe::Schedule::Constant => Box::new(ConstantLr { lr }),
+        recipe::Schedule::Linear { end_ratio } => {
+            Box::new(LinearDecay { from: lr, to: end_ratio * lr, steps })
+        }
+        recipe::Schedule::Cosine { end_ratio } => {
+            Box::new(CosineDecay { from: lr, to: end_ratio * lr, steps })
+        }
+    };
+    Box::new(LrWarmup { steps: warmup, from_zero: optim.warmup_from_zero, then })
 }
 
 pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {

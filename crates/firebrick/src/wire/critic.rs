@@ -16,6 +16,7 @@ pub struct CriticPlan {
     config: CriticConfig,
     optim: Optim,
     lr: f64,
+    steps: u64,
 }
 
 impl CriticPlan {
@@ -31,7 +32,7 @@ impl CriticPlan {
             detach: critic.kind == CriticKind::Head { detach: true },
         };
         let (optim, lr) = (recipe.optim.clone(), critic.lr.unwrap_or(recipe.optim.lr));
-        Some(CriticPlan { kind: critic.kind, config, optim, lr })
+        Some(CriticPlan { kind: critic.kind, config, optim, lr, steps: recipe.train.steps })
     }
 
     /// A new critic beside `policy`.
@@ -42,7 +43,7 @@ impl CriticPlan {
                 CriticKind::Separate => ValueModel::beside(policy.clone().trunk()),
             },
             optimizer: optimizer(&self.optim),
-            schedule: schedule(&self.optim, self.lr),
+            schedule: schedule(&self.optim, self.lr, self.steps),
             config: self.config,
         }
     }
