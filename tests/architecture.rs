@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, fs, ops::ControlFlow, path::Path};
+use std::{collections::BTreeMap, fs, ops::ControlFlow, path::Path, sync::Arc};
 
 use burn::{
     module::{Module, Param},
@@ -11,10 +11,10 @@ use burn::{
 };
 use firebrick_core::{Completion, Seed, TokenId, WorkedExample};
 use firebrick_models::{
-    CheckpointError, Compute, DecodeCache, KvCache, Mask, Padding, PolicyModel, TokenBatch, Which,
-    arrange_rows, head_logprobs, load_parameters, parameters, save_parameters,
+    CheckpointError, Compute, DecodeCache, KvCache, Mask, Padding, ParameterSet, PolicyModel,
+    TokenBatch, arrange_rows, head_logprobs, load_parameters, parameters, save_parameters,
 };
-use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine, SampleOn, Sampling, stream};
+use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, stream};
 use firebrick_tests::{
     close::{Tolerance, nested_pairs, pairs},
     tiny::{VOCABULARY, numbers, request},
@@ -238,7 +238,12 @@ fn policies(device: &Device) -> [(&'static str, Recurrent); 2] {
 
 /// Prompts of 1 to 37 tokens.
 fn requests() -> Vec<GroupRequest> {
-    (0..14).map(|id| request(id, 1 + (id as usize * 17) % 38, 1 + id as usize % 4)).collect()
+    let sampling = Arc::new(sampling());
+    let request = |id: usize| GroupRequest {
+        sampling: sampling.clone(),
+        ..request(id as u64, 1 + (id * 17) % 38, 1 + id % 4)
+    };
+    (0..14).map(request).collect()
 }
 
 #[test]
@@ -308,7 +313,7 @@ fn completions_do_not_depend_on_their_neighbours() {
             &policy,
             &first.prompt.tokens,
             &sampling(),
-            first.completion_seed(seed(), 0),
+            first.completion_seed(0),
             512,
             SampleOn::Host,
             &mut |_, _| {
@@ -373,14 +378,14 @@ fn parameters_are_kept_to_the_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("policy.safetensors");
     let (saved, other) = (Recurrent::new(1, true, &device), Recurrent::new(2, true, &device));
-    save_parameters(&saved, Which::All, &path).unwrap();
-    let read = load_parameters(other, Which::All, &path).unwrap();
+    save_parameters(&saved, ParameterSet::All, &path).unwrap();
+    let read = load_parameters(other, ParameterSet::All, &path).unwrap();
     assert_eq!(bits(&read), bits(&saved));
     // A copy to sample from may be rounded; the file is f32 all the same.
     let rounded =
         Recurrent { head: saved.head.clone().map(|head| head.cast(DType::BF16)), ..saved };
-    save_parameters(&rounded, Which::All, &path).unwrap();
-    let read = load_parameters(Recurrent::new(2, true, &device), Which::All, &path).unwrap();
+    save_parameters(&rounded, ParameterSet::All, &path).unwrap();
+    let read = load_parameters(Recurrent::new(2, true, &device), ParameterSet::All, &path).unwrap();
     assert_eq!(read.head.val().dtype(), FloatDType::F32.into());
     assert_eq!(bits(&read), bits(&rounded));
     let names: Vec<String> = fs::read_dir(folder.path())
@@ -399,8 +404,8 @@ fn what_is_frozen_is_neither_kept_nor_replaced() {
         let policy = Recurrent::new(seed, false, &device);
         Recurrent { head: policy.head.clone().set_require_grad(false), ..policy }
     };
-    save_parameters(&frozen(1), Which::Trained, &path).unwrap();
-    let read = load_parameters(frozen(2), Which::Trained, &path).unwrap();
+    save_parameters(&frozen(1), ParameterSet::Trained, &path).unwrap();
+    let read = load_parameters(frozen(2), ParameterSet::Trained, &path).unwrap();
     let expected = |(mut own, other): (BTreeMap<String, Vec<u32>>, BTreeMap<String, Vec<u32>>)| {
         own.insert("head".into(), other["head"].clone());
         own
@@ -411,7 +416,7 @@ fn what_is_frozen_is_neither_kept_nor_replaced() {
     };
     assert_eq!(trained(&read), trained(&frozen(2)));
     assert!(trained(&read).contains(&true) && trained(&read).contains(&false));
-    let problem = problem_of(load_parameters(frozen(2), Which::All, &path));
+    let problem = problem_of(load_parameters(frozen(2), ParameterSet::All, &path));
     assert!(problem.contains("has no \"head\""), "{problem}");
 }
 
@@ -421,7 +426,7 @@ fn a_file_that_is_not_this_model_s_is_refused() {
     let path = folder.path().join("policy.safetensors");
     let load = || {
         let policy = Recurrent::new(1, true, &Device::flex());
-        problem_of(load_parameters(policy, Which::All, &path))
+        problem_of(load_parameters(policy, ParameterSet::All, &path))
     };
     assert!(load().contains("policy.safetensors cannot be read"), "{}", load());
 
@@ -462,7 +467,7 @@ fn a_file_that_is_not_this_model_s_is_refused() {
     assert!(load().contains("as BF16 [61, 24], expected F32"), "{}", load());
 
     // Cut off anywhere, or with a length of its header that nobody has memory for.
-    save_parameters(&model, Which::All, &path).unwrap();
+    save_parameters(&model, ParameterSet::All, &path).unwrap();
     let whole = fs::read(&path).unwrap();
     for cut in [0, 5, 8, 40, 400, whole.len() / 2, whole.len() - 1] {
         fs::write(&path, &whole[..cut]).unwrap();
@@ -509,13 +514,9 @@ fn sampling() -> Sampling {
     Sampling { temperature: TEMPERATURE, top_k, top_p, max_completion_tokens: 80, stop }
 }
 
-fn seed() -> Seed {
-    Seed::run(9)
-}
-
 fn generate(policy: &Recurrent, requests: &[GroupRequest], max_sequences: usize) -> Completions {
     let mut engine = LocalEngine::new(policy, numbers(), max_sequences, 512, SampleOn::Host);
-    let groups = engine.generate(requests, &sampling(), seed(), &mut |_| {}).unwrap();
+    let groups = firebrick_rollout::generate(&mut engine, requests.to_vec(), &mut |_| {}).unwrap();
     let completions = groups.into_iter().flat_map(|group| {
         let id = group.prompt.id;
         let numbered = group.completions.into_iter().enumerate();

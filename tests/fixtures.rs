@@ -13,7 +13,7 @@ use firebrick_data::{ChatTemplate, DataError};
 use firebrick_models::{
     Decoder, Padding, PolicyModel, SaveOptions, head_logprobs, load, load_config, parameters, save,
 };
-use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine, SampleOn, Sampling};
+use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 use firebrick_tests::{
     close::{Tolerance, nested_pairs, pairs},
     computed::{
@@ -382,12 +382,10 @@ fn complete(
     let tokenizer = Arc::new(fixture.tokenizer());
     let context = fixture.config().max_position_embeddings;
     let mut engine = LocalEngine::new(policy, tokenizer, prompts.len(), context, sample_on);
-    let request = |(id, tokens): (usize, &Vec<TokenId>)| GroupRequest {
-        prompt: Prompt { id: id as u64, tokens: tokens.clone(), ..Prompt::default() },
-        draw: 0,
-        group_size: 1,
-    };
-    let requests: Vec<GroupRequest> = prompts.iter().enumerate().map(request).collect();
-    let groups = engine.generate(&requests, sampling, Seed::run(0), &mut |_| {}).unwrap();
+    let prompts = prompts.iter().enumerate().map(|(id, tokens)| {
+        (0, Prompt { id: id as u64, tokens: tokens.clone(), ..Prompt::default() })
+    });
+    let requests = GroupRequest::of_prompts(prompts, 1, sampling, Seed::run(0));
+    let groups = generate(&mut engine, requests, &mut |_| {}).unwrap();
     groups.into_iter().flat_map(|group| group.completions).collect()
 }

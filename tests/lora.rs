@@ -10,7 +10,7 @@ use firebrick_models::{
     CheckpointError, Decoder, Lora, Padding, TokenBatch, adapter_config, load, load_adapter,
     parameters, save_adapter,
 };
-use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine as _, SampleOn, Sampling};
+use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 use firebrick_tests::{
     close::{Tolerance, nested_pairs, pairs},
     computed::{
@@ -201,10 +201,10 @@ fn check_logits(
 
 fn greedy(policy: &Decoder) -> Vec<u32> {
     let prompt = Prompt { tokens: vec![1, 2], ..Prompt::default() };
-    let request = GroupRequest { prompt, draw: 0, group_size: 1 };
     let sampling = Sampling::greedy(12, Vec::new());
+    let requests = GroupRequest::of_prompts([(0, prompt)], 1, &sampling, Seed::run(0));
     let mut engine = LocalEngine::new(policy, tiny::numbers(), 4, 64, SampleOn::Host);
-    let groups = engine.generate(&[request], &sampling, Seed::run(0), &mut |_| {}).unwrap();
+    let groups = generate(&mut engine, requests, &mut |_| {}).unwrap();
     groups[0].completions[0].tokens.clone()
 }
 

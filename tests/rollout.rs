@@ -6,14 +6,22 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::ControlFlow,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
-use burn::tensor::{Device, Tensor, TensorData};
-use firebrick_core::{Completion, FinishReason, Seed, TokenId};
-use firebrick_models::Decoder;
+use burn::{
+    module::{Module, Param},
+    tensor::{Device, Int, Tensor, TensorData},
+};
+use firebrick_core::{Completion, FinishReason, Group, Seed, TokenId};
+use firebrick_models::{Decoder, DecoderContext, KvCache, PolicyModel, TokenBatch};
 use firebrick_rollout::{
-    GroupRequest, LocalEngine, RolloutEngine, RolloutError, SampleOn, Sampling, sample_on_device,
-    sample_on_host, stream,
+    GroupRequest, LocalEngine, RETRIES, RequestId, RolloutEngine, RolloutError, SampleOn, Sampling,
+    ScriptedEngine, Wait, sample_on_device, sample_on_host, stream,
 };
 use firebrick_tests::{
     close::{Tolerance, nested_pairs},
@@ -91,7 +99,7 @@ fn a_stream_is_the_completion_of_its_seed() {
     // Some stop, some are cut off, and some outgrow the first block of the cache.
     let sampling = spread(0.05, 150, vec![7, 23]);
     let run = |request: &GroupRequest, most: usize| {
-        let seed = request.completion_seed(Seed::run(9), 0);
+        let seed = request.completion_seed(0);
         let mut heard = Vec::new();
         let streamed = stream(
             &policy,
@@ -155,13 +163,11 @@ fn every_draw_and_every_index_is_another_completion() {
 fn new_weights_write_something_else_once_published() {
     let (old, new) = (policy(4, &Device::flex()), policy(5, &Device::flex().autodiff()));
     let mut engine = LocalEngine::new(&old, numbers(), 8, 512, SampleOn::Host);
-    let sampling = Sampling::greedy(12, Vec::new());
     let write = |engine: &mut LocalEngine<Decoder>| {
-        let groups = engine.generate(&[request(1, 5, 1)], &sampling, Seed::run(0), &mut |_| {});
-        groups.unwrap()[0].completions[0].tokens.clone()
+        all(engine, vec![request(1, 5, 1)]).unwrap()[0].completions[0].tokens.clone()
     };
     let before = write(&mut engine);
-    engine.publish(&new).unwrap();
+    engine.publish(&new, 1).unwrap();
     let after = write(&mut engine);
     assert_ne!(before, after);
     let mut fresh = LocalEngine::new(&new, numbers(), 8, 512, SampleOn::Host);
@@ -219,9 +225,10 @@ fn completions_end_at_a_stop_token_or_at_their_length() {
         let sampling = spread(0.5, most, vec![11, 12]);
         let mut finished = 0;
         let mut engine = LocalEngine::new(&policy, numbers(), 6, 512, SampleOn::Host);
-        let groups = engine
-            .generate(&requests, &sampling, Seed::run(5), &mut |count| finished += count)
-            .unwrap();
+        let asked = drawn(&requests, &sampling);
+        let groups =
+            firebrick_rollout::generate(&mut engine, asked, &mut |count| finished += count)
+                .unwrap();
         assert_eq!(finished, 20);
         for (group, request) in groups.iter().zip(&requests) {
             assert_eq!((group.prompt.id, group.draw), (request.prompt.id, request.draw));
@@ -248,10 +255,8 @@ fn a_prompt_that_leaves_no_room_is_refused_before_anything_is_sampled() {
     let mut engine = LocalEngine::new(&policy, numbers(), 4, 50, SampleOn::Host);
     let mut heard = 0;
     let mut try_length = |length| {
-        let requests = [request(1, 2, 2), request(9, length, 2)];
-        engine.generate(&requests, &spread(1.0, 20, Vec::new()), Seed::run(0), &mut |count| {
-            heard += count;
-        })
+        let asked = drawn(&[request(1, 2, 2), request(9, length, 2)], &spread(1.0, 20, Vec::new()));
+        firebrick_rollout::generate(&mut engine, asked, &mut |count| heard += count)
     };
     assert_eq!(try_length(30).unwrap().len(), 2);
     match try_length(31).unwrap_err() {
@@ -267,6 +272,441 @@ fn a_prompt_that_leaves_no_room_is_refused_before_anything_is_sampled() {
 fn no_requests_are_no_groups() {
     let policy = policy(8, &Device::flex());
     assert!(generate(&policy, &[], &spread(1.0, 5, vec![]), 4, SampleOn::Host).is_empty());
+}
+
+#[test]
+fn requests_that_come_while_others_decode_change_nothing() {
+    let policy = policy(1, &Device::flex());
+    // Two ways of drawing, so that rows of one batch differ in it.
+    let samplings = [spread(0.05, 150, vec![7, 23]), spread(0.1, 60, vec![11])];
+    let asked: Vec<GroupRequest> = (0..20)
+        .map(|id| {
+            let request = request(id, 1 + (id as usize * 17) % 40, 1 + id as usize % 4);
+            drawn(&[request], &samplings[id as usize % 2]).remove(0)
+        })
+        .zip(0..)
+        .map(|(request, id)| GroupRequest { id, ..request })
+        .collect();
+    let alone: Vec<Group> = asked
+        .iter()
+        .map(|request| {
+            let mut engine = LocalEngine::new(&policy, numbers(), 64, 512, SampleOn::Host);
+            all(&mut engine, vec![request.clone()]).unwrap().remove(0)
+        })
+        .collect();
+    for (wait, sample_on) in [
+        (Wait::Never, SampleOn::Host),
+        (Wait::ForGroup, SampleOn::Host),
+        (Wait::Never, SampleOn::Device),
+    ] {
+        let place = format!("{wait:?}, {sample_on:?}");
+        let mut engine = LocalEngine::new(&policy, numbers(), 7, 512, sample_on);
+        let (mut left, mut came, mut finished) = (asked.clone(), BTreeMap::new(), 0);
+        let (mut order, mut early) = (Vec::new(), 0);
+        while came.len() < asked.len() {
+            // Three at a time, then some tokens of those before.
+            engine.submit(left.drain(..left.len().min(3)).collect()).unwrap();
+            for _ in 0..25 {
+                let groups = engine.poll(wait, &mut |count| finished += count).unwrap();
+                early += if left.is_empty() { 0 } else { groups.len() };
+                order.extend(groups.iter().map(|(id, _)| *id));
+                came.extend(groups);
+            }
+        }
+        assert!(early > 0, "{place}: nothing was finished before all was submitted");
+        assert!(!order.is_sorted(), "{place}: {order:?}");
+        let completions: usize = asked.iter().map(|request| request.group_size).sum();
+        assert_eq!((order.len(), finished), (asked.len(), completions), "{place}");
+        for ((request, group), alone) in asked.iter().zip(came.values()).zip(&alone) {
+            request.check_answer(group).unwrap();
+            let tokens = |group: &Group| -> Vec<Vec<TokenId>> {
+                group.completions.iter().map(|completion| completion.tokens.clone()).collect()
+            };
+            let logprobs = |group: &Group| -> Vec<Vec<f32>> {
+                group.completions.iter().map(|completion| completion.logprobs.clone()).collect()
+            };
+            assert_eq!(tokens(group), tokens(alone), "{place}: {}", request.id);
+            LOGPROBS.check(&place, nested_pairs(&logprobs(group), &logprobs(alone)));
+        }
+        assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty(), "{place}");
+    }
+}
+
+#[test]
+fn rows_in_flight_go_on_with_the_weights_that_are_published() {
+    let (old, new) = (policy(4, &Device::flex()), policy(5, &Device::flex()));
+    // The second waits until the first is finished.
+    let asked = drawn(&[request(1, 5, 2), request(2, 6, 2)], &Sampling::greedy(30, Vec::new()));
+    let of = |policy: &Decoder| {
+        let mut engine = LocalEngine::new(policy, numbers(), 2, 512, SampleOn::Host);
+        all(&mut engine, asked.clone()).unwrap()
+    };
+    let (by_old, by_new) = (of(&old), of(&new));
+    let mut engine = LocalEngine::new(&old, numbers(), 2, 512, SampleOn::Host);
+    engine.submit(asked.clone()).unwrap();
+    // One token comes of the prefill, one of each turn.
+    for _ in 0..9 {
+        assert!(engine.poll(Wait::Never, &mut |_| {}).unwrap().is_empty());
+    }
+    engine.publish(&new, 1).unwrap();
+    let mut groups = BTreeMap::new();
+    while groups.len() < 2 {
+        groups.extend(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap());
+    }
+    for (index, completion) in groups[&0].completions.iter().enumerate() {
+        let before = &by_old[0].completions[index];
+        assert_eq!(completion.tokens[..10], before.tokens[..10]);
+        assert_eq!(completion.logprobs[..10], before.logprobs[..10]);
+        assert_ne!(completion.logprobs[10..], before.logprobs[10..]);
+        assert_ne!(completion.tokens, by_new[0].completions[index].tokens);
+        assert_eq!(completion.policy_version, 0);
+    }
+    let mut by_new = by_new[1].clone();
+    by_new.completions.iter_mut().for_each(|completion| completion.policy_version = 1);
+    assert_eq!(groups[&1], by_new);
+}
+
+/// In bf16 the engine's copy is memory of its own.
+#[test]
+fn old_weights_go_before_the_next_are_made() {
+    let policy = Watched::new();
+    let mut engine = LocalEngine::new(&policy, numbers(), 4, 512, SampleOn::Host);
+    assert_eq!(policy.watch.copies(), 1);
+    for version in 1..4 {
+        engine.publish(&policy, version).unwrap();
+    }
+    assert_eq!(policy.watch.copies(), 1);
+    assert_eq!(policy.watch.before.load(Ordering::Relaxed), 0, "copies when another was made");
+}
+
+#[test]
+fn a_poll_that_panics_leaves_nothing_in_flight() {
+    let policy = Watched::new();
+    let mut engine = LocalEngine::new(&policy, numbers(), 4, 512, SampleOn::Host);
+    let asked = vec![request(1, 5, 2), request(2, 6, 3)];
+    let expected = all(&mut engine, asked.clone()).unwrap();
+    engine.submit(asked.clone()).unwrap();
+    engine.poll(Wait::Never, &mut |_| {}).unwrap();
+    policy.watch.fails.store(true, Ordering::Relaxed);
+    let panicked =
+        catch_unwind(AssertUnwindSafe(|| engine.poll(Wait::ForGroup, &mut |_| {}).map(drop)));
+    assert!(panicked.is_err());
+    policy.watch.fails.store(false, Ordering::Relaxed);
+    assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
+    assert_eq!(all(&mut engine, asked.clone()).unwrap(), expected);
+
+    // Weights that could not be taken over are none.
+    policy.watch.fails.store(true, Ordering::Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| engine.publish(&policy, 1))).is_err());
+    let error = all(&mut engine, asked).unwrap_err();
+    assert!(matches!(error, RolloutError::NoWeights), "{error}");
+}
+
+#[test]
+fn requests_that_ask_for_nothing_or_have_no_id_of_their_own_are_refused() {
+    let policy = policy(8, &Device::flex());
+    let mut engine = LocalEngine::new(&policy, numbers(), 4, 50, SampleOn::Host);
+    engine.submit(vec![request(1, 5, 2)]).unwrap();
+    for (bad, expected) in [
+        (request(2, 0, 2), "a prompt without tokens"),
+        (request(2, 5, 0), "0 completions"),
+        (drawn(&[request(2, 5, 2)], &spread(1.0, 0, Vec::new())).remove(0), "of 0 tokens"),
+        (request(1, 5, 2), "the id of another"),
+        (request(3, 5, 2), "the id of another"),
+    ] {
+        let submitted = vec![request(3, 5, 2), bad];
+        let error = engine.submit(submitted.clone()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        if !expected.starts_with("the id") || submitted[1].id == 3 {
+            let mut silent = ScriptedEngine::new(|_, _| panic!("it was asked"));
+            let error = all::<()>(&mut silent, submitted).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+    // None of them was taken on.
+    let groups = engine.poll(Wait::ForGroup, &mut |_| {}).unwrap();
+    assert_eq!(groups.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1]);
+    assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
+}
+
+#[test]
+fn groups_are_given_in_the_order_of_their_requests() {
+    let mut polled = Vec::new();
+    let mut engine = ScriptedEngine::new(|request: &GroupRequest, index| {
+        polled.push(request.id);
+        said(&[request.id as TokenId, index as TokenId])
+    });
+    let mut finished = Vec::new();
+    let asked: Vec<GroupRequest> = (0..4).map(|id| request(10 - id, 2, 1 + id as usize)).collect();
+    let groups =
+        firebrick_rollout::generate::<()>(&mut engine, asked, &mut |count| finished.push(count))
+            .unwrap();
+    let ids: Vec<u64> = groups.iter().map(|group| group.prompt.id).collect();
+    assert_eq!(ids, [10, 9, 8, 7]);
+    for group in &groups {
+        for (index, completion) in group.completions.iter().enumerate() {
+            assert_eq!(completion.tokens, [group.prompt.id as TokenId, index as TokenId]);
+        }
+    }
+    assert_eq!(finished, [4, 3, 2, 1]);
+    assert_eq!(polled.first(), Some(&7));
+}
+
+#[test]
+fn what_an_engine_lost_is_asked_for_again() {
+    let policy = policy(1, &Device::flex());
+    let sampling = spread(0.05, 80, vec![7, 23]);
+    let requests: Vec<GroupRequest> = (0..16).map(|id| request(id, 3 + id as usize, 3)).collect();
+    let asked = drawn(&requests, &sampling);
+    let local = || LocalEngine::new(&policy, numbers(), 6, 512, SampleOn::Host);
+    let whole = all(&mut local(), asked.clone()).unwrap();
+    let run = |lost: usize, in_submit: bool, retryable: bool| {
+        let mut engine = Unsteady {
+            engine: local(),
+            new: Box::new(local),
+            lost,
+            in_submit,
+            retryable,
+            polls: 0,
+        };
+        let mut finished = 0;
+        let groups =
+            firebrick_rollout::generate(&mut engine, asked.clone(), &mut |count| finished += count);
+        (groups, finished, engine.lost)
+    };
+    for lost in 0..=RETRIES {
+        for in_submit in [false, true] {
+            let (groups, finished, left) = run(lost, in_submit, true);
+            assert_eq!((finished, left), (48, 0));
+            for (group, whole) in groups.unwrap().iter().zip(&whole) {
+                let pairs = group.completions.iter().zip(&whole.completions);
+                // In other company: their sums are rounded otherwise.
+                assert!(pairs.clone().all(|(came, whole)| came.tokens == whole.tokens));
+                assert_eq!(pairs.count(), 3);
+            }
+        }
+    }
+    let (groups, _, left) = run(RETRIES + 5, false, true);
+    let error = groups.unwrap_err();
+    assert_eq!(left, 4);
+    assert!(
+        matches!(error, RolloutError::GivenUp { times, .. } if times == RETRIES + 1),
+        "{error}"
+    );
+    assert!(error.to_string().contains("4 times, at last because: the child died"), "{error}");
+
+    let (groups, _, left) = run(2, false, false);
+    let error = groups.unwrap_err();
+    assert!(matches!(error, RolloutError::Engine { retryable: false, .. }), "{error}");
+    assert_eq!(
+        (left, error.to_string().as_str()),
+        (1, "the rollout engine failed: the child died")
+    );
+}
+
+#[test]
+fn what_an_engine_answers_is_not_trusted() {
+    type Change = fn(&mut Vec<(RequestId, Group)>);
+    fn first(answers: &mut [(RequestId, Group)]) -> &mut Completion {
+        &mut answers[0].1.completions[1]
+    }
+    let cases: [(Change, &str); 16] = [
+        (|answers| answers[0].0 = 77, "request 77 cannot be used: it was not asked for"),
+        (|answers| answers.extend_from_within(0..1), "it has come before"),
+        (|answers| answers.clear(), "nothing is in flight, expected a group"),
+        (|answers| answers[0].1.draw += 1, "in draw 1002, expected one of prompt 1 in draw 1001"),
+        (
+            |answers| answers[0].1.prompt.tokens.clear(),
+            "a group of prompt 1 in draw 1001, expected",
+        ),
+        (|answers| answers[0].1.prompt.id = 2, "a group of prompt 2"),
+        (|answers| drop(answers[0].1.completions.pop()), "it has 1 completions, expected 2"),
+        (|answers| answers[0].1.completions.clear(), "it has 0 completions, expected 2"),
+        (|answers| answers[0].1.completions.push(said(&[1])), "it has 3 completions, expected 2"),
+        (|answers| *first(answers) = said(&[]), "completion 1 has 0 tokens, expected 1 to 16"),
+        (|answers| *first(answers) = said(&[3; 17]), "completion 1 has 17 tokens"),
+        (|answers| first(answers).logprobs.truncate(2), "has 2 log-probabilities for 3 tokens"),
+        (|answers| first(answers).logprobs.push(-1.0), "has 4 log-probabilities for 3 tokens"),
+        (|answers| first(answers).logprobs[2] = f32::NAN, "a log-probability of NaN"),
+        (|answers| first(answers).logprobs[0] = f32::NEG_INFINITY, "a log-probability of -inf"),
+        (|answers| first(answers).logprobs[1] = 0.5, "a log-probability of 0.5, expected finite"),
+    ];
+    for (change, expected) in cases {
+        let mut engine = Spoilt { asked: Vec::new(), change };
+        let error = all::<()>(&mut engine, vec![request(1, 4, 2)]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}, expected {expected:?}");
+    }
+    // An engine may say of its progress what it likes, and rounds a little.
+    let mut engine =
+        Spoilt { asked: Vec::new(), change: |answers| first(answers).logprobs[0] = 1e-6 };
+    let mut finished = 0;
+    let asked = vec![request(1, 4, 2), request(2, 4, 2)];
+    let groups =
+        firebrick_rollout::generate::<()>(&mut engine, asked, &mut |count| finished += count);
+    assert_eq!((groups.unwrap().len(), finished), (2, 4));
+}
+
+/// A completion of these tokens, as an engine of somebody else may give it.
+fn said(tokens: &[TokenId]) -> Completion {
+    Completion::written(tokens.to_vec(), vec![-0.5; tokens.len()], FinishReason::Length)
+}
+
+/// Dies with everything in flight and begins anew, as often as `lost`: either when it is asked, or in
+/// every second poll, when some groups have come.
+struct Unsteady<'a> {
+    engine: LocalEngine<Decoder>,
+    new: Box<dyn Fn() -> LocalEngine<Decoder> + Send + 'a>,
+    lost: usize,
+    in_submit: bool,
+    retryable: bool,
+    polls: usize,
+}
+
+impl Unsteady<'_> {
+    fn dies(&mut self) -> Result<(), RolloutError> {
+        if self.lost == 0 {
+            return Ok(());
+        }
+        self.lost -= 1;
+        self.engine = (self.new)();
+        Err(RolloutError::engine("the child died", self.retryable))
+    }
+}
+
+impl RolloutEngine<Decoder> for Unsteady<'_> {
+    fn publish(&mut self, policy: &Decoder, version: u64) -> Result<(), RolloutError> {
+        self.engine.publish(policy, version)
+    }
+
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        self.engine.submit(requests)?;
+        if self.in_submit { self.dies() } else { Ok(()) }
+    }
+
+    fn poll(
+        &mut self,
+        wait: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        self.polls += 1;
+        if !self.in_submit && self.polls.is_multiple_of(2) {
+            self.dies()?;
+        }
+        self.engine.poll(wait, finished)
+    }
+}
+
+/// Answers everything at once, and not as it was asked to.
+struct Spoilt {
+    asked: Vec<GroupRequest>,
+    change: fn(&mut Vec<(RequestId, Group)>),
+}
+
+impl<M> RolloutEngine<M> for Spoilt {
+    fn publish(&mut self, _: &M, _: u64) -> Result<(), RolloutError> {
+        Ok(())
+    }
+
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        self.asked = requests;
+        Ok(())
+    }
+
+    fn poll(
+        &mut self,
+        _: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        finished(usize::MAX);
+        let answer = |request: GroupRequest| {
+            let completions = vec![said(&[1, 2, 3]); request.group_size];
+            request.answer(completions)
+        };
+        let mut answers = self.asked.drain(..).map(answer).collect();
+        (self.change)(&mut answers);
+        Ok(answers)
+    }
+}
+
+/// A decoder whose copies to sample from are counted, and which fails when it is told to.
+#[derive(Module, Debug)]
+struct Watched {
+    decoder: Decoder,
+    #[module(skip)]
+    watch: Watch,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Watch {
+    /// Held by the policy and each of its copies.
+    held: Arc<()>,
+    /// The most copies that were there when another was made.
+    before: Arc<AtomicUsize>,
+    fails: Arc<AtomicBool>,
+}
+
+impl Watch {
+    fn copies(&self) -> usize {
+        Arc::strong_count(&self.held) - 1
+    }
+
+    fn maybe_fail(&self) {
+        assert!(!self.fails.load(Ordering::Relaxed), "out of memory");
+    }
+}
+
+impl Watched {
+    fn new() -> Self {
+        Watched { decoder: policy(1, &Device::flex()), watch: Watch::default() }
+    }
+}
+
+impl PolicyModel for Watched {
+    type Cache = KvCache;
+    type Context = DecoderContext;
+
+    fn device(&self) -> Device {
+        self.decoder.device()
+    }
+
+    fn context(&self, batch: &TokenBatch) -> DecoderContext {
+        self.decoder.context(batch)
+    }
+
+    fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
+        self.decoder.embed(batch)
+    }
+
+    fn layers(&self) -> usize {
+        self.decoder.layers()
+    }
+
+    fn layer(&self, index: usize, x: Tensor<3>, context: &DecoderContext) -> Tensor<3> {
+        self.decoder.layer(index, x, context)
+    }
+
+    fn finish(&self, x: Tensor<3>) -> Tensor<3> {
+        self.decoder.finish(x)
+    }
+
+    fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, KvCache) {
+        self.decoder.prefill(batch)
+    }
+
+    fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2> {
+        self.watch.maybe_fail();
+        self.decoder.decode(tokens, cache)
+    }
+
+    fn head(&self) -> &Param<Tensor<2>> {
+        self.decoder.head()
+    }
+
+    fn sampler(&self) -> Self {
+        self.watch.before.fetch_max(self.watch.copies(), Ordering::Relaxed);
+        self.watch.maybe_fail();
+        Watched { decoder: self.decoder.sampler(), watch: self.watch.clone() }
+    }
 }
 
 #[test]
@@ -362,7 +802,7 @@ fn generate(
     sample_on: SampleOn,
 ) -> Completions {
     let mut engine = LocalEngine::new(policy, numbers(), max_sequences, 512, sample_on);
-    let groups = engine.generate(requests, sampling, Seed::run(9), &mut |_| {}).unwrap();
+    let groups = all(&mut engine, drawn(requests, sampling)).unwrap();
     let mut completions = Completions::new();
     for (position, group) in groups.into_iter().enumerate() {
         assert_eq!(group.prompt.id, requests[position].prompt.id, "the order of the requests");
@@ -373,6 +813,25 @@ fn generate(
         }
     }
     completions
+}
+
+/// The same requests, drawn by `sampling`, with an id for each.
+fn drawn(requests: &[GroupRequest], sampling: &Sampling) -> Vec<GroupRequest> {
+    let sampling = Arc::new(sampling.clone());
+    let numbered = (0..).zip(requests).map(|(id, request)| GroupRequest {
+        id,
+        sampling: sampling.clone(),
+        ..request.clone()
+    });
+    numbered.collect()
+}
+
+/// Their groups, in order.
+fn all<M>(
+    engine: &mut dyn RolloutEngine<M>,
+    requests: Vec<GroupRequest>,
+) -> Result<Vec<Group>, RolloutError> {
+    firebrick_rollout::generate(engine, requests, &mut |_| {})
 }
 
 /// `came` may be only a part of `reference`.

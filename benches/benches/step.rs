@@ -20,7 +20,7 @@ use burn::{module::Module as _, tensor::Device};
 use firebrick_core::{Detokenizer, Group, Prompt, Seed, TokenId};
 use firebrick_device::{Kind, Name, Precision, describe, open};
 use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, random};
-use firebrick_rollout::{GroupRequest, LocalEngine, RolloutEngine as _, SampleOn, Sampling};
+use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 use firebrick_train::{
     AdamW, Aggregation, ClipRange, Cut, Dapo, Objective, OptimConfig, Sample, Updater,
 };
@@ -128,19 +128,16 @@ fn rollout(
         max_completion_tokens: COMPLETION,
         stop: Vec::new(),
     };
-    let requests: Vec<GroupRequest> = (0..prompts as u64)
-        .map(|id| {
-            let mut stream = seed.derive("prompt", &[id]).stream();
-            let token = |at| (stream.uniform_at(at) * config.vocab_size as f64) as TokenId;
-            let tokens = (0..PROMPT as u64).map(token).collect();
-            let prompt = Prompt { id, tokens, ..Prompt::default() };
-            GroupRequest { prompt, draw: id, group_size }
-        })
-        .collect();
+    let prompts = (0..prompts as u64).map(|id| {
+        let mut stream = seed.derive("prompt", &[id]).stream();
+        let token = |at| (stream.uniform_at(at) * config.vocab_size as f64) as TokenId;
+        let tokens = (0..PROMPT as u64).map(token).collect();
+        (id, Prompt { id, tokens, ..Prompt::default() })
+    });
+    let requests = GroupRequest::of_prompts(prompts, group_size, &sampling, seed);
     let mut groups = Vec::new();
     let seconds = time(&place.device, || {
-        groups =
-            engine.generate(&requests, &sampling, seed, &mut |_| ()).expect("the device computes");
+        groups = generate(&mut engine, requests.clone(), &mut |_| ()).expect("the device computes");
     });
     (rates(ROWS * COMPLETION, &seconds), groups)
 }

@@ -21,7 +21,7 @@ pub use error::CheckpointError;
 pub use inventory::{Inventory, TensorInfo, inventory};
 pub use layout::{NamedTensor, named_tensors};
 pub use names::unread_tensors;
-pub use parameters::{Which, load_parameters, save_parameters};
+pub use parameters::{ParameterSet, load_parameters, save_parameters};
 pub use read::{Loaded, load, load_config, load_noting};
 pub(crate) use read::{load_scorer, scorer_config};
 pub use save::{SaveOptions, save};

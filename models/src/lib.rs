@@ -5,6 +5,35 @@
 //! need from a model, so that another architecture can take its place, with a memory of its own while
 //! it decodes ([`DecodeCache`]). Families are read from Hugging Face folders and written to them;
 //! [`save_parameters`] and [`load_parameters`] keep the weights of any module.
+//!
+//! A model is a module of burn and a folder of Hugging Face's, and what the one computes the other's
+//! libraries compute, too. What a checkpoint needs and is not here is refused by name, never left out.
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use firebrick_core::Seed;
+//! use firebrick_models::{DecoderConfig, Family, Padding, PolicyModel as _, Sizes, TokenBatch, random};
+//!
+//! let sizes = Sizes {
+//!     vocab_size: 13,
+//!     hidden_size: 16,
+//!     layers: 2,
+//!     heads: 2,
+//!     kv_heads: 1,
+//!     head_dim: 8,
+//!     intermediate_size: 32,
+//!     max_position_embeddings: 64,
+//!     rope_theta: 10_000.0,
+//!     tied: true,
+//! };
+//! let device = Device::flex();
+//! let policy = random(&DecoderConfig::new(Family::Qwen2, sizes), Seed::run(1), &device)?;
+//!
+//! // Two rows of three and two tokens: [rows, tokens, hidden].
+//! let batch = TokenBatch::new(&[&[1, 2, 3], &[4, 5]], Padding::Right, &device);
+//! assert_eq!(policy.hidden(&batch).dims(), [2, 3, 16]);
+//! # Ok::<(), firebrick_models::CheckpointError>(())
+//! ```
 
 mod attention;
 mod batch;
@@ -32,10 +61,10 @@ mod reward_model;
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{
-    AdapterBase, CheckpointError, Inventory, Loaded, NamedTensor, SaveOptions, TensorInfo,
-    WeightDtype, Which, adapter_config, adapter_lora, inventory, is_adapter, load, load_adapter,
-    load_config, load_noting, load_parameters, named_tensors, save, save_adapter, save_parameters,
-    unread_tensors,
+    AdapterBase, CheckpointError, Inventory, Loaded, NamedTensor, ParameterSet, SaveOptions,
+    TensorInfo, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load,
+    load_adapter, load_config, load_noting, load_parameters, named_tensors, save, save_adapter,
+    save_parameters, unread_tensors,
 };
 pub use config::{
     Activation, Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes,

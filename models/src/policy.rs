@@ -28,7 +28,7 @@ use crate::TokenBatch;
     note = "implement `firebrick_models::PolicyModel` for a burn `Module`, with a cache of its own if \
             it is no transformer; `Decoder` is the one for the Llama-like families"
 )]
-pub trait PolicyModel: Module + ModuleDisplay + Send + Sync {
+pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// What decoding remembers of the rows: keys and values, a recurrent state, or both.
     type Cache: DecodeCache;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
 use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, random};
-use firebrick_rollout::GroupRequest;
+use firebrick_rollout::{GroupRequest, Sampling};
 
 /// Tokens of [`policy`].
 pub const VOCABULARY: usize = 61;
@@ -59,11 +59,13 @@ pub fn numbers() -> Arc<dyn Detokenizer> {
     Arc::new(Numbers)
 }
 
-/// Asks for completions of prompt `id`, whose tokens follow from it.
+/// Asks for completions of prompt `id`, whose tokens follow from it: the likeliest, unless a test
+/// gives it another sampling.
 pub fn request(id: u64, length: usize, group_size: usize) -> GroupRequest {
     let mut stream = Seed::run(id).derive("prompt", &[]).stream();
     let token = |position| (stream.uniform_at(position) * VOCABULARY as f64) as TokenId;
     let tokens = (0..length as u64).map(token).collect();
     let prompt = Prompt { id, tokens, ..Prompt::default() };
-    GroupRequest { prompt, draw: 1000 + id, group_size }
+    let sampling = Arc::new(Sampling::greedy(16, Vec::new()));
+    GroupRequest { id, prompt, draw: 1000 + id, group_size, sampling, seed: Seed::run(9) }
 }

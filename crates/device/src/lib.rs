@@ -3,6 +3,16 @@
 //! A device is named as in `vulkan:0`: its [`Kind`], and which of that kind. [`list`] finds those
 //! of this machine, [`open`] gives one of them and never another, [`describe`] says what it is, and
 //! [`suite`] runs what training runs, on the device and on the CPU, and compares.
+//!
+//! ```
+//! use firebrick_device::{Name, Precision, describe, open};
+//!
+//! let name: Name = "cpu".parse()?;
+//! let device = open(name, Precision::F32)?;
+//! println!("{}", describe(name, &device).headline());
+//! assert!("cpu:7".parse::<Name>().is_ok_and(|name| open(name, Precision::F32).is_err()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod describe;
 mod failure;

@@ -39,7 +39,9 @@ pub(crate) fn guarded<T>(
         Err(
             Error::Checkpoint(CheckpointError::Device(words))
             | Error::Train(
-                TrainError::Device(words) | TrainError::Rollout(RolloutError::Device(words)),
+                TrainError::Device(words)
+                | TrainError::Rollout(RolloutError::Device(words))
+                | TrainError::Weights(CheckpointError::Device(words)),
             ),
         ) => Err(Failure::new(words)),
         result => Ok(result),

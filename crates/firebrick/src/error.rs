@@ -367,7 +367,7 @@ impl Error {
         match self {
             Error::Checkpoint(_)
             | Error::Vocabulary { .. }
-            | Error::Train(TrainError::Checkpoint { .. })
+            | Error::Train(TrainError::Checkpoint { .. } | TrainError::Weights(_))
             | Error::Data(DataError::Tokenizer { .. } | DataError::Template { .. })
             | Error::Progress { .. } => {
                 Error::Damaged { checkpoint: checkpoint.to_owned(), error: Box::new(self) }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use firebrick_models::{
-    AdapterBase, Decoder, PolicyModel, SaveOptions, WeightDtype, Which, load, load_adapter,
+    AdapterBase, Decoder, ParameterSet, PolicyModel, SaveOptions, WeightDtype, load, load_adapter,
     load_parameters, save, save_adapter, save_parameters,
 };
 
@@ -131,10 +131,10 @@ const PARAMETERS: &str = "policy.safetensors";
 
 impl<M: PolicyModel> PolicyFiles<M> for Parameters {
     fn write(&self, policy: &M, folder: &Path) -> Result<(), Error> {
-        Ok(save_parameters(policy, Which::All, &folder.join(PARAMETERS))?)
+        Ok(save_parameters(policy, ParameterSet::All, &folder.join(PARAMETERS))?)
     }
 
     fn read(&self, policy: M, folder: &Path) -> Result<M, Error> {
-        Ok(load_parameters(policy, Which::All, &folder.join(PARAMETERS))?)
+        Ok(load_parameters(policy, ParameterSet::All, &folder.join(PARAMETERS))?)
     }
 }

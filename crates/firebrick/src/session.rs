@@ -57,7 +57,7 @@ use crate::{
 /// What is replaced is never built: with an own verifier no judge's process is started and no reward
 /// model read. A session prints nothing, reads no environment and handles no signal. Whoever wants to see
 /// it gives it a [`Watcher`], and whoever wants to end it early a flag ([`Session::interrupted_by`]).
-pub struct Session<M: PolicyModel + 'static = Decoder> {
+pub struct Session<M: PolicyModel = Decoder> {
     loaded: Loaded,
     parts: Parts<M>,
     wiring: Wiring<M>,
@@ -72,7 +72,7 @@ pub struct Session<M: PolicyModel + 'static = Decoder> {
 }
 
 /// Where policy, tokenizer and device come from.
-enum Wiring<M: PolicyModel + 'static> {
+enum Wiring<M: PolicyModel> {
     /// From the recipe.
     Recipe(fn(&Recipe, Parts<M>, Option<&Path>, &Sources, DateTime) -> Result<Wired<M>>),
     /// From the program.
@@ -86,7 +86,7 @@ impl Session<Decoder> {
     }
 }
 
-impl<M: PolicyModel + 'static> Session<M> {
+impl<M: PolicyModel> Session<M> {
     /// A run without a recipe file: `policy` learns from the prompts of `source`, tokenized by `tokenizer`,
     /// and what `verifier` says of its completions. All settings have a recipe's defaults
     /// ([`Session::settings`] changes them), and the run is called `run` ([`Session::name`]).

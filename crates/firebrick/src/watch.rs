@@ -8,6 +8,10 @@ use firebrick_train::{Observer, Phase};
 ///
 /// What is heard decides nothing: a run without a watcher gives the same numbers, and what it records
 /// is in its folder. A watcher that fails to show something has to bear it alone.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not watch runs",
+    label = "needs `impl Watcher`, whose methods all have a body already"
+)]
 pub trait Watcher: Send {
     /// A stage begins and will take `total` units; 0 where nobody knows how many. Stages lie inside of each
     /// other: a warm-up is evaluated while it goes.

@@ -137,7 +137,7 @@ pub(crate) struct Given<M> {
 }
 
 /// The run of a policy that a program brings, with its source and its verifier among `parts`.
-pub(crate) fn wire_given<M: PolicyModel + 'static>(
+pub(crate) fn wire_given<M: PolicyModel>(
     recipe: &Recipe,
     mut parts: Parts<M>,
     given: Given<M>,
@@ -175,7 +175,7 @@ struct Ready<M> {
 }
 
 /// Puts the loop together, with its state if it is to go on.
-fn assemble<M: PolicyModel + 'static>(
+fn assemble<M: PolicyModel>(
     recipe: &Recipe,
     parts: Parts<M>,
     ready: Ready<M>,

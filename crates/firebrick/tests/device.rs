@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use firebrick::{Error, Recipe, Session, source::Sources, wire::wire};
-use firebrick_core::{AdvantageEstimator, Advantages, Group, RewardedGroup, Seed};
+use firebrick_core::{AdvantageEstimator, Advantages, Group, RewardedGroup};
 use firebrick_data::DateTime;
 use firebrick_device::guard;
 use firebrick_models::Decoder;
-use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Sampling};
+use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 use firebrick_train::{KeepAll, TrainerState};
 
 fn tiny() -> PathBuf {
@@ -24,17 +24,15 @@ struct Failing {
 }
 
 impl RolloutEngine<Decoder> for Failing {
-    fn generate(
-        &mut self,
-        requests: &[GroupRequest],
-        sampling: &Sampling,
-        seed: Seed,
-        finished: &mut dyn FnMut(usize),
-    ) -> Result<Vec<Group>, RolloutError> {
+    fn publish(&mut self, policy: &Decoder, version: u64) -> Result<(), RolloutError> {
+        self.engine.as_mut().map_or(Ok(()), |engine| engine.publish(policy, version))
+    }
+
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
         match &mut self.engine {
             Some(engine) if self.calls_left > 0 => {
                 self.calls_left -= 1;
-                engine.generate(requests, sampling, seed, finished)
+                engine.submit(requests)
             }
             _ => Err(RolloutError::Device(
                 "Caused by: out of device memory allocating 3221225472 bytes\nBacktrace: …".into(),
@@ -42,8 +40,12 @@ impl RolloutEngine<Decoder> for Failing {
         }
     }
 
-    fn publish(&mut self, policy: &Decoder) -> Result<(), RolloutError> {
-        self.engine.as_mut().map_or(Ok(()), |engine| engine.publish(policy))
+    fn poll(
+        &mut self,
+        wait: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        self.engine.as_mut().map_or(Ok(Vec::new()), |engine| engine.poll(wait, finished))
     }
 }
 

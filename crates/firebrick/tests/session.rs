@@ -14,8 +14,11 @@ use burn::tensor::Device;
 use firebrick::{
     Completion, Error, INTERRUPTED, Metrics, Prompt, PromptSource, Recipe, Score, Seed, Session,
     Step, TrackError, Tracker, Verifier,
-    data::{Prompts, Tokenizer},
+    data::{DateTime, Prompts, Tokenizer},
     models::{Decoder, DecoderConfig, Family, Sizes, random},
+    source::Sources,
+    train::{GroupNorm, TrainError},
+    wire::wire,
 };
 
 fn tiny(set: &[&str]) -> firebrick::recipe::Loaded {
@@ -187,6 +190,22 @@ fn a_tracker_that_fails_ends_no_run() {
     assert_eq!(*steps.lock().unwrap(), [1, 1]);
     let lost = "a tracker has lost step 1: the disk is full";
     assert!(notes.0.lock().unwrap().iter().any(|note| note == lost));
+}
+
+/// With `gae` and no critic a trainer once took plain rewards for advantages, in silence.
+#[test]
+fn a_trainer_takes_advantages_from_one_place() {
+    let loaded = tiny(&["warmup.steps=0", "advantage.kind=gae"]);
+    let wired = wire(&loaded.recipe, None, &Sources::here(), DateTime::default()).unwrap();
+    let mut trainer = wired.trainer;
+    let error = trainer.step(&mut ()).unwrap_err();
+    assert!(matches!(error, TrainError::NoAdvantage), "{error}");
+    trainer.critic = wired.critic.map(|plan| plan.beside(&trainer.policy));
+    trainer.task.advantage = Some(Box::new(GroupNorm::default()));
+    let error = trainer.step(&mut ()).unwrap_err();
+    assert!(matches!(error, TrainError::TwoAdvantages), "{error}");
+    trainer.task.advantage = None;
+    trainer.step(&mut ()).unwrap();
 }
 
 #[test]

@@ -1,69 +1,238 @@
-use firebrick_core::{Group, Prompt, Seed};
+use std::sync::Arc;
 
-use crate::Sampling;
+use firebrick_core::{Completion, Group, Prompt, Seed};
 
-/// Samples completions from a policy.
-pub trait RolloutEngine<M> {
-    /// One group per request, in the order of the requests; [`Group::step`] is left at 0.
+use crate::{RolloutError, Sampling};
+
+/// Samples completions from a policy: groups are submitted, and fetched when they are finished.
+///
+/// Whoever calls chooses the order. The trainer publishes its weights, samples a whole step
+/// ([`generate`](crate::generate)) and then updates. That is one scheduler among possible ones: requests
+/// may be submitted while others are in flight, and weights published in between.
+///
+/// # What an engine promises
+///
+/// - Every request is answered once, with as many completions as it asks for, or an error says that
+///   it is lost. Groups come in any order; their [`Group::step`] is left at 0.
+/// - A completion follows from the weights, its seed ([`GroupRequest::completion_seed`]), its prompt and
+///   its sampling. It does not depend on what it was batched with, beyond the rounding of sums over
+///   different lengths, nor on how often the engine was polled. A request that is submitted again so
+///   gives the same completions.
+/// - Its log-probabilities are those of the weights that drew its tokens, as
+///   [`Completion::logprobs`] says; its version is that of the weights that it was begun with.
+/// - After an error of [`poll`](RolloutEngine::poll), and after [`RolloutError::Engine`] wherever it comes
+///   from, nothing is in flight any more.
+///
+/// What it answers is checked, and an answer that is not what was asked for is an error and no panic.
+///
+/// # The smallest engine
+///
+/// Some program elsewhere that answers one request at a time; who waits for it waits here:
+///
+/// ```
+/// use std::{collections::VecDeque, io};
+///
+/// use firebrick_core::{Completion, Group};
+/// use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
+///
+/// #[derive(Default)]
+/// struct Elsewhere {
+///     asked: VecDeque<GroupRequest>,
+/// }
+///
+/// impl<M> RolloutEngine<M> for Elsewhere {
+///     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
+///         send_weights(policy, version).map_err(|error| RolloutError::engine(error, false))
+///     }
+///
+///     fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+///         self.asked.extend(requests);
+///         Ok(())
+///     }
+///
+///     fn poll(
+///         &mut self,
+///         _: Wait,
+///         finished: &mut dyn FnMut(usize),
+///     ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+///         let Some(request) = self.asked.pop_front() else { return Ok(Vec::new()) };
+///         let completions = ask(&request).map_err(|error| {
+///             self.asked.clear();
+///             // It is started again, with the weights that it had: the same may be asked again.
+///             RolloutError::engine(error, true)
+///         })?;
+///         finished(completions.len());
+///         Ok(vec![request.answer(completions)])
+///     }
+/// }
+/// # fn send_weights<M>(_: &M, _: u64) -> io::Result<()> { Ok(()) }
+/// # fn ask(_: &GroupRequest) -> io::Result<Vec<Completion>> { Ok(Vec::new()) }
+/// # let mut engine = Elsewhere::default();
+/// # assert!(firebrick_rollout::generate::<()>(&mut engine, Vec::new(), &mut |_| {}).unwrap().is_empty());
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not sample completions from `{M}`",
+    note = "implement `firebrick_rollout::RolloutEngine<{M}>`: `publish`, `submit` and `poll`; its \
+            documentation has the smallest one"
+)]
+pub trait RolloutEngine<M>: Send {
+    /// Takes over the policy's weights. `version` is the number that completions carry which are
+    /// begun from now on; the trainer counts its steps in it.
     ///
-    /// A completion depends on `seed`, its request and its index in the group, and not on what it
-    /// was batched with (beyond the rounding of sums over different lengths). `finished` hears how
-    /// many completions have come to their end since it was last called.
+    /// What is in flight goes on, each engine in its own way: with the new weights, as
+    /// [`LocalEngine`](crate::LocalEngine) does, or with the old ones to its end.
     ///
     /// # Errors
-    /// When a prompt does not fit the model, or the device fails.
-    fn generate(
+    /// When the weights could not be delivered.
+    fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError>;
+
+    /// Asks for groups, while earlier ones may still be in flight. It does not wait for them.
+    ///
+    /// # Errors
+    /// When a request cannot be served, such as one with the id of another that is in flight: then
+    /// none of `requests` was taken. When the engine fails.
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError>;
+
+    /// Groups that have been finished since the last call, in any order, each with its request's id.
+    /// `finished` hears how many completions have come to their end since then.
+    ///
+    /// # Errors
+    /// When the engine or the device fails.
+    fn poll(
         &mut self,
-        requests: &[GroupRequest],
-        sampling: &Sampling,
-        seed: Seed,
+        wait: Wait,
         finished: &mut dyn FnMut(usize),
-    ) -> Result<Vec<Group>, RolloutError>;
-
-    /// Takes over the policy's weights: what is generated from now on comes from them.
-    ///
-    /// # Errors
-    /// When they could not be delivered.
-    fn publish(&mut self, policy: &M) -> Result<(), RolloutError>;
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError>;
 }
+
+/// How long [`RolloutEngine::poll`] waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all. An engine that computes in this process does a bounded piece of work, so that
+    /// whoever asks again and again gets everything.
+    Never,
+    /// Until at least one group is finished, or nothing is in flight.
+    ForGroup,
+}
+
+/// Names a request among those in flight.
+pub type RequestId = u64;
 
 /// Asks for the completions of one prompt.
 #[derive(Clone, Debug)]
 pub struct GroupRequest {
-    /// The question.
+    /// Chosen by whoever submits it; no other in flight has it.
+    pub id: RequestId,
+    /// The question; it has at least one token.
     pub prompt: Prompt,
     /// Which draw of the run this is; see [`Group::draw`].
     pub draw: u64,
     /// How many completions; at least 1.
     pub group_size: usize,
+    /// How they are drawn.
+    pub sampling: Arc<Sampling>,
+    /// What their seeds are derived from.
+    pub seed: Seed,
 }
 
 impl GroupRequest {
-    /// The seed of one completion of this request.
-    pub fn completion_seed(&self, seed: Seed, index: usize) -> Seed {
-        seed.derive("completion", &[self.prompt.id, self.draw, index as u64])
+    /// One request for each prompt, with the number of its draw; their ids count from 0.
+    pub fn of_prompts(
+        prompts: impl IntoIterator<Item = (u64, Prompt)>,
+        group_size: usize,
+        sampling: &Sampling,
+        seed: Seed,
+    ) -> Vec<GroupRequest> {
+        let sampling = Arc::new(sampling.clone());
+        let request = |(id, (draw, prompt))| {
+            let sampling = sampling.clone();
+            GroupRequest { id, prompt, draw, group_size, sampling, seed }
+        };
+        (0..).zip(prompts).map(request).collect()
+    }
+
+    /// The seed of one of its completions.
+    pub fn completion_seed(&self, index: usize) -> Seed {
+        self.seed.derive("completion", &[self.prompt.id, self.draw, index as u64])
+    }
+
+    /// The answer to this request, as [`RolloutEngine::poll`] gives it.
+    pub fn answer(self, completions: Vec<Completion>) -> (RequestId, Group) {
+        let GroupRequest { id, prompt, draw, .. } = self;
+        (id, Group { prompt, completions, step: 0, draw })
+    }
+
+    /// Whether there is anything to be sampled. [`generate`](crate::generate) looks, and an engine
+    /// may.
+    ///
+    /// # Errors
+    /// When the prompt has no token, or no completion or no token of one is asked for.
+    pub fn check(&self) -> Result<(), RolloutError> {
+        let problem = if self.prompt.tokens.is_empty() {
+            "has a prompt without tokens, expected at least one"
+        } else if self.group_size == 0 {
+            "asks for 0 completions, expected at least 1"
+        } else if self.sampling.max_completion_tokens == 0 {
+            "asks for completions of 0 tokens, expected at least 1"
+        } else {
+            return Ok(());
+        };
+        Err(RolloutError::Request { id: self.id, problem: problem.into() })
+    }
+
+    /// Whether an engine's answer is one to this request: what comes from another program is not to
+    /// be trusted. [`generate`](crate::generate) looks; a scheduler of one's own should.
+    ///
+    /// # Errors
+    /// When the group is another prompt's or draw's, has another number of completions, or one
+    /// without tokens, with more than were asked for, or with other log-probabilities than one for
+    /// each token, finite and at most 0.
+    pub fn check_answer(&self, group: &Group) -> Result<(), RolloutError> {
+        let wrong = |problem| Err(RolloutError::Answer { id: self.id, problem });
+        if (&group.prompt, group.draw) != (&self.prompt, self.draw) {
+            return wrong(format!(
+                "it is a group of prompt {} in draw {}, expected one of prompt {} in draw {}",
+                group.prompt.id, group.draw, self.prompt.id, self.draw
+            ));
+        }
+        if group.completions.len() != self.group_size {
+            let (came, expected) = (group.completions.len(), self.group_size);
+            return wrong(format!("it has {came} completions, expected {expected}"));
+        }
+        let most = self.sampling.max_completion_tokens;
+        for (index, completion) in group.completions.iter().enumerate() {
+            let Completion { tokens, mask, logprobs, .. } = completion;
+            let unlikely = |logprob: &&f32| !logprob.is_finite() || **logprob > LOGPROB_ROUNDING;
+            let came = completion.count();
+            if came == 0 || came > most {
+                return wrong(format!(
+                    "completion {index} has {came} tokens, expected 1 to {most}"
+                ));
+            }
+            if mask.len() != tokens.len() {
+                return wrong(format!(
+                    "completion {index} has a mask of {} for {} tokens, expected one entry for each",
+                    mask.len(),
+                    tokens.len()
+                ));
+            }
+            if logprobs.len() != tokens.len() {
+                return wrong(format!(
+                    "completion {index} has {} log-probabilities for {} tokens, expected one for each",
+                    logprobs.len(),
+                    tokens.len()
+                ));
+            }
+            if let Some(logprob) = logprobs.iter().find(unlikely) {
+                return wrong(format!(
+                    "completion {index} has a log-probability of {logprob}, expected finite numbers \
+                     of at most 0"
+                ));
+            }
+        }
+        Ok(())
     }
 }
 
-/// Why completions could not be sampled.
-#[derive(Debug, thiserror::Error)]
-pub enum RolloutError {
-    /// A prompt and its completion would be longer than the model's context.
-    #[error(
-        "prompt {id} has {prompt} tokens and a completion may have {completion}, but the model \
-         takes {limit} in all; lower data.max_prompt_tokens or rollout.max_completion_tokens"
-    )]
-    TooLong {
-        /// [`Prompt::id`].
-        id: u64,
-        /// Its tokens.
-        prompt: usize,
-        /// `max_completion_tokens`.
-        completion: usize,
-        /// The model's `max_position_embeddings`.
-        limit: usize,
-    },
-    /// The device could not give its values back.
-    #[error("the device could not read back sampled tokens: {0}")]
-    Device(String),
-}
+/// What a log-probability of 0 may be rounded up to: half precision does so by some 10⁻³.
+const LOGPROB_ROUNDING: f32 = 1e-2;

@@ -1,16 +1,25 @@
 //! Prompts in, groups of completions out.
 //!
-//! [`RolloutEngine`] is the seam; [`LocalEngine`] samples with the weights that are being trained,
-//! in the same process; [`stream`] samples one completion for a listener; [`ScriptedEngine`] says
-//! what a test tells it to.
+//! [`RolloutEngine`] is the seam: requests are submitted and groups polled for. [`generate`] waits for
+//! all of them. [`LocalEngine`] samples with the weights that are being trained, in the same process;
+//! [`stream`] samples one completion for a listener; [`ScriptedEngine`] says what a test tells it to.
+//!
+//! To publish the weights, sample with them and then update them, one after the other, is the
+//! trainer's way to use an engine, and one scheduler among possible ones. An engine knows no steps:
+//! it may be asked for more while it decodes, and every completion is told by the version of its
+//! weights.
 
 mod engine;
+mod error;
+mod generate;
 mod local;
 mod sampler;
 mod scripted;
 mod stream;
 
-pub use engine::{GroupRequest, RolloutEngine, RolloutError};
+pub use engine::{GroupRequest, RequestId, RolloutEngine, Wait};
+pub use error::RolloutError;
+pub use generate::{RETRIES, generate};
 pub use local::LocalEngine;
 pub use sampler::{SampleOn, Sampling, sample_on_device, sample_on_host};
 pub use scripted::ScriptedEngine;

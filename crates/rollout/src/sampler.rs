@@ -2,6 +2,8 @@ use burn::tensor::{Int, Tensor};
 use firebrick_core::{FinishReason, TokenId};
 use rayon::prelude::*;
 
+use crate::RolloutError;
+
 /// How tokens are drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
@@ -52,6 +54,36 @@ pub enum SampleOn {
     Host,
     /// On the device, with one read-back of ids and log-probs.
     Device,
+}
+
+/// Draws one token per row of `logits`, `[rows, vocab]`, at the uniform numbers; gives it with its
+/// log-probability.
+pub(crate) fn draw_tokens(
+    logits: Tensor<2>,
+    uniforms: &[f64],
+    sampling: &Sampling,
+    sample_on: SampleOn,
+) -> Result<Vec<(TokenId, f32)>, RolloutError> {
+    match sample_on {
+        SampleOn::Host => {
+            let logits: Vec<f32> = read(logits.try_into_vec_as::<f32>())?;
+            Ok(sample_on_host(&logits, uniforms, sampling))
+        }
+        SampleOn::Device => {
+            let uniforms: Vec<f32> = uniforms.iter().map(|&uniform| uniform as f32).collect();
+            let uniforms = Tensor::from_floats(uniforms.as_slice(), &logits.device());
+            let (tokens, logprobs) = sample_on_device(logits, uniforms, sampling);
+            // One tensor, one read-back. Ids below 2²⁴ are exact in f32.
+            let both = Tensor::stack::<2>(vec![tokens.float(), logprobs], 1);
+            let both: Vec<f32> = read(both.try_into_vec_as::<f32>())?;
+            let pairs = both.as_chunks::<2>().0.iter();
+            Ok(pairs.map(|&[token, logprob]| (token as TokenId, logprob)).collect())
+        }
+    }
+}
+
+fn read<T, E: std::fmt::Debug>(result: Result<T, E>) -> Result<T, RolloutError> {
+    result.map_err(|error| RolloutError::Device(format!("{error:?}")))
 }
 
 /// Draws one token per row of `logits` (`rows` × `vocab`, row-major), at the uniform numbers in

@@ -1,36 +1,47 @@
-use firebrick_core::{Completion, Group, Seed};
+use firebrick_core::{Completion, Group};
 
-use crate::{GroupRequest, RolloutEngine, RolloutError, Sampling};
+use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 
-/// Writes what a function says: the engine of tests that are not about sampling.
-pub struct ScriptedEngine<F>(pub F);
+/// Writes what a function says of a request and an index in its group: the engine of tests that are
+/// not about sampling. It gives one group at a time, the one that was asked for last first, since no
+/// caller may rely on another order.
+pub struct ScriptedEngine<F> {
+    says: F,
+    asked: Vec<GroupRequest>,
+}
+
+impl<F> ScriptedEngine<F>
+where
+    F: FnMut(&GroupRequest, usize) -> Completion + Send,
+{
+    /// An engine that was asked for nothing yet.
+    pub fn new(says: F) -> Self {
+        ScriptedEngine { says, asked: Vec::new() }
+    }
+}
 
 impl<M, F> RolloutEngine<M> for ScriptedEngine<F>
 where
-    F: FnMut(&GroupRequest, usize) -> Completion,
+    F: FnMut(&GroupRequest, usize) -> Completion + Send,
 {
-    fn generate(
-        &mut self,
-        requests: &[GroupRequest],
-        _: &Sampling,
-        _: Seed,
-        finished: &mut dyn FnMut(usize),
-    ) -> Result<Vec<Group>, RolloutError> {
-        let group = |request: &GroupRequest| {
-            finished(request.group_size);
-            Group {
-                prompt: request.prompt.clone(),
-                completions: (0..request.group_size)
-                    .map(|index| (self.0)(request, index))
-                    .collect(),
-                step: 0,
-                draw: request.draw,
-            }
-        };
-        Ok(requests.iter().map(group).collect())
+    fn publish(&mut self, _: &M, _: u64) -> Result<(), RolloutError> {
+        Ok(())
     }
 
-    fn publish(&mut self, _: &M) -> Result<(), RolloutError> {
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        self.asked.extend(requests);
         Ok(())
+    }
+
+    fn poll(
+        &mut self,
+        _: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        let Some(request) = self.asked.pop() else { return Ok(Vec::new()) };
+        let indices = 0..request.group_size;
+        let completions = indices.map(|index| (self.says)(&request, index)).collect();
+        finished(request.group_size);
+        Ok(vec![request.answer(completions)])
     }
 }

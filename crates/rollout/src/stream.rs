@@ -7,7 +7,8 @@ use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logit
 
 use crate::{
     RolloutError, SampleOn, Sampling,
-    local::{BLOCK, draw_tokens, indices},
+    local::{BLOCK, indices},
+    sampler::draw_tokens,
 };
 
 /// What a stream was when it ended.
@@ -40,7 +41,7 @@ pub fn stream<M: PolicyModel>(
     hear: &mut dyn FnMut(TokenId, f32) -> ControlFlow<()>,
 ) -> Result<Streamed, RolloutError> {
     let most = sampling.max_completion_tokens;
-    if prompt.len() + most > max_tokens {
+    if prompt.len().saturating_add(most) > max_tokens {
         let (prompt, completion, limit) = (prompt.len(), most, max_tokens);
         return Err(RolloutError::TooLong { id: 0, prompt, completion, limit });
     }

@@ -1,5 +1,6 @@
 use std::path::{Path, PathBuf};
 
+use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 
 /// Why training could not go on.
@@ -64,6 +65,9 @@ pub enum TrainError {
         /// What it gave.
         lr: f64,
     },
+    /// A critic's weights could not be written or read.
+    #[error(transparent)]
+    Weights(#[from] CheckpointError),
     /// A file of the trainer's state is damaged or belongs to another run.
     #[error("{path} {problem}")]
     Checkpoint {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use firebrick_core::{FinishReason, Prompt, RewardScale, RewardedGroup, Seed, Verdict, Verifier};
-use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
+use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling, generate};
 
 use crate::{TrainError, reward};
 
@@ -42,11 +42,9 @@ pub fn evaluate<M>(
     seed: Seed,
     finished: &mut dyn FnMut(usize),
 ) -> Result<(EvalReport, Vec<RewardedGroup>), TrainError> {
-    let requests: Vec<GroupRequest> = prompts
-        .iter()
-        .map(|prompt| GroupRequest { prompt: prompt.clone(), draw: 0, group_size: samples })
-        .collect();
-    let groups = engine.generate(&requests, sampling, seed, finished)?;
+    let prompts = prompts.iter().map(|prompt| (0, prompt.clone()));
+    let requests = GroupRequest::of_prompts(prompts, samples, sampling, seed);
+    let groups = generate(engine, requests, finished)?;
     let groups = reward(groups, verifier, RewardScale { right: 1.0, wrong: 0.0 }, &[], 0);
     Ok((EvalReport::new(&groups, samples), groups))
 }

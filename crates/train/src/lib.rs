@@ -2,6 +2,23 @@
 //!
 //! [`Trainer::step`] is the loop; each of its parts is a file of this crate. Nothing here knows a
 //! tokenizer, a data set or a recipe: values come in, values go out.
+//!
+//! What an update does is fixed before it is cut: every divisor counts the whole update, so micro-batches,
+//! padding and order change memory and speed, and never the loss. And until a [`MicroBatch`] is made
+//! everything is plain numbers, which a test can write down:
+//!
+//! ```
+//! use firebrick_core::{Completion, FinishReason};
+//! use firebrick_train::{GroupNorm, Sample};
+//!
+//! // Two answers to one prompt, of which the second is right.
+//! let advantages = GroupNorm::default().of_group(&[-1.0, 1.0]);
+//! assert!((advantages[1] - 0.5_f32.sqrt()).abs() < 1e-5);
+//!
+//! let written = Completion::written(vec![7, 8], vec![-0.1, -2.3], FinishReason::Stop);
+//! let sample = Sample::new(&[1, 2, 3], &written, 0).with_advantage(advantages[1]);
+//! assert_eq!(sample.counted(), 2);
+//! ```
 
 mod adaptive;
 mod advantage;

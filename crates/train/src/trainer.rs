@@ -6,7 +6,7 @@ use firebrick_core::{
     RewardShaper, RewardedGroup, Seed, Verifier,
 };
 use firebrick_models::PolicyModel;
-use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling};
+use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling, generate};
 use rand::seq::SliceRandom;
 
 use crate::{
@@ -234,7 +234,7 @@ impl<M: PolicyModel> Trainer<M> {
     /// # Errors
     /// When the engine fails.
     pub fn publish(&mut self) -> Result<(), TrainError> {
-        Ok(self.engine.publish(&self.policy)?)
+        Ok(self.engine.publish(&self.policy, self.state.step)?)
     }
 
     /// Accuracy of the current policy on `prompts`, with the same random numbers at every step, so
@@ -374,12 +374,10 @@ fn rollout<M>(
     step: u64,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Group>, TrainError> {
-    let request = |(draw, prompt)| GroupRequest { prompt, draw, group_size: config.group_size };
-    let requests: Vec<GroupRequest> = drawn.into_iter().map(request).collect();
-    observer.begin(Phase::Rollout, requests.len() * config.group_size);
     let seed = seed.derive("rollout", &[step]);
-    let advance = &mut |units| observer.advance(units);
-    let groups = engine.generate(&requests, &config.sampling, seed, advance);
+    let requests = GroupRequest::of_prompts(drawn, config.group_size, &config.sampling, seed);
+    observer.begin(Phase::Rollout, requests.len() * config.group_size);
+    let groups = generate(engine, requests, &mut |units| observer.advance(units));
     observer.end();
     Ok(groups?)
 }

@@ -18,17 +18,17 @@ use crate::{Parameter, parameters};
 
 /// Which parameters of a module are in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum ParameterSet {
     /// All of them.
     All,
     /// Those that take a gradient. There are none without autodiff.
     Trained,
 }
 
-impl Which {
+impl ParameterSet {
     fn of<M: Module>(self, module: &M) -> Vec<Parameter> {
         let mut parameters = parameters(module);
-        parameters.retain(|parameter| self == Which::All || parameter.trained);
+        parameters.retain(|parameter| self == ParameterSet::All || parameter.trained);
         parameters
     }
 }
@@ -43,10 +43,10 @@ impl Which {
 /// When the file cannot be written, a parameter cannot be read, or two have the same path.
 pub fn save_parameters<M: Module>(
     module: &M,
-    which: Which,
+    set: ParameterSet,
     path: &Path,
 ) -> Result<(), CheckpointError> {
-    let parameters = which.of(module);
+    let parameters = set.of(module);
     let mut paths = BTreeSet::new();
     if let Some(twice) = parameters.iter().find(|parameter| !paths.insert(&parameter.path)) {
         let problem =
@@ -73,7 +73,7 @@ pub fn save_parameters<M: Module>(
 }
 
 /// Gives `module` the parameters that [`save_parameters`] wrote, bit for bit. They stay where they
-/// are and take a gradient as before; a parameter that is not in `which` is left as it is.
+/// are and take a gradient as before; a parameter that is not in `set` is left as it is.
 ///
 /// The file may come from anybody: what it claims is checked before memory is taken for it.
 ///
@@ -83,7 +83,7 @@ pub fn save_parameters<M: Module>(
 /// gradient would be finite either.
 pub fn load_parameters<M: Module>(
     module: M,
-    which: Which,
+    set: ParameterSet,
     path: &Path,
 ) -> Result<M, CheckpointError> {
     let wrong = |problem| CheckpointError::Parameters { path: path.to_owned(), problem };
@@ -95,13 +95,13 @@ pub fn load_parameters<M: Module>(
         other => other?,
     };
     let wanted: BTreeSet<String> =
-        which.of(&module).into_iter().map(|parameter| parameter.path).collect();
+        set.of(&module).into_iter().map(|parameter| parameter.path).collect();
     if let Some(name) = file.names().into_iter().find(|name| !wanted.contains(name)) {
         return Err(wrong(format!(
             "has {name:?}, which this model lacks: it is the file of another model"
         )));
     }
-    let mut reader = Reader { file: &file, which, place: Vec::new(), failed: None };
+    let mut reader = Reader { file: &file, set, place: Vec::new(), failed: None };
     let module = module.map(&mut reader);
     match reader.failed {
         None => Ok(module),
@@ -114,7 +114,7 @@ const DTYPE: WeightDtype = WeightDtype::F32;
 /// Replaces parameters by those of a file, until one fails.
 struct Reader<'a> {
     file: &'a TensorFile,
-    which: Which,
+    set: ParameterSet,
     place: Vec<String>,
     failed: Option<CheckpointError>,
 }
@@ -151,7 +151,7 @@ impl Reader<'_> {
 impl ModuleMapper for Reader<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let trained = param.val().is_require_grad();
-        if self.failed.is_some() || (self.which == Which::Trained && !trained) {
+        if self.failed.is_some() || (self.set == ParameterSet::Trained && !trained) {
             return param;
         }
         let shape = param.dims();

@@ -199,7 +199,9 @@ impl Generate {
         context: usize,
         hear: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Streamed, ProgramError> {
-        let request = GroupRequest { prompt: prompt.clone(), draw: 0, group_size: 1 };
+        // As if it were the first draw of a run with this seed.
+        let asked = [(0, prompt.clone())];
+        let request = &GroupRequest::of_prompts(asked, 1, sampling, Seed::run(self.seed))[0];
         let sample_on = match self.device.kind {
             Kind::Cpu => SampleOn::Host,
             _ => SampleOn::Device,
@@ -208,7 +210,7 @@ impl Generate {
             policy,
             &prompt.tokens,
             sampling,
-            request.completion_seed(Seed::run(self.seed), 0),
+            request.completion_seed(0),
             context,
             sample_on,
             &mut |token, _| hear(token),

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
 use firebrick_models::Decoder;
 use firebrick_rollout::{
-    GroupRequest, LocalEngine, RolloutEngine, SampleOn, Sampling, sample_on_device, sample_on_host,
+    GroupRequest, LocalEngine, SampleOn, Sampling, sample_on_device, sample_on_host,
 };
 
 use super::{
@@ -66,7 +66,6 @@ fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 /// Whole completions, drawn on the device and on the host from the device's logits.
 fn engine(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(device)?;
-    let requests: Vec<GroupRequest> = [4, 7].into_iter().map(|length| request(length, 3)).collect();
     let mut arrays = Vec::new();
     // A new model's logits are nearly equal; this temperature spreads them.
     for (name, sampling) in [
@@ -74,9 +73,9 @@ fn engine(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         ("truncated", sampling(0.05, 20, 0.9, 12)),
         ("greedy", Sampling::greedy(12, Vec::new())),
     ] {
-        let (tokens, logprobs) = generate(&policy, &requests, &sampling, SampleOn::Device)?;
-        let (expected, expected_logprobs) =
-            generate(&policy, &requests, &sampling, SampleOn::Host)?;
+        let requests = || requests(&sampling, 6);
+        let (tokens, logprobs) = generate(&policy, requests(), SampleOn::Device)?;
+        let (expected, expected_logprobs) = generate(&policy, requests(), SampleOn::Host)?;
         arrays.push(Array::with_expected(format!("{name}: tokens"), tokens, expected));
         arrays.push(Array::with_expected(
             format!("{name}: log-probs"),
@@ -90,21 +89,21 @@ fn engine(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 /// Tokens and log-probabilities of all completions, one after the other.
 fn generate(
     policy: &Decoder,
-    requests: &[GroupRequest],
-    sampling: &Sampling,
+    requests: Vec<GroupRequest>,
     sample_on: SampleOn,
 ) -> Result<(Vec<f32>, Vec<f32>), Failure> {
     let mut engine = LocalEngine::new(policy, silent(), 64, 512, sample_on);
-    let groups = engine.generate(requests, sampling, Seed::run(6), &mut |_| {}).map_err(failed)?;
+    let groups = firebrick_rollout::generate(&mut engine, requests, &mut |_| {}).map_err(failed)?;
     let completions = || groups.iter().flat_map(|group| &group.completions);
     let tokens = completions().flat_map(|completion| &completion.tokens);
     let logprobs = completions().flat_map(|completion| &completion.logprobs);
     Ok((tokens.map(|&token| token as f32).collect(), logprobs.copied().collect()))
 }
 
-/// Asks for completions of a prompt of `length` tokens.
-pub(super) fn request(length: usize, group_size: usize) -> GroupRequest {
-    GroupRequest { prompt: prompt(length as u64, length), draw: length as u64, group_size }
+/// Asks for three completions each of prompts of 4 and 7 tokens.
+pub(super) fn requests(sampling: &Sampling, seed: u64) -> Vec<GroupRequest> {
+    let prompts = [4, 7].map(|length| (length, prompt(length, length as usize)));
+    GroupRequest::of_prompts(prompts, 3, sampling, Seed::run(seed))
 }
 
 /// A prompt of `length` tokens that follow from `id`.

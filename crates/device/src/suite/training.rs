@@ -3,7 +3,7 @@ use firebrick_core::{
     Completion, Prompt, PromptSource, RewardScale, Score, Seed, Verdict, Verifier,
 };
 use firebrick_models::{Decoder, parameters};
-use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn};
+use firebrick_rollout::{LocalEngine, SampleOn, generate};
 use firebrick_train::{
     AdamW, Aggregation, ClipRange, ConstantLr, CrossEntropy, Dapo, Dynamic, GroupNorm, KeepAll,
     Objective, OnCap, OptimConfig, Phrases, PolicyLoss, Sample, Task, TrainConfig, Trainer,
@@ -13,7 +13,7 @@ use firebrick_train::{
 use super::{
     Array, Case,
     model::{VOCABULARY, WHOLE, failed, policy, samples, updater},
-    sampling::{prompt, request, sampling, silent},
+    sampling::{prompt, requests, sampling, silent},
     tensors::{in_f32, values},
 };
 use crate::{Failure, Precision, Tolerance};
@@ -72,11 +72,9 @@ impl Run {
 fn mismatch(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     const TEMPERATURE: f64 = 0.3;
     let policy = policy(&device.clone().autodiff())?;
-    let requests = [request(4, 3), request(7, 3)];
+    let requests = requests(&sampling(TEMPERATURE, 0, 1.0, 12), 7);
     let mut engine = LocalEngine::new(&policy, silent(), 64, 512, SampleOn::Device);
-    let groups = engine
-        .generate(&requests, &sampling(TEMPERATURE, 0, 1.0, 12), Seed::run(7), &mut |_| {})
-        .map_err(failed)?;
+    let groups = generate(&mut engine, requests, &mut |_| {}).map_err(failed)?;
     let mut samples = Vec::new();
     for group in &groups {
         let sample = |completion| Sample::new(&group.prompt.tokens, completion, group.draw);
