@@ -122,6 +122,7 @@ fn the_page_of_metrics_names_every_metric() {
         "advantage.kind=gae",
         "critic.clip=0.2",
         "loss.kl={ kind = \"k3\", coef = 0.1 }",
+        "loss.importance_cap=2.0",
         "train.adaptive={}",
         "observe.phrases=[\"PHRASE\"]",
         "reward.kind=weighted",
@@ -263,7 +264,8 @@ impl Options {
         for &shape in shapes {
             let kind = shape["properties"]["kind"]["const"].as_str();
             if let Some(kind) = kind {
-                let _ = write!(page, "\n**`kind = \"{kind}\"`**: {}\n", text(shape));
+                let default = if shape["required"].is_null() { ", the default" } else { "" };
+                let _ = write!(page, "\n**`kind = \"{kind}\"`**{default}: {}\n", text(shape));
             }
             // The shapes of a table that has no `kind` are alternatives of one key each.
             let alternative = kind.is_none() && !std::ptr::eq(shape, schema);
@@ -289,7 +291,8 @@ impl Options {
                     inner.push((below, target, false));
                 } else if is_table(items) {
                     inner.push((below, items, true));
-                } else if let Some(choices) = choices(target).or_else(|| choices(items)) {
+                }
+                if let Some(choices) = choices(target).or_else(|| choices(items)) {
                     for (name, what) in choices {
                         let _ = write!(meaning, "<br>`{name}`: {what}");
                     }
@@ -327,13 +330,16 @@ fn is_table(schema: &Value) -> bool {
 fn choices(schema: &Value) -> Option<Vec<(&str, String)>> {
     let alternatives = schema["oneOf"].as_array()?;
     // What may be written without quotes besides is said with the name that it stands for.
-    let named = alternatives.iter().filter(|choice| !choice["const"].is_boolean());
-    named.map(|choice| Some((choice["const"].as_str()?, text(choice)))).collect()
+    let named = alternatives.iter().filter(|choice| choice["const"].is_string());
+    let named: Vec<_> =
+        named.filter_map(|choice| Some((choice["const"].as_str()?, text(choice)))).collect();
+    (!named.is_empty()).then_some(named)
 }
 
 /// `items` is the schema of a list's entries.
 fn kind_of(schema: &Value, items: &Value, property: &Value) -> String {
     let kind = match schema["type"].as_str() {
+        _ if is_table(schema) && choices(schema).is_some() => return "choice or table".into(),
         _ if is_table(schema) => return "table".into(),
         Some("object") => return "table".into(),
         _ if choices(schema).is_some() => return "choice".into(),

@@ -341,7 +341,7 @@ fn every_variant_of_the_loop_runs() {
 #[cfg(unix)]
 fn a_program_of_the_user_s_own_judges() {
     let place = Place::new();
-    let short = ["warmup.steps=0", "train.steps=2", "sampling.dynamic=false"];
+    let short = ["warmup={}", "train.steps=2", "sampling.dynamic=false"];
     let judge = |script: &str| format!("reward.program=['sh','-c','{script}']");
     // It likes what is longer than five characters, and can tell neither the sum nor its end.
     let script = "while read -r line; do id=${line#*:}; id=${id%%,*}; \
@@ -419,7 +419,7 @@ fn the_first_rollout_is_the_warmed_up_policy_s() {
         "name=unseen",
         "data.train=one.jsonl",
         "warmup.steps=5",
-        "sampling.dynamic=false",
+        "sampling={prompts_per_step=4,dynamic=false}",
         "rollout.max_completion_tokens=8",
         "train.steps=1",
     ] {
@@ -581,7 +581,7 @@ fn a_reward_model_judges_alone_and_as_a_part() {
             &reward,
             "train.steps=2",
             "rollout.max_completion_tokens=8",
-            "warmup.steps=0",
+            "warmup={}",
         ] {
             arguments.extend(["--set".to_owned(), set.to_owned()]);
         }

@@ -424,21 +424,22 @@ fn each_rung_of_the_ladder_changes_one_setting() {
         Recipe::load(&path, &[]).unwrap().recipe
     };
     let ladder = [
-        ("0-grpo", ""),
-        ("1-overlong-filtering", "reward.overlong.filter"),
-        ("2-clip-higher", "loss.clip_ratio_high"),
-        ("3-soft-overlong-punishment", "reward.overlong.penalty"),
-        ("4-token-level-loss", "loss.aggregation"),
-        ("5-dapo", "sampling.dynamic"),
+        ("0-grpo", &[][..]),
+        ("1-overlong-filtering", &["reward.overlong.filter"]),
+        ("2-clip-higher", &["loss.clip_ratio_high"]),
+        // A punishment and the tokens that it grows over are one setting of two keys.
+        ("3-soft-overlong-punishment", &["reward.overlong.buffer", "reward.overlong.penalty"]),
+        ("4-token-level-loss", &["loss.aggregation"]),
+        ("5-dapo", &["sampling.dynamic"]),
     ];
     for pair in ladder.windows(2) {
         let differences = differences(&[rung(pair[0].0), rung(pair[1].0)]);
         let keys: Vec<&str> = differences.iter().map(|difference| &*difference.key).collect();
-        assert_eq!(keys, [pair[1].1], "{} and {}", pair[0].0, pair[1].0);
+        assert_eq!(keys, pair[1].1, "{} and {}", pair[0].0, pair[1].0);
     }
     // GRPO as it was: one clip for both sides, a mean of means, every group, nothing about length.
     let grpo = rung("0-grpo");
-    assert_eq!((grpo.loss.clip_ratio_low, grpo.loss.clip_ratio_high), (0.2, 0.2));
+    assert_eq!(grpo.loss.kind.clip_ratios(), (0.2, 0.2));
     assert_eq!(grpo.loss.aggregation, Aggregation::SequenceMean);
     assert!(
         grpo.sampling.dynamic == Dynamic::Off

@@ -110,7 +110,7 @@ fn options_of_the_memory_change_what_is_passed_over() {
 #[test]
 fn a_step_is_smaller_by_what_was_skipped() {
     let place = Place::new();
-    let off = ["train.steps=8", "sampling.dynamic=off", "sampling.on_cap=error", VARIANCE];
+    let off = ["train.steps=8", "sampling.dynamic=off", VARIANCE];
     succeed(&place, "off", &off);
     assert_eq!(place.values("off", "sampling/rounds"), [1.0; 8]);
     let kept = place.values("off", "sampling/groups_kept");
@@ -178,14 +178,14 @@ fn groups_without_spread_are_refilled_replaced_dropped_or_trained_on() {
     assert_eq!(filter.0, [8.0; 4]);
     assert!(filter.3.iter().any(|&rounds| rounds > 1.0), "{filter:?}");
 
-    let replace = ["sampling.dynamic=replace", "sampling.min_replace_ratio=0"];
+    let replace = ["sampling.dynamic={kind=\"replace\",min_ratio=0}"];
     let (kept, copied, filtered, rounds) = of("replace", &replace);
     assert!(kept.iter().zip(&copied).all(|(kept, copied)| kept + copied == 8.0));
     assert!(filtered.iter().zip(&copied).all(|(filtered, copied)| filtered == copied));
     assert!(copied.iter().sum::<f64>() > 0.0);
     assert_eq!(rounds, [1.0; 4]);
     // With a ratio that a round does not reach, another one is sampled, and the cap is one.
-    let much = ["sampling.dynamic=replace", "sampling.min_replace_ratio=0.9"];
+    let much = ["sampling.dynamic={kind=\"replace\",min_ratio=0.9}"];
     let (kept, _, _, rounds) = of("much", &much);
     assert!(rounds.iter().any(|&rounds| rounds > 1.0), "{rounds:?}");
     assert_eq!(kept, [8.0; 4]);
@@ -194,8 +194,7 @@ fn groups_without_spread_are_refilled_replaced_dropped_or_trained_on() {
     assert_eq!(failed.code, Some(1));
     assert!(failed.stderr.contains("of 8 groups with spread"), "{}", failed.stderr);
 
-    let (kept, copied, filtered, rounds) =
-        of("drop", &["sampling.dynamic=drop", "sampling.on_cap=error"]);
+    let (kept, copied, filtered, rounds) = of("drop", &["sampling.dynamic=drop"]);
     assert!(kept.iter().zip(&filtered).all(|(kept, filtered)| kept + filtered == 8.0));
     assert!(filtered.iter().sum::<f64>() > 0.0);
     assert_eq!((copied, rounds), (vec![0.0; 4], vec![1.0; 4]));
@@ -220,7 +219,7 @@ fn a_group_of_which_nothing_counts_is_never_trained_on() {
     let none =
         ["reward.overlong={filter=true}", "rollout.max_completion_tokens=1", "rollout.top_k=1"];
     let of = |name: &str, dynamic: &str, more: &[&str]| {
-        let settings = ["train.steps=1", "sampling.max_rounds=3", dynamic];
+        let settings = ["train.steps=1", dynamic];
         succeed(&place, name, &[&none[..], &settings, more].concat());
         assert_eq!(place.values(name, "sampling/groups_kept"), [0.0], "{name}");
         let filtered = place.values(name, "sampling/groups_filtered");
@@ -228,9 +227,10 @@ fn a_group_of_which_nothing_counts_is_never_trained_on() {
         place.values(name, "sampling/rounds")[0]
     };
     // Where groups are meant to be there it is sampled anew, up to the cap.
-    assert_eq!(of("filter", "sampling.dynamic=filter", &[]), 3.0);
-    assert_eq!(of("replace", "sampling.dynamic=replace", &[]), 3.0);
+    let capped = &["sampling.max_rounds=3"];
+    assert_eq!(of("filter", "sampling.dynamic=filter", capped), 3.0);
+    assert_eq!(of("replace", "sampling.dynamic=replace", capped), 3.0);
     assert_eq!(of("drop", "sampling.dynamic=drop", &[]), 1.0);
-    assert_eq!(of("off", "sampling.dynamic=off", &[]), 3.0);
+    assert_eq!(of("off", "sampling.dynamic=off", capped), 3.0);
     assert_eq!(of("off-with-memory", "sampling.dynamic=off", &[POSTERIOR]), 1.0);
 }

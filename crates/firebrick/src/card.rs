@@ -116,9 +116,9 @@ impl Card<'_> {
 
     fn algorithm(&self) -> &'static str {
         match self.recipe.loss.kind {
-            LossKind::Dapo => "DAPO",
-            LossKind::Gspo => "GSPO",
-            LossKind::Cispo => "CISPO",
+            LossKind::Dapo { .. } => "DAPO",
+            LossKind::Gspo { .. } => "GSPO",
+            LossKind::Cispo { .. } => "CISPO",
         }
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::recipe::{AdvantageKind, Recipe};
+use crate::recipe::Recipe;
 
 /// A key whose value is another than when the run was last started.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,8 @@ impl Change {
         let held = ["model.", "data."].iter().any(|table| self.key.starts_with(table));
         let sides = [&self.before, &self.now];
         match self.key.as_str() {
-            "seed" => true,
+            // Each optimizer remembers something else.
+            "seed" | "optim.kind" => true,
             // From or to a critic, which is then the fault and not its kind.
             "advantage.kind" => sides.iter().any(|side| **side == Some("gae".into())),
             "critic.kind" => sides.iter().all(|side| side.is_some()),
@@ -89,7 +90,7 @@ pub fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
     }
     let mut values = BTreeMap::new();
     collect(String::new(), serde_json::to_value(recipe).unwrap_or_default(), &mut values);
-    if recipe.advantage.kind != AdvantageKind::Gae {
+    if !recipe.has_critic() {
         values.retain(|key, _| !key.starts_with("critic."));
     }
     values
@@ -145,5 +146,8 @@ mod tests {
         assert_eq!(refused(head, separate), ["critic.kind = \"separate\" (was \"head\")"]);
         assert_eq!(refused("", "[advantage]\nkind = 'mean_only'"), [""; 0]);
         assert!(!values(&recipe("")).contains_key("critic.kind"));
+        let muon = "[optim]\nkind = 'muon'";
+        assert_eq!(refused("", muon), ["optim.kind = \"muon\" (was \"adamw\")"]);
+        assert_eq!(refused("", "[optim]\nschedule = 'cosine'"), [""; 0]);
     }
 }

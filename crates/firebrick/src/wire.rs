@@ -235,7 +235,9 @@ fn assemble<M: PolicyModel>(
         phrases: Phrases::new(recipe.observe.phrases.clone()),
         updater,
         optimizer,
-        schedule: parts.schedule.unwrap_or_else(|| schedule(&recipe.optim, recipe.optim.lr)),
+        schedule: parts
+            .schedule
+            .unwrap_or_else(|| schedule(&recipe.optim, recipe.optim.lr, recipe.policy_steps())),
         config: train_config(recipe, train_sampling(recipe, &tokenizer)),
         seed,
         state,

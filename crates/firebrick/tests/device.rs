@@ -53,7 +53,7 @@ impl RolloutEngine<Decoder> for Failing {
 fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
     let place = tempfile::tempdir().unwrap();
     // No warm-up and nothing to evaluate: every call is a step's one round, and the third fails.
-    let settings = ["warmup.steps=0", "sampling.max_rounds=1", "checkpoint.every=100"];
+    let settings = ["warmup={}", "sampling.max_rounds=1", "checkpoint.every=100"];
     let settings = settings.map(str::to_owned);
     let recipe = Recipe::load(&tiny(), &settings).unwrap();
     let wired = wire(&recipe.recipe, None, &Sources::here(), DateTime::default()).unwrap();
@@ -84,7 +84,7 @@ impl AdvantageEstimator for Panicking {
 
 #[test]
 fn device_failure_before_the_update_leaves_the_place_in_the_data() {
-    let settings = ["warmup.steps=0", "sampling.surplus=keep"].map(str::to_owned);
+    let settings = ["warmup={}", "sampling.surplus=keep"].map(str::to_owned);
     let recipe = Recipe::load(&tiny(), &settings).unwrap();
     let mut trainer =
         wire(&recipe.recipe, None, &Sources::here(), DateTime::default()).unwrap().trainer;

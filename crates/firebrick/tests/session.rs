@@ -97,7 +97,7 @@ fn what_is_replaced_is_never_built() {
     let loaded = tiny(&[
         "reward.kind=command",
         "reward.program=['no-such-judge']",
-        "warmup.steps=0",
+        "warmup={}",
         "train.steps=1",
     ]);
     let refused = Session::new(loaded.clone()).runs(place.path()).run().unwrap_err();

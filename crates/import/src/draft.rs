@@ -7,6 +7,9 @@ use serde_json::Value as Json;
 
 use super::{Notes, Settings, settings::Value};
 
+/// The kinds whose options have defaults of their own.
+const KINDS: [&str; 3] = ["advantage.kind", "critic.kind", "loss.kind"];
+
 /// What rows write to.
 pub(super) struct Draft<'a> {
     settings: &'a Settings,
@@ -92,9 +95,16 @@ impl<'a> Draft<'a> {
         self.notes.lacks(from, &value.to_string(), says);
     }
 
+    /// The lines that choose kinds.
+    fn kinds(&self) -> String {
+        let entries = self.entries.iter().flatten();
+        let kinds = entries.filter(|entry| KINDS.contains(&entry.here.as_str()));
+        kinds.map(|entry| format!("{} = {}\n", entry.here, entry.value)).collect()
+    }
+
     /// The tables in the order of the schema. What only repeats a default is left out.
     pub(super) fn text(&self) -> String {
-        let defaults = defaults();
+        let (defaults, of_kinds) = (defaults(""), defaults(&self.kinds()));
         let schema = Recipe::schema();
         let tables = schema.get("properties").and_then(Json::as_object);
         let mut text = String::new();
@@ -110,6 +120,8 @@ impl<'a> Draft<'a> {
                 let is_given = self.settings.is_given(&entry.from);
                 let same = || {
                     let pointer = format!("/{}", entry.here.replace('.', "/"));
+                    let is_kind = KINDS.contains(&entry.here.as_str());
+                    let defaults = if is_kind { &defaults } else { &of_kinds };
                     defaults.pointer(&pointer).is_some_and(|ours| equal(ours, &entry.value))
                 };
                 if !is_given && same() {
@@ -128,6 +140,13 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// Our own defaults, by table and key, beside `kinds`.
+fn defaults(kinds: &str) -> Json {
+    let least = format!("model.path = \"m\"\ndata.train = \"d\"\n{kinds}");
+    let recipe = Recipe::parse("least.toml".as_ref(), &least, &[]);
+    recipe.ok().and_then(|loaded| serde_json::to_value(loaded.recipe).ok()).unwrap_or_default()
+}
+
 fn toml(value: &Value) -> toml_edit::Value {
     match value {
         Value::Null => "".into(),
@@ -136,13 +155,6 @@ fn toml(value: &Value) -> toml_edit::Value {
         Value::Text(text) => text.as_str().into(),
         Value::List(items) => items.iter().map(toml).collect::<toml_edit::Array>().into(),
     }
-}
-
-/// Our own defaults, by table and key.
-fn defaults() -> Json {
-    let least = "[model]\npath = \"m\"\n[data]\ntrain = \"d\"\n";
-    let recipe = Recipe::parse("least.toml".as_ref(), least, &[]);
-    recipe.ok().and_then(|loaded| serde_json::to_value(loaded.recipe).ok()).unwrap_or_default()
 }
 
 fn equal(ours: &Json, value: &toml_edit::Value) -> bool {

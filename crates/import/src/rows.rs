@@ -61,6 +61,8 @@ pub(super) enum Idle {
     Records,
     Always,
     Off,
+    Greedy,
+    Unpunished,
 }
 
 impl Idle {
@@ -80,6 +82,8 @@ impl Idle {
             }
             Idle::Always => "it is always so here",
             Idle::Off => "only read by parts that have no counterpart here",
+            Idle::Greedy => "held-out answers take the likeliest token, of which there is one",
+            Idle::Unpunished => "it takes a length and a factor above 0 to punish something",
         }
     }
 }

@@ -6,8 +6,9 @@ use super::{
     Draft, Row, Settings,
     rows::{by, lacks, nearly, read, same},
     translate::{
-        CRITIC_RATE, PASSES, adapters, betas, completions, critic, estimator, every, group,
-        has_critic, name, or_none, refilled, template, verifier,
+        self, CRITIC_RATE, IMPORTANCE, PASSES, adapters, betas, completions, critic, estimator,
+        eval_top_p, every, group, has_critic, importance, name, or_none, refilled, template,
+        verifier,
     },
 };
 
@@ -21,6 +22,7 @@ pub(super) const SOURCE: &str = "\
     of older versions are listed too.";
 
 const ALGORITHM: &str = "trainer.algorithm";
+const TIS: &str = "trainer.algorithm.off_policy_correction.tis_ratio_type";
 
 #[rustfmt::skip] // A table: a row to a line, or to two.
 pub(super) static ROWS: &[Row] = &[
@@ -79,7 +81,7 @@ pub(super) static ROWS: &[Row] = &[
          those that should fill the step. SkyRL ends with an error at the cap, so `sampling.on_cap = \
          \"error\"`; the default here trains on what there is. Endless is 0 here, and 0 or less there.")
         .when(is_refilled),
-    read("trainer.algorithm.dynamic_sampling.min_replace_ratio", "0.3", "sampling.min_replace_ratio", ""),
+    read("trainer.algorithm.dynamic_sampling.min_replace_ratio", "0.3", "sampling.dynamic.min_ratio", ""),
     read("trainer.algorithm.zero_variance_filter", "false", "sampling.dynamic",
         "`drop`, unless dynamic sampling is on: groups without spread are then gone before.")
         .when(|settings| settings.truth("trainer.algorithm.zero_variance_filter")),
@@ -120,14 +122,14 @@ pub(super) static ROWS: &[Row] = &[
         }, ""),
     read("trainer.algorithm.grpo_norm_by_std", "true", "advantage.kind", "False is `mean_only`."),
     lacks("trainer.algorithm.advantage_batch_normalize", "false", &["false"],
-        "Advantages are of their group alone."),
+        "`advantage.kind = \"reinforce_baseline\"` does so, without the group's deviation before it."),
     read("trainer.algorithm.gamma", "1.0", "advantage.gamma", ""),
     read("trainer.algorithm.lambd", "1.0", "advantage.lambda", ""),
     read("trainer.critic.optimizer_config.lr", "5e-6", "critic.lr", CRITIC_RATE).when(gae),
     read("trainer.algorithm.value_clip", "0.2", "critic.clip", ""),
     lacks("trainer.critic_mini_batch_size", "256", &[], "The critic learns in the policy's mini-batches.").when(gae),
     lacks("trainer.critic.optimizer_config.scheduler", "constant_with_warmup",
-        &["constant_with_warmup", "constant"], "After its warm-up the learning rate stays.").when(gae),
+        &["constant_with_warmup", "constant"], "The critic has the policy's, `optim.schedule`.").when(gae),
     lacks("trainer.critic.optimizer_config.*", "", &["null"],
         "The critic has the policy's, `optim`, but for its learning rate.").when(gae),
     lacks("trainer.critic.model.path", "null", &["null"], "A separate critic begins with the policy's weights.").when(gae),
@@ -167,10 +169,24 @@ pub(super) static ROWS: &[Row] = &[
     lacks("trainer.algorithm.temperature", "null", &["null"], "The loss has the temperature of the rollout."),
     lacks("trainer.algorithm.cispo.cispo_anchor", "old", &["old"],
         "One program samples and trains: the two policies are one."),
-    lacks("trainer.algorithm.use_tis", "false", &["false"],
-        "One program samples and trains: it has the log-probabilities that it sampled with."),
-    lacks("trainer.algorithm.off_policy_correction.tis_ratio_type", "null", &["null"],
-        "One program samples and trains: it has the log-probabilities that it sampled with."),
+    by("trainer.algorithm.use_tis", "false", "loss.importance_cap",
+        |settings, draft| {
+            let key = "trainer.algorithm.tis_imp_ratio_cap";
+            if settings.truth("trainer.algorithm.use_tis") {
+                match settings.number(key) {
+                    Some(cap) if cap > 0.0 => draft.take("loss.importance_cap", key),
+                    _ => draft.lacks(key, "Set `loss.importance_cap`, a number above 0."),
+                }
+            }
+        }, IMPORTANCE).when(|settings| settings.truth("trainer.algorithm.use_tis")),
+    read("trainer.algorithm.tis_imp_ratio_cap", "-1.0", "loss.importance_cap", ""),
+    by("trainer.algorithm.off_policy_correction.tis_ratio_type", "null", "loss.importance_cap",
+        |settings, draft| {
+            let cap = "trainer.algorithm.off_policy_correction.token_tis_ratio_clip_high";
+            importance(TIS, cap, settings, draft);
+        }, IMPORTANCE).when(|settings| settings.text(TIS).as_deref() == Some("token")),
+    read("trainer.algorithm.off_policy_correction.token_tis_ratio_clip_high", "2.0",
+        "loss.importance_cap", ""),
     lacks("trainer.algorithm.off_policy_correction.sequence_mask_metric", "null", &["null"],
         "One program samples and trains: it has the log-probabilities that it sampled with."),
 
@@ -184,7 +200,7 @@ pub(super) static ROWS: &[Row] = &[
     by("trainer.policy.optimizer_config.adam_betas", "[0.9, 0.999]", "optim.beta1, optim.beta2",
         |settings, draft| betas("trainer.policy.optimizer_config.adam_betas", settings, draft), ""),
     lacks("trainer.policy.optimizer_config.scheduler", "constant_with_warmup",
-        &["constant_with_warmup", "constant"], "After its warm-up the learning rate stays."),
+        &["constant_with_warmup", "constant"], "Choose `optim.schedule`: it lasts until `train.steps`."),
 
     // Updates
     by("trainer.policy_mini_batch_size", "256", "train.mini_batch",
@@ -214,7 +230,11 @@ pub(super) static ROWS: &[Row] = &[
     lacks("trainer.eval.before_train", "", &["true"], "There is always an evaluation before the first step."),
     same("generator.eval_n_samples_per_prompt", "1", "eval.samples"),
     same("generator.eval_sampling_params.temperature", "0.0", "eval.temperature"),
-    same("generator.eval_sampling_params.top_p", "1.0", "eval.top_p"),
+    by("generator.eval_sampling_params.top_p", "1.0", "eval.top_p",
+        |settings, draft| {
+            let temperature = settings.number("generator.eval_sampling_params.temperature");
+            eval_top_p("generator.eval_sampling_params.top_p", temperature, settings, draft);
+        }, ""),
     lacks("generator.eval_sampling_params.top_k", "-1", &["-1", "0"], "Evaluation has no top_k."),
     by("generator.eval_sampling_params.max_generate_length", "", "rollout.max_completion_tokens", eval_length, ""),
     by("trainer.ckpt_interval", "10", "checkpoint.every",
@@ -235,7 +255,8 @@ fn dynamic(settings: &Settings, draft: &mut Draft) {
     let cap = key("dynamic_sampling.max_sample_batches");
     match settings.text(&kind).as_deref() {
         Some(form @ ("filter" | "replace")) => {
-            draft.set("sampling.dynamic", form, &kind);
+            let here = if form == "replace" { "sampling.dynamic.kind" } else { "sampling.dynamic" };
+            draft.set(here, form, &kind);
             refilled(settings.whole(&cap).unwrap_or(30), &cap, &kind, draft);
             let masks = "generator.apply_overlong_filtering";
             if form == "filter" && settings.truth(masks) {
@@ -245,7 +266,7 @@ fn dynamic(settings: &Settings, draft: &mut Draft) {
             }
             if form == "replace" {
                 let ratio = key("dynamic_sampling.min_replace_ratio");
-                draft.take("sampling.min_replace_ratio", &ratio);
+                draft.take("sampling.dynamic.min_ratio", &ratio);
             }
         }
         Some("none") | None if settings.truth(&filter) => {
@@ -287,8 +308,8 @@ fn overlong(settings: &Settings, draft: &mut Draft) {
     let (length, factor) = (key("len"), key("penalty_factor"));
     if settings.is_given(&length) || settings.is_given(&factor) {
         // What its example has where one of the two is left out.
-        draft.set("reward.overlong.buffer", settings.whole(&length).unwrap_or(512), &length);
-        draft.set("reward.overlong.penalty", settings.number(&factor).unwrap_or(1.0), &factor);
+        let defaults = (Some(512), Some(1.0));
+        translate::overlong([&length, &factor], defaults, settings, draft);
     }
 }
 

@@ -67,14 +67,72 @@ pub(super) fn estimator(key: &str, by_std: &str, settings: &Settings, draft: &mu
         "grpo" if settings.truth(by_std) => draft.set("advantage.kind", "group_norm", key),
         "grpo" => draft.set("advantage.kind", "mean_only", by_std),
         "rloo" => draft.set("advantage.kind", "leave_one_out", key),
+        "reinforce_plus_plus_baseline" => draft.set("advantage.kind", "reinforce_baseline", key),
         "gae" => draft.set("advantage.kind", "gae", key),
         _ => draft.lacks(
             key,
-            "The estimators here are group_norm (grpo), mean_only, leave_one_out (rloo) and gae; the recipe \
-             has the default, group_norm.",
+            "The estimators here are group_norm (grpo), mean_only, leave_one_out (rloo), \
+             reinforce_baseline, batch_norm, gdpo and gae; the recipe has the default, group_norm.",
         ),
     }
 }
+
+/// Only where held-out answers are sampled; `temperature` is that of the evaluation.
+pub(super) fn eval_top_p(
+    key: &str,
+    temperature: Option<f64>,
+    settings: &Settings,
+    draft: &mut Draft,
+) {
+    match temperature {
+        Some(0.0) if settings.is_given(key) => draft.notes.idle(key, Idle::Greedy.says()),
+        Some(0.0) => {}
+        _ => draft.take("eval.top_p", key),
+    }
+}
+
+/// The soft punishment, which takes both of its numbers.
+pub(super) fn overlong(
+    [length, factor]: [&str; 2],
+    defaults: (Option<i64>, Option<f64>),
+    settings: &Settings,
+    draft: &mut Draft,
+) {
+    let buffer = settings.whole(length).or(defaults.0.filter(|_| !settings.is_given(length)));
+    let penalty = settings.number(factor).or(defaults.1.filter(|_| !settings.is_given(factor)));
+    match (buffer, penalty) {
+        (Some(buffer), Some(penalty)) if buffer > 0 && penalty > 0.0 => {
+            draft.set("reward.overlong.buffer", buffer, length);
+            draft.set("reward.overlong.penalty", penalty, factor);
+        }
+        (Some(_), Some(_)) => {
+            for key in [length, factor].into_iter().filter(|key| settings.is_given(key)) {
+                draft.notes.idle(key, Idle::Unpunished.says());
+            }
+        }
+        _ => {
+            for key in [length, factor].into_iter().filter(|key| settings.is_given(key)) {
+                draft.lacks(key, "Set `reward.overlong` yourself: it takes both, as numbers.");
+            }
+        }
+    }
+}
+
+/// Truncated importance weights by token, which are the ones that are here.
+pub(super) fn importance(key: &str, cap: &str, settings: &Settings, draft: &mut Draft) {
+    match settings.text(key).as_deref() {
+        None | Some("null" | "none") => {}
+        Some("token") if settings.number(cap).is_some_and(|cap| cap > 0.0) => {
+            draft.take("loss.importance_cap", cap);
+        }
+        Some("token") => draft.lacks(cap, "Set `loss.importance_cap`, a number above 0."),
+        Some(_) => draft.lacks(key, "Importance weights are by token here: `loss.importance_cap`."),
+    }
+}
+
+/// What is said of importance weights.
+pub(super) const IMPORTANCE: &str = "Sampling is Firebrick's own, with the trainer's weights and numerics: \
+    the weights are 1 but for rounding, and cost a pass over the step.";
 
 pub(super) fn betas(key: &str, settings: &Settings, draft: &mut Draft) {
     if let Value::List(betas) = settings.get(key) {

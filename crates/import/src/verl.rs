@@ -7,8 +7,9 @@ use super::{
     rows::{by, lacks, nearly, read, same},
     settings::Value,
     translate::{
-        CRITIC_RATE, PASSES, adapters, betas, completions, critic, estimator, every, group,
-        has_critic, name, or_none, refilled, template, verifier,
+        self, CRITIC_RATE, IMPORTANCE, PASSES, adapters, betas, completions, critic, estimator,
+        eval_top_p, every, group, has_critic, importance, name, or_none, refilled, template,
+        verifier,
     },
 };
 
@@ -22,6 +23,7 @@ pub(super) const SOURCE: &str = "\
     (2026). Defaults are those of `ppo_trainer.yaml`.";
 
 const ACTOR: &str = "actor_rollout_ref.actor";
+const ROLLOUT_IS: &str = "algorithm.rollout_correction.rollout_is";
 
 #[rustfmt::skip] // A table: a row to a line, or to two.
 pub(super) static ROWS: &[Row] = &[
@@ -78,7 +80,7 @@ pub(super) static ROWS: &[Row] = &[
     by("actor_rollout_ref.rollout.val_kwargs.do_sample", "false", "eval.temperature", val_sampling,
         "Without it verl takes the likeliest token: `eval.temperature = 0.0`."),
     read("actor_rollout_ref.rollout.val_kwargs.temperature", "0", "eval.temperature", ""),
-    same("actor_rollout_ref.rollout.val_kwargs.top_p", "1.0", "eval.top_p"),
+    by("actor_rollout_ref.rollout.val_kwargs.top_p", "1.0", "eval.top_p", val_top_p, ""),
     lacks("actor_rollout_ref.rollout.val_kwargs.top_k", "-1", &["-1", "0"], "Evaluation has no top_k."),
     nearly("actor_rollout_ref.rollout.val_kwargs.n", "1", "eval.samples",
         "The published AIME file has each of its 30 prompts 32 times, and `data.deduplicate` makes one of \
@@ -150,7 +152,7 @@ pub(super) static ROWS: &[Row] = &[
     lacks("critic.shuffle", "", &[], "The critic learns in the policy's mini-batches.").when(gae),
     lacks("critic.grad_clip", "1.0", &[], "The critic has the policy's, `optim.max_grad_norm`.").when(gae),
     lacks("critic.loss_agg_mode", "", &[], "The value loss has the policy's, `loss.aggregation`.").when(gae),
-    lacks("critic.optim.lr_scheduler_type", "constant", &["constant"], "After its warm-up the learning rate stays.").when(gae),
+    lacks("critic.optim.lr_scheduler_type", "constant", &["constant"], "The critic has the policy's, `optim.schedule`.").when(gae),
     lacks("critic.optim.*", "", &["null"], "The critic has the policy's, `optim`, but for its learning rate.").when(gae),
     lacks("critic.model.path", "", &["null"], "A separate critic begins with the policy's weights.").when(gae),
     lacks("critic.model.lora_rank", "0", &[], "The critic has adapters where the policy has some.").when(gae),
@@ -158,6 +160,10 @@ pub(super) static ROWS: &[Row] = &[
     lacks("algorithm.use_kl_in_reward", "false", &["false"],
         "The reward is the verifier's: a penalty on the distance is `loss.kl`, in the loss."),
     lacks("algorithm.use_pf_ppo", "false", &["false"], "Completions are not weighted by their reward."),
+    by("algorithm.rollout_correction.rollout_is", "null", "loss.importance_cap",
+        |settings, draft| importance(ROLLOUT_IS, &format!("{ROLLOUT_IS}_threshold"), settings, draft),
+        IMPORTANCE).when(|settings| settings.text(ROLLOUT_IS).as_deref() == Some("token")),
+    read("algorithm.rollout_correction.rollout_is_threshold", "2.0", "loss.importance_cap", ""),
     lacks("algorithm.rollout_correction.*", "", &["null", "false", "2.0", "ppo_clip"],
         "One program samples and trains: it has the log-probabilities that it sampled with."),
 
@@ -201,10 +207,13 @@ pub(super) static ROWS: &[Row] = &[
     by("actor_rollout_ref.actor.optim.betas", "[0.9, 0.999]", "optim.beta1, optim.beta2",
         |settings, draft| betas("actor_rollout_ref.actor.optim.betas", settings, draft), ""),
     same("actor_rollout_ref.actor.grad_clip", "1.0", "optim.max_grad_norm"),
-    lacks("actor_rollout_ref.actor.optim.lr_scheduler_type", "constant", &["constant"],
-        "After its warm-up the learning rate stays."),
-    lacks("actor_rollout_ref.actor.optim.warmup_style", "constant", &["constant", "null"],
-        "After its warm-up the learning rate stays."),
+    by("actor_rollout_ref.actor.optim.lr_scheduler_type", "constant", "optim.schedule",
+        |settings, draft| schedule("lr_scheduler_type", settings, draft), ""),
+    by("actor_rollout_ref.actor.optim.warmup_style", "null", "optim.schedule",
+        |settings, draft| schedule("warmup_style", settings, draft), ""),
+    read("actor_rollout_ref.actor.optim.min_lr_ratio", "0.0", "optim.schedule.end_ratio", ""),
+    lacks("actor_rollout_ref.actor.optim.num_cycles", "0.5", &["0.5", "null"],
+        "A cosine is half a turn here."),
     lacks("actor_rollout_ref.actor.optim.override_optimizer_config", "null", &["null"], "The optimizer is AdamW."),
     lacks("actor_rollout_ref.actor.optim.optimizer", "AdamW", &["AdamW"], "The optimizer is AdamW."),
 
@@ -279,6 +288,15 @@ fn val_sampling(settings: &Settings, draft: &mut Draft) {
     }
 }
 
+fn val_top_p(settings: &Settings, draft: &mut Draft) {
+    let key = |name| format!("actor_rollout_ref.rollout.val_kwargs.{name}");
+    let temperature = match settings.truth(&key("do_sample")) {
+        true => settings.number(&key("temperature")),
+        false => Some(0.0),
+    };
+    eval_top_p(&key("top_p"), temperature, settings, draft);
+}
+
 fn filter_groups(settings: &Settings, draft: &mut Draft) {
     let key = "algorithm.filter_groups.enable";
     let cap = "algorithm.filter_groups.max_num_gen_batches";
@@ -312,8 +330,8 @@ fn reward(settings: &Settings, draft: &mut Draft) {
 
 fn overlong(table: &str, settings: &Settings, draft: &mut Draft) {
     if settings.truth(&format!("{table}.enable")) {
-        draft.take("reward.overlong.buffer", &format!("{table}.len"));
-        draft.take("reward.overlong.penalty", &format!("{table}.penalty_factor"));
+        let (length, factor) = (format!("{table}.len"), format!("{table}.penalty_factor"));
+        translate::overlong([&length, &factor], (None, None), settings, draft);
     }
 }
 
@@ -409,15 +427,50 @@ fn warmup(settings: &Settings, draft: &mut Draft) {
     let ratio = format!("{ACTOR}.optim.lr_warmup_steps_ratio");
     let share = settings.number(&ratio).unwrap_or(0.0);
     match (settings.whole(&key), settings.whole("trainer.total_training_steps")) {
-        (Some(steps), _) if steps >= 0 => draft.set("optim.warmup_steps", steps, &key),
-        (_, Some(all)) => draft.set("optim.warmup_steps", (share * all as f64) as i64, &ratio),
-        _ if share == 0.0 => draft.set("optim.warmup_steps", 0, &ratio),
+        (Some(steps), _) if steps >= 0 => rising(steps, &key, draft),
+        (_, Some(all)) => rising((share * all as f64) as i64, &ratio, draft),
+        _ if share == 0.0 => rising(0, &ratio, draft),
         _ => draft.lacks(
             &ratio,
             "It is a share of a number that is not said: set `optim.warmup_steps`, which the recipe leaves \
              at its default, 20.",
         ),
     }
+}
+
+/// verl's line begins at 0, ours at the first step's share.
+fn rising(steps: i64, key: &str, draft: &mut Draft) {
+    draft.set("optim.warmup_steps", steps, key);
+    if steps > 0 {
+        draft.set("optim.warmup_from_zero", true, key);
+    }
+}
+
+fn schedule(name: &str, settings: &Settings, draft: &mut Draft) {
+    let key = format!("{ACTOR}.optim.{name}");
+    match settings.text(&key).unwrap_or_default().as_str() {
+        "constant" | "null" | "" => {}
+        // A schedule that no step is left for is refused; 200 are the recipe's default.
+        "cosine" if warmup_takes_all(settings) => {
+            draft.lacks(
+                &key,
+                "Set `optim.schedule` and `train.steps`: it decays after the warm-up.",
+            );
+        }
+        "cosine" => {
+            draft.set("optim.schedule.kind", "cosine", &key);
+            draft.take("optim.schedule.end_ratio", &format!("{ACTOR}.optim.min_lr_ratio"));
+        }
+        _ => draft.lacks(
+            &key,
+            "The schedules here are constant, linear and cosine; the recipe has constant.",
+        ),
+    }
+}
+
+fn warmup_takes_all(settings: &Settings) -> bool {
+    let warmup = settings.whole(&format!("{ACTOR}.optim.lr_warmup_steps")).unwrap_or(0);
+    warmup >= settings.whole("trainer.total_training_steps").unwrap_or(200)
 }
 
 fn mini_batch(settings: &Settings, draft: &mut Draft) {

@@ -6,7 +6,7 @@
 use std::{fs, path::Path};
 
 use firebrick_import::{Imported, Origin, import};
-use firebrick_recipe::{AdvantageKind, Dynamic, Recipe, RewardKind};
+use firebrick_recipe::{Advantage, Dynamic, LossKind, Recipe, RewardKind, Schedule};
 
 fn of(path: &str, text: &str) -> Imported {
     import(Path::new(path), text, &[], None).unwrap()
@@ -45,14 +45,19 @@ fn a_script_of_skyrl() {
 #[test]
 fn nothing_said_is_their_default() {
     let verl = recipe("c.yaml", "actor_rollout_ref: {rollout: {n: 4}}");
-    assert_eq!((verl.loss.clip_ratio_high, verl.loss.dual_clip), (0.2, Some(3.0)));
+    let dapo = |clip_ratio_high, dual_clip| LossKind::Dapo {
+        clip_ratio_low: 0.2,
+        clip_ratio_high,
+        dual_clip,
+    };
+    assert_eq!(verl.loss.kind, dapo(0.2, Some(3.0)));
     assert_eq!((verl.sampling.prompts_per_step, verl.train.mini_batch), (1024, 1024));
     assert_eq!((verl.sampling.dynamic, verl.loss.kl.is_none()), (Dynamic::Off, true));
     assert_eq!((verl.eval.temperature, verl.optim.warmup_steps), (0.0, 0));
     assert_eq!((verl.checkpoint.keep, verl.optim.weight_decay), (0, 0.01));
 
     let skyrl = recipe("c.yaml", "generator: {n_samples_per_prompt: 4}");
-    assert_eq!((skyrl.loss.clip_ratio_high, skyrl.loss.dual_clip), (0.2, None));
+    assert_eq!(skyrl.loss.kind, dapo(0.2, None));
     assert_eq!((skyrl.sampling.prompts_per_step, skyrl.train.mini_batch), (1024, 1024));
     assert_eq!(skyrl.loss.kl.map(|kl| kl.coef), Some(0.001));
     assert_eq!((skyrl.seed, skyrl.eval.every, skyrl.reward.wrong), (42, 5, 0.0));
@@ -63,8 +68,8 @@ fn a_critic_comes_over_with_what_it_needs() {
     let verl = "algorithm: {adv_estimator: gae, lam: 0.9}\ncritic: {optim: {lr: 2e-5}}\n\
                 actor_rollout_ref: {rollout: {n: 1}}\ntrainer: {critic_warmup: 3}";
     let recipe = recipe("c.yaml", verl);
-    assert_eq!(recipe.advantage.kind, AdvantageKind::Gae);
-    assert_eq!((recipe.advantage.gamma, recipe.advantage.lambda), (1.0, 0.9));
+    let gae = Advantage::Gae { gamma: 1.0, lambda: 0.9, normalise: true };
+    assert_eq!(recipe.advantage, gae);
     assert_eq!((recipe.critic.lr, recipe.critic.clip), (Some(2e-5), Some(0.5)));
     // The third step is the first in which verl updates the policy.
     assert_eq!((recipe.critic.warmup_steps, recipe.rollout.group_size), (2, 1));
@@ -108,7 +113,87 @@ fn one_clip_ratio_stands_for_two() {
     ] {
         let text = format!("actor_rollout_ref: {{rollout: {{n: 4}}, actor: {{{bounds}}}}}");
         let loss = recipe("c.yaml", &text).loss;
-        assert_eq!((loss.clip_ratio_low, loss.clip_ratio_high), expected, "{bounds}");
+        assert_eq!(loss.kind.clip_ratios(), expected, "{bounds}");
+    }
+}
+
+/// A default of theirs that is the default of our DAPO is none of our other losses.
+#[test]
+fn every_loss_has_the_bounds_that_it_has_there() {
+    for (mode, given, expected) in [
+        ("vanilla", "", (0.2, 0.2)),
+        ("gspo", "", (0.2, 0.2)),
+        ("gspo", ", clip_ratio_low: 3e-4, clip_ratio_high: 4e-4", (3e-4, 4e-4)),
+        ("cispo", ", clip_ratio_high: 0.28", (0.2, 0.28)),
+    ] {
+        let actor = format!("{{policy_loss: {{loss_mode: {mode}}}{given}}}");
+        let text = format!("actor_rollout_ref: {{rollout: {{n: 4}}, actor: {actor}}}");
+        assert_eq!(recipe("c.yaml", &text).loss.kind.clip_ratios(), expected, "{mode}{given}");
+    }
+    let skyrl = "trainer: {algorithm: {policy_loss_type: cispo}}";
+    assert_eq!(recipe("c.yaml", skyrl).loss.kind.clip_ratios(), (1.0, 4.0));
+}
+
+/// A recipe refuses what has no effect, so none of it may come over.
+#[test]
+fn settings_without_effect_stay_behind() {
+    let verl = |rest: &str| format!("actor_rollout_ref: {{rollout: {{n: 4{rest}}}}}\n");
+    let greedy = verl(", val_kwargs: {do_sample: false, temperature: 1.0, top_p: 0.7}");
+    assert_eq!(recipe("c.yaml", &greedy).eval.top_p, 1.0);
+    assert!(said(&greedy).contains("val_kwargs.top_p: held-out answers take the likeliest token"));
+    let sampled = greedy.replace("do_sample: false", "do_sample: true");
+    assert_eq!(recipe("c.yaml", &sampled).eval.top_p, 0.7);
+    let skyrl = "generator: {eval_sampling_params: {temperature: 0.0, top_p: 0.7}}";
+    assert_eq!(recipe("c.yaml", skyrl).eval.top_p, 1.0);
+
+    for (factor, buffer) in [("", 0), (", penalty_factor: 0", 0), (", penalty_factor: 0.5", 9)] {
+        let table = format!("reward_model: {{overlong_buffer: {{enable: true, len: 9{factor}}}}}");
+        let text = verl("") + &table;
+        assert_eq!(recipe("c.yaml", &text).reward.overlong.buffer, buffer, "{factor}");
+    }
+}
+
+#[test]
+fn a_learning_rate_rises_and_falls_as_it_does_there() {
+    let optim = |settings: &str| {
+        let text = format!(
+            "actor_rollout_ref: {{rollout: {{n: 4}}, actor: {{optim: {{{settings}}}}}}}\n\
+             trainer: {{total_training_steps: 50}}"
+        );
+        recipe("c.yaml", &text).optim
+    };
+    let risen = optim("lr_warmup_steps: 10, lr_scheduler_type: cosine, min_lr_ratio: 0.1");
+    assert_eq!((risen.warmup_steps, risen.warmup_from_zero), (10, true));
+    assert_eq!(risen.schedule, Schedule::Cosine { end_ratio: 0.1 });
+    assert_eq!(optim("warmup_style: cosine").schedule, Schedule::Cosine { end_ratio: 0.0 });
+    for settings in ["lr_scheduler_type: constant", "lr_warmup_steps: 50, warmup_style: cosine"] {
+        assert_eq!(optim(settings).schedule, Schedule::Constant, "{settings}");
+    }
+    assert!(!optim("lr_warmup_steps: 0").warmup_from_zero);
+}
+
+#[test]
+fn estimators_and_importance_weights_have_their_names() {
+    let verl = |algorithm: &str| {
+        let text = format!("actor_rollout_ref: {{rollout: {{n: 4}}}}\nalgorithm: {{{algorithm}}}");
+        recipe("c.yaml", &text)
+    };
+    let advantage = verl("adv_estimator: reinforce_plus_plus_baseline").advantage;
+    assert_eq!(advantage, Advantage::ReinforceBaseline);
+    let weighed = |table: &str| verl(&format!("rollout_correction: {{{table}}}")).loss;
+    assert_eq!(weighed("rollout_is: token").importance_cap, Some(2.0));
+    assert_eq!(weighed("rollout_is: token, rollout_is_threshold: 3").importance_cap, Some(3.0));
+    assert_eq!(weighed("rollout_is: sequence").importance_cap, None);
+    assert_eq!(weighed("rollout_is: null").importance_cap, None);
+    for (algorithm, cap) in [
+        ("off_policy_correction: {tis_ratio_type: token}", Some(2.0)),
+        ("off_policy_correction: {tis_ratio_type: sequence}", None),
+        ("use_tis: true, tis_imp_ratio_cap: 1.5", Some(1.5)),
+        ("use_tis: true", None),
+        ("tis_imp_ratio_cap: 1.5", None),
+    ] {
+        let text = format!("trainer: {{algorithm: {{{algorithm}}}}}");
+        assert_eq!(recipe("c.yaml", &text).loss.importance_cap, cap, "{algorithm}");
     }
 }
 
@@ -193,15 +278,17 @@ fn one_target_is_a_list_of_one() {
 fn every_form_of_dynamic_sampling_comes_over() {
     for (settings, form) in [
         ("dynamic_sampling: {type: filter}", Dynamic::Filter),
-        ("dynamic_sampling: {type: replace, min_replace_ratio: 0.5}", Dynamic::Replace),
+        (
+            "dynamic_sampling: {type: replace, min_replace_ratio: 0.5}",
+            Dynamic::Replace { min_ratio: 0.5 },
+        ),
+        ("dynamic_sampling: {type: replace}", Dynamic::Replace { min_ratio: 0.3 }),
         ("dynamic_sampling: {type: null}", Dynamic::Off),
         ("zero_variance_filter: true", Dynamic::Drop),
     ] {
         let sampling =
             recipe("c.yaml", &format!("trainer: {{algorithm: {{{settings}}}}}")).sampling;
         assert_eq!(sampling.dynamic, form, "{settings}");
-        let ratio = if form == Dynamic::Replace { 0.5 } else { 0.3 };
-        assert_eq!(sampling.min_replace_ratio, ratio);
     }
 }
 

@@ -3,11 +3,15 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::kind::{first_by_default, or_default};
+
 /// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
+#[schemars(transform = first_by_default)]
 pub struct Critic {
     /// What the values are read from.
+    #[serde(flatten, deserialize_with = "or_default")]
     pub kind: CriticKind,
     /// Weight of the value loss, which is half of the squared error; above 0.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
@@ -26,31 +30,31 @@ pub struct Critic {
     /// mini-batch. They are none of the policy's: its learning rate rises over `optim.warmup_steps` after
     /// them.
     pub warmup_steps: u64,
-    /// For `kind = "head"`: whether the value loss trains the head only, and not the policy below it.
-    pub detach: bool,
 }
 
 impl Default for Critic {
     fn default() -> Self {
-        Critic {
-            kind: CriticKind::Head,
-            coef: 0.5,
-            clip: None,
-            lr: None,
-            warmup_steps: 0,
-            detach: false,
-        }
+        Critic { kind: CriticKind::default(), coef: 0.5, clip: None, lr: None, warmup_steps: 0 }
     }
 }
 
 /// What a critic's values are read from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum CriticKind {
     /// The policy's hidden states, by a head of one row.
-    #[default]
-    Head,
+    Head {
+        /// Whether the value loss trains the head only, and not the policy below it.
+        #[serde(default)]
+        detach: bool,
+    },
     /// A model of its own, which begins with the policy's weights; with adapters of its own where the
     /// policy has some.
     Separate,
+}
+
+impl Default for CriticKind {
+    fn default() -> Self {
+        CriticKind::Head { detach: false }
+    }
 }

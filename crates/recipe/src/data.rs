@@ -37,8 +37,7 @@ pub struct Data {
     pub deduplicate: bool,
     /// Number of training problems to generate; a task that has fewer gives what it has.
     pub train_size: usize,
-    /// Number of held-out prompts to generate or split off; ignored with `heldout` or
-    /// `heldout_split`.
+    /// Number of held-out prompts to generate or split off, if they have no place of their own.
     #[schemars(range(min = 1))]
     pub heldout_size: usize,
     /// Names of the data's columns, for layouts that are not recognised.

@@ -24,7 +24,9 @@
 mod adaptive;
 mod critic;
 mod data;
+mod effect;
 mod error;
+mod kind;
 mod meaning;
 mod memory;
 mod model;
@@ -57,8 +59,8 @@ pub use reward::{
 };
 pub use sampling::{Dynamic, OnCap, Sampling, Surplus};
 pub use tables::{
-    Advantage, AdvantageKind, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval,
-    Kl, KlKind, Loss, LossKind, Optim, Rollout, Train, Warmup,
+    Advantage, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval, Kl, KlKind,
+    Loss, LossKind, Optim, OptimKind, Rollout, Schedule, Train, Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.
@@ -90,8 +92,8 @@ pub struct Recipe {
     /// How a completion is judged, and what the judgement is worth.
     #[serde(default)]
     pub reward: Reward,
-    /// How the rewards of a group become advantages.
-    #[serde(default)]
+    /// How the rewards of a step become advantages.
+    #[serde(default, deserialize_with = "kind::or_default")]
     pub advantage: Advantage,
     /// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
     #[serde(default)]
@@ -99,7 +101,7 @@ pub struct Recipe {
     /// The policy loss.
     #[serde(default)]
     pub loss: Loss,
-    /// AdamW and its learning rate.
+    /// The optimizer and its learning rate.
     #[serde(default)]
     pub optim: Optim,
     /// How long to train, and how a step is cut up.
@@ -234,24 +236,21 @@ impl Recipe {
     /// refused where it is written.
     pub fn to_toml(&self) -> String {
         let Ok(mut table) = toml::Table::try_from(self) else { return String::new() };
-        for key in self.without_effect() {
-            let (parent, last) = key.split_once('.').unwrap_or(("", key));
-            match table.get_mut(parent).and_then(toml::Value::as_table_mut) {
-                Some(inner) => inner.remove(last),
-                None => table.remove(last),
-            };
+        for idle in self.without_effect() {
+            remove(&mut table, &idle.key);
         }
         toml::to_string(&table).unwrap_or_default()
     }
 
-    /// The keys that change nothing in this recipe, whatever their values.
-    fn without_effect(&self) -> Vec<&'static str> {
-        let of_gae = ["critic", "advantage.gamma", "advantage.lambda", "advantage.normalise"];
-        let of_replace = ["sampling.min_replace_ratio"];
-        let gae = self.advantage.kind == AdvantageKind::Gae;
-        let replace = self.sampling.dynamic == Dynamic::Replace;
-        let gae = of_gae.into_iter().filter(|_| !gae);
-        gae.chain(of_replace.into_iter().filter(|_| !replace)).collect()
+    /// Steps in which the policy is trained: those after the critic's warm-up.
+    pub fn policy_steps(&self) -> u64 {
+        let alone = if self.has_critic() { self.critic.warmup_steps } else { 0 };
+        self.train.steps.saturating_sub(alone)
+    }
+
+    /// Whether a critic gives the advantages.
+    pub fn has_critic(&self) -> bool {
+        matches!(self.advantage, Advantage::Gae { .. })
     }
 
     /// The verifier: the recipe's, or the one that fits its data.
@@ -299,6 +298,25 @@ fn checked(path: &Path, document: Spanned<DeTable<'_>>) -> Result<(Recipe, Strin
     match meaning::first_problem(&recipe, &name, document.get_ref()) {
         Some(problem) => Err(problem),
         None => Ok((recipe, name)),
+    }
+}
+
+/// Takes the dotted `key` out of a table.
+fn remove(table: &mut toml::Table, key: &str) {
+    let Some((outer, rest)) = key.split_once('.') else {
+        table.remove(key);
+        return;
+    };
+    match table.get_mut(outer) {
+        Some(toml::Value::Table(inner)) => remove(inner, rest),
+        Some(toml::Value::Array(items)) => {
+            let (index, rest) = rest.split_once('.').unwrap_or((rest, ""));
+            let item = index.parse::<usize>().ok().and_then(|index| items.get_mut(index));
+            if let Some(toml::Value::Table(inner)) = item {
+                remove(inner, rest);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -11,7 +11,9 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Adaptive, Aggregation, Length, NewModel, Recipe, RewardKind, Task, error::Problem};
+use super::{
+    Adaptive, Length, NewModel, Recipe, RewardKind, Schedule, Task, effect::Idle, error::Problem,
+};
 
 /// The fault that comes first in the text; `name` is what the run would be called.
 pub(super) fn first_problem(
@@ -29,7 +31,7 @@ pub(super) fn first_problem(
     checks.memory();
     checks.sampling();
     checks.without_effect();
-    checks.loss();
+    checks.schedule();
     checks.mini_batch();
     checks.adaptive();
     checks.observe();
@@ -372,35 +374,40 @@ impl Checks<'_> {
         }
     }
 
-    fn loss(&mut self) {
-        let loss = &self.recipe.loss;
-        if loss.constant_length.is_some() && loss.aggregation != Aggregation::Constant {
+    /// Whether they are written, and not whether they are the defaults: who writes `critic.kind =
+    /// "head"` believes that there is a critic.
+    fn without_effect(&mut self) {
+        for Idle { key, switches, needs } in self.recipe.without_effect() {
+            let name = match self.find(&key) {
+                None => continue,
+                Some(value) if value.get_ref().is_table() => format!("[{key}]"),
+                Some(_) => key.clone(),
+            };
+            let keys: Vec<&str> =
+                std::iter::once(key.as_str()).chain(switches.iter().copied()).collect();
             self.fail(
-                &["loss.constant_length", "loss.aggregation"],
-                "loss.constant_length is set, expected only with aggregation = \"constant\"".into(),
+                &keys,
+                format!("{name} is set, expected only with {needs}"),
                 "would change nothing",
-                "remove it, or choose that aggregation",
+                "remove it, or set that beside it",
             );
         }
     }
 
-    /// Whether they are written, and not whether they are the defaults: who writes `critic.kind =
-    /// "head"` believes that there is a critic.
-    fn without_effect(&mut self) {
-        for key in self.recipe.without_effect() {
-            if self.find(key).is_none() {
-                continue;
-            }
-            let (needs, name) = match key {
-                "sampling.min_replace_ratio" => ("sampling.dynamic = \"replace\"", key),
-                "critic" => ("advantage.kind = \"gae\"", "[critic]"),
-                _ => ("advantage.kind = \"gae\"", key),
-            };
+    /// A decay that has no step would have the warm-up rise to its end.
+    fn schedule(&mut self) {
+        let Recipe { optim, train, .. } = self.recipe;
+        let steps = self.recipe.policy_steps();
+        if optim.schedule != Schedule::Constant && optim.warmup_steps >= steps {
             self.fail(
-                &[key],
-                format!("{name} is set, expected only with {needs}"),
+                &["optim.schedule", "optim.warmup_steps", "train.steps", "critic.warmup_steps"],
+                format!(
+                    "optim.schedule has no step to decay over: the learning rate rises for \
+                     optim.warmup_steps = {} of {steps} steps of the policy, and train.steps is {}",
+                    optim.warmup_steps, train.steps
+                ),
                 "would change nothing",
-                "remove it, or set that beside it",
+                "lower optim.warmup_steps, or raise train.steps",
             );
         }
     }

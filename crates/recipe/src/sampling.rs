@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use super::Memory;
+use super::{Memory, kind};
 
 /// Which groups a step trains on (dynamic sampling).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -17,12 +17,8 @@ pub struct Sampling {
     pub prompts_per_step: usize,
     /// What becomes of groups without spread in their accuracy. They have no advantage, so they would
     /// only thin the batch.
-    #[serde(deserialize_with = "flag_or_name")]
+    #[serde(deserialize_with = "flag_or_kind", serialize_with = "kind::by_name")]
     pub dynamic: Dynamic,
-    /// For `dynamic = "replace"`: the share of groups, in [0, 1), more than which have to have spread
-    /// for the others to be replaced by copies of them.
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub min_replace_ratio: f64,
     /// Passes over prompts whose earlier groups had nothing to teach, before their completions are
     /// paid for; by default there is no memory.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +41,6 @@ impl Default for Sampling {
         Sampling {
             prompts_per_step: 64,
             dynamic: Dynamic::Filter,
-            min_replace_ratio: 0.3,
             memory: None,
             max_rounds: 10,
             on_cap: OnCap::TrainSmaller,
@@ -57,8 +52,8 @@ impl Default for Sampling {
 }
 
 /// What becomes of groups without spread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[schemars(transform = flags_too)]
 pub enum Dynamic {
     /// Further prompts are sampled in their places, until there are enough groups (DAPO). `true` is
@@ -67,7 +62,13 @@ pub enum Dynamic {
     Filter,
     /// Copies of other groups of the step take their places. Only when too few have spread, further
     /// prompts are sampled.
-    Replace,
+    Replace {
+        /// The share of groups, in [0, 1), more than which have to have spread for the others to be
+        /// replaced by copies of them.
+        #[serde(default = "min_ratio")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        min_ratio: f64,
+    },
     /// They are left out, and the step trains on fewer groups.
     Drop,
     /// They are trained on like the others. `false` is the same. Only a group of which overlong
@@ -76,37 +77,32 @@ pub enum Dynamic {
 }
 
 impl Dynamic {
-    /// As it is written in a recipe.
+    /// The name of the kind.
     pub fn name(self) -> &'static str {
         match self {
             Dynamic::Filter => "filter",
-            Dynamic::Replace => "replace",
+            Dynamic::Replace { .. } => "replace",
             Dynamic::Drop => "drop",
             Dynamic::Off => "off",
         }
     }
 }
 
+fn flag_or_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dynamic, D::Error> {
+    match toml::Value::deserialize(deserializer)? {
+        toml::Value::Boolean(true) => Ok(Dynamic::Filter),
+        toml::Value::Boolean(false) => Ok(Dynamic::Off),
+        other => kind::from_value(other),
+    }
+}
+
 /// Adds to the names of [`Dynamic`] the two that are not in quotes.
 fn flags_too(schema: &mut Schema) {
+    kind::name_or_table(schema);
     if let Some(Value::Array(choices)) = schema.get_mut("oneOf") {
         choices.push(json!({"type": "boolean", "const": true, "description": "`filter`."}));
         choices.push(json!({"type": "boolean", "const": false, "description": "`off`."}));
     }
-}
-
-fn flag_or_name<'de, D: Deserializer<'de>>(given: D) -> Result<Dynamic, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Given {
-        Flag(bool),
-        Name(Dynamic),
-    }
-    Ok(match Given::deserialize(given)? {
-        Given::Flag(true) => Dynamic::Filter,
-        Given::Flag(false) => Dynamic::Off,
-        Given::Name(name) => name,
-    })
 }
 
 /// What happens when `max_rounds` rounds did not fill a step.
@@ -131,4 +127,8 @@ pub enum Surplus {
     Keep,
     /// They are thrown away, as in the paper.
     Drop,
+}
+
+fn min_ratio() -> f64 {
+    0.3
 }

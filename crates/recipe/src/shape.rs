@@ -36,6 +36,13 @@ pub(super) fn is_table_at(root: &Json, path: &[&str]) -> bool {
     is_table(at)
 }
 
+/// Keys that recipes once had: table, key and what to write instead.
+const MOVED: [(&str, &str, &str); 1] = [(
+    "sampling",
+    "min_replace_ratio",
+    "it belongs to the kind: `dynamic = { kind = \"replace\", min_ratio = 0.3 }`",
+)];
+
 struct Walk<'schema> {
     root: &'schema Json,
     path: Vec<String>,
@@ -85,6 +92,9 @@ impl<'schema> Walk<'schema> {
         let names = string_choices(schema);
         let is = |kind: &str| schema.get("type").is_some_and(|named| named == kind);
         match value.get_ref() {
+            DeValue::Table(table) if is_table(schema) || has_kinds(schema) => {
+                self.table(table, span, schema);
+            }
             DeValue::String(text) if names.contains(&text.as_ref()) => {}
             DeValue::Boolean(flag) if has_flag(schema, *flag) => {}
             _ if !names.is_empty() => self.no_such_choice(value, &names),
@@ -111,7 +121,6 @@ impl<'schema> Walk<'schema> {
                 items.iter().for_each(|item| self.value(item, of_items));
                 self.in_list = outer;
             }
-            DeValue::Table(table) if is_table(schema) => self.table(table, span, schema),
             other => {
                 let kind = if is_table(schema) { Some("table") } else { kind_of_value(schema) };
                 let expected = kind.map_or_else(|| "another type".into(), article);
@@ -201,12 +210,17 @@ impl<'schema> Walk<'schema> {
         let Some(variants) = schema.get("oneOf").and_then(Json::as_array) else {
             return Some(vec![schema]);
         };
-        if !variants.iter().any(|variant| kind_of(variant).is_some()) {
+        if !has_kinds(schema) {
             return Some(vec![self.sole_key(table, header, variants)?]);
         }
-        // One variant without a kind is the table that names none.
-        if !table.contains_key("kind") && variants.iter().any(|one| kind_of(one).is_none()) {
-            return Some(vec![schema]);
+        if !table.contains_key("kind") {
+            if let Some(default) = variants.iter().find(|variant| is_default(variant)) {
+                return Some(vec![default, schema]);
+            }
+            // What is no variant is the table that names none.
+            if variants.iter().any(|variant| variant.get("not").is_some()) {
+                return Some(vec![schema]);
+            }
         }
         Some(vec![self.tagged(table, header, variants)?, schema])
     }
@@ -290,7 +304,10 @@ impl<'schema> Walk<'schema> {
         let message = format!("unknown {what} `{key}` in {place}");
         let owners = kinds.that_know(&key);
         let homes = self.homes(&key);
-        let help = if !owners.is_empty() {
+        let moved = MOVED.iter().find(|(table, name, _)| *name == key && table == &self.above());
+        let help = if let Some((.., says)) = moved {
+            (*says).to_owned()
+        } else if !owners.is_empty() {
             let needs = if kinds.kind.is_some() { "" } else { ", which has to stand beside it" };
             format!("`{key}` is an option of kind = {}{needs}", one_of(&quoted(&owners, '"')))
         } else if let Some(name) = likely(&key, valid) {
@@ -323,10 +340,18 @@ impl<'schema> Walk<'schema> {
         let tables = properties(self.root).into_iter();
         tables
             .filter(|(_, schema)| {
-                properties(self.resolve(schema)).iter().any(|(name, _)| name == key)
+                let schema = self.resolve(schema);
+                let variants = schema.get("oneOf").and_then(Json::as_array).into_iter().flatten();
+                let mut shapes = std::iter::once(schema).chain(variants);
+                shapes.any(|shape| properties(shape).iter().any(|(name, _)| name == key))
             })
             .map(|(table, _)| format!("[{table}]"))
             .collect()
+    }
+
+    /// The table of the key at `path`.
+    fn above(&self) -> String {
+        self.path[..self.path.len().saturating_sub(1)].join(".")
     }
 
     fn problem(&mut self, span: Range<usize>, message: String, label: &str, help: Option<String>) {
@@ -369,7 +394,7 @@ struct Kinds<'a> {
 impl<'a> Kinds<'a> {
     fn of(table: &'a DeTable<'_>, schema: &'a Json) -> Self {
         match schema.get("oneOf").and_then(Json::as_array) {
-            Some(variants) if variants.iter().any(|variant| kind_of(variant).is_some()) => {
+            Some(variants) if has_kinds(schema) => {
                 Kinds { variants, kind: table.get("kind").and_then(|kind| kind.get_ref().as_str()) }
             }
             _ => Kinds::default(),
@@ -381,6 +406,7 @@ impl<'a> Kinds<'a> {
         match self.kind {
             _ if self.variants.is_empty() => String::new(),
             Some(kind) => format!(" of kind \"{kind}\""),
+            None if self.variants.iter().any(is_default) => String::new(),
             None => " without a kind".into(),
         }
     }
@@ -434,9 +460,20 @@ fn is_bare(text: &str) -> bool {
     text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok()
 }
 
+/// Whether there is a table among the variants that a `kind` chooses.
+fn has_kinds(schema: &Json) -> bool {
+    let variants = schema.get("oneOf").and_then(Json::as_array);
+    variants.is_some_and(|variants| variants.iter().any(|variant| kind_of(variant).is_some()))
+}
+
 /// The `kind` that chooses this variant of a tagged enum.
 fn kind_of(variant: &Json) -> Option<&str> {
     variant.pointer("/properties/kind/const")?.as_str()
+}
+
+/// Whether this variant is that of a table without a `kind`.
+fn is_default(variant: &Json) -> bool {
+    kind_of(variant).is_some() && !strings(variant.get("required")).contains(&"kind")
 }
 
 fn kind_of_value(schema: &Json) -> Option<&str> {

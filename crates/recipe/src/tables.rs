@@ -9,7 +9,10 @@ use firebrick_core::device::Name;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Adaptive;
+use super::{
+    Adaptive,
+    kind::{self, first_by_default, or_default},
+};
 
 /// Where tensors live and kernels run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -95,70 +98,72 @@ impl Default for Rollout {
     }
 }
 
-/// How the rewards of a group become advantages.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Advantage {
-    /// The estimator.
-    pub kind: AdvantageKind,
-    /// For `group_norm`: added to the standard deviation.
-    #[schemars(range(min = 0.0))]
-    pub epsilon: f64,
-    /// For `gae`: what a reward is worth one token earlier, in [0, 1].
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub gamma: f64,
-    /// For `gae`: how far ahead an advantage looks at what came instead of at the critic's values, in
-    /// [0, 1]; at 1.0 to the end.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub lambda: f64,
-    /// For `gae`: whether the advantages of a step's tokens are shifted and scaled to mean 0 and
-    /// variance 1.
-    pub normalise: bool,
-}
-
-impl Default for Advantage {
-    fn default() -> Self {
-        Advantage {
-            kind: AdvantageKind::GroupNorm,
-            epsilon: 1e-6,
-            gamma: 1.0,
-            lambda: 0.95,
-            normalise: true,
-        }
-    }
-}
-
-/// An advantage estimator.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AdvantageKind {
+/// How the rewards of a step become advantages.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(transform = first_by_default)]
+pub enum Advantage {
     /// Reward minus the group's mean, over its standard deviation (DAPO, GRPO).
-    #[default]
-    GroupNorm,
+    GroupNorm {
+        /// Added to the standard deviation.
+        #[serde(default = "deviation_epsilon")]
+        #[schemars(range(min = 0.0))]
+        epsilon: f64,
+    },
     /// Reward minus the group's mean (Dr. GRPO).
     MeanOnly,
     /// Reward minus the mean of the others (RLOO).
     LeaveOneOut,
+    /// Reward minus the group's mean, over the standard deviation of the step's rewards (Lite PPO).
+    BatchNorm {
+        /// Added to the standard deviation.
+        #[serde(default = "deviation_epsilon")]
+        #[schemars(range(min = 0.0))]
+        epsilon: f64,
+    },
+    /// Reward minus the group's mean, shifted and scaled to mean 0 and variance 1 over the step's tokens
+    /// (REINFORCE++ with its baseline).
+    ReinforceBaseline,
+    /// Every part of the reward is normalised in its group before they are added up, and the sums over
+    /// the step (GDPO). Parts are those of `reward.parts` with their weights, which count as shares of
+    /// 1; without them the credit. What penalties take off is one more part, of weight 1.
+    Gdpo {
+        /// Added to every standard deviation.
+        #[serde(default = "deviation_epsilon")]
+        #[schemars(range(min = 0.0))]
+        epsilon: f64,
+    },
     /// One per token, from the values of a critic (PPO).
-    Gae,
+    Gae {
+        /// What a reward is worth one token earlier, in [0, 1].
+        #[serde(default = "one")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        gamma: f64,
+        /// How far ahead an advantage looks at what came instead of at the critic's values, in [0, 1];
+        /// at 1.0 to the end.
+        #[serde(default = "default_lambda")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        lambda: f64,
+        /// Whether the advantages of a step's tokens are shifted and scaled to mean 0 and variance 1.
+        #[serde(default = "yes")]
+        normalise: bool,
+    },
 }
 
-/// The policy loss.
+impl Default for Advantage {
+    fn default() -> Self {
+        Advantage::GroupNorm { epsilon: deviation_epsilon() }
+    }
+}
+
+/// The policy loss. Its bounds stand beside its `kind`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
+#[schemars(transform = first_by_default)]
 pub struct Loss {
-    /// The surrogate.
+    /// The surrogate, with its bounds.
+    #[serde(flatten, deserialize_with = "or_default")]
     pub kind: LossKind,
-    /// How far below 1 the probability ratio counts, in [0, 1].
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub clip_ratio_low: f64,
-    /// How far above 1 the probability ratio counts; above `clip_ratio_low` is Clip-Higher.
-    #[schemars(range(min = 0.0))]
-    pub clip_ratio_high: f64,
-    /// Bound on the ratio where the advantage is negative, above 1; none by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("exclusiveMinimum" = 1.0))]
-    pub dual_clip: Option<f64>,
     /// How the losses of tokens become one number.
     pub aggregation: Aggregation,
     /// For `aggregation = "constant"`: the tokens that a completion counts as;
@@ -172,34 +177,88 @@ pub struct Loss {
     /// Penalty on the distance to the policy the run started from; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<Kl>,
+    /// Weighs tokens by how much more likely the policy that the update starts from makes them than the
+    /// one that sampled them did, at most so many times; above 0. For an engine whose weights or
+    /// numerics are others than the trainer's, where 2.0 is usual; by default no token is weighed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub importance_cap: Option<f64>,
 }
 
 impl Default for Loss {
     fn default() -> Self {
         Loss {
-            kind: LossKind::Dapo,
-            clip_ratio_low: 0.2,
-            clip_ratio_high: 0.28,
-            dual_clip: None,
+            kind: LossKind::default(),
             aggregation: Aggregation::TokenMean,
             constant_length: None,
             entropy_coef: 0.0,
             kl: None,
+            importance_cap: None,
         }
     }
 }
 
-/// A surrogate loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+/// A surrogate loss and its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum LossKind {
     /// Ratio per token, clipped on both sides.
-    #[default]
-    Dapo,
-    /// Ratio per sequence, clipped on both sides.
-    Gspo,
-    /// Clipped ratio as a weight without gradient.
-    Cispo,
+    Dapo {
+        /// How far below 1 the probability ratio counts, in [0, 1].
+        #[serde(default = "dapo_low")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        clip_ratio_low: f64,
+        /// How far above 1 the probability ratio counts; above `clip_ratio_low` is Clip-Higher.
+        #[serde(default = "dapo_high")]
+        #[schemars(range(min = 0.0))]
+        clip_ratio_high: f64,
+        /// Bound on the ratio where the advantage is negative, above 1; none by default.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(extend("exclusiveMinimum" = 1.0))]
+        dual_clip: Option<f64>,
+    },
+    /// Ratio per sequence, the geometric mean of its tokens', clipped on both sides. It hardly leaves 1,
+    /// so its bounds are a thousand times closer than those of tokens.
+    Gspo {
+        /// How far below 1 a sequence's ratio counts, in [0, 1].
+        #[serde(default = "gspo_low")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        clip_ratio_low: f64,
+        /// How far above 1 a sequence's ratio counts.
+        #[serde(default = "gspo_high")]
+        #[schemars(range(min = 0.0))]
+        clip_ratio_high: f64,
+    },
+    /// Clipped ratio as a weight without gradient: a token beyond the bounds keeps its gradient.
+    Cispo {
+        /// How far below 1 a token's weight may be, in [0, 1]; 1.0 is no lower bound.
+        #[serde(default = "one")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        clip_ratio_low: f64,
+        /// How far above 1 a token's weight may be.
+        #[serde(default = "cispo_high")]
+        #[schemars(range(min = 0.0))]
+        clip_ratio_high: f64,
+    },
+}
+
+impl Default for LossKind {
+    fn default() -> Self {
+        LossKind::Dapo { clip_ratio_low: dapo_low(), clip_ratio_high: dapo_high(), dual_clip: None }
+    }
+}
+
+impl LossKind {
+    /// How far the ratio counts below 1, and above.
+    pub fn clip_ratios(&self) -> (f64, f64) {
+        match *self {
+            LossKind::Dapo { clip_ratio_low, clip_ratio_high, .. }
+            | LossKind::Gspo { clip_ratio_low, clip_ratio_high }
+            | LossKind::Cispo { clip_ratio_low, clip_ratio_high } => {
+                (clip_ratio_low, clip_ratio_high)
+            }
+        }
+    }
 }
 
 /// How the losses of tokens become one number.
@@ -242,24 +301,24 @@ pub enum KlKind {
     K3,
 }
 
-/// AdamW and its learning rate.
+/// The optimizer and its learning rate. Its moments stand beside its `kind`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
+#[schemars(transform = first_by_default)]
 pub struct Optim {
+    /// The rule, with its moments.
+    #[serde(flatten, deserialize_with = "or_default")]
+    pub kind: OptimKind,
     /// Learning rate after its warm-up.
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Rollout steps over which the learning rate grows linearly from 0.
+    /// Rollout steps over which the learning rate grows linearly.
     pub warmup_steps: u64,
-    /// Decay of the mean of gradients, in [0, 1).
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub beta1: f64,
-    /// Decay of the mean of squared gradients, in [0, 1).
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub beta2: f64,
-    /// Added to the root of the mean of squared gradients.
-    #[schemars(extend("exclusiveMinimum" = 0.0))]
-    pub epsilon: f64,
+    /// Whether the first of them has a learning rate of 0, as in verl: it samples, and moves nothing.
+    pub warmup_from_zero: bool,
+    /// What becomes of the learning rate after its warm-up, until `train.steps`.
+    #[serde(deserialize_with = "kind::named", serialize_with = "kind::by_name")]
+    pub schedule: Schedule,
     /// Decoupled weight decay, on matrices only.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
@@ -271,15 +330,91 @@ pub struct Optim {
 impl Default for Optim {
     fn default() -> Self {
         Optim {
+            kind: OptimKind::default(),
             lr: 1e-6,
             warmup_steps: 20,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
+            warmup_from_zero: false,
+            schedule: Schedule::Constant,
             weight_decay: 0.1,
             max_grad_norm: 1.0,
         }
     }
+}
+
+/// An optimizer and its moments.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum OptimKind {
+    /// Every weight moves by the mean of its gradients over the root of the mean of their squares.
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// Decay of the mean of gradients, in [0, 1).
+        #[serde(default = "default_beta1")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        beta1: f64,
+        /// Decay of the mean of squared gradients, in [0, 1).
+        #[serde(default = "default_beta2")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        beta2: f64,
+        /// Added to the root of the mean of squared gradients.
+        #[serde(default = "default_epsilon")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        epsilon: f64,
+    },
+    /// Hidden matrices move about equally far in all directions that their gradients have (Muon), and
+    /// everything else as under `adamw`, at the same learning rate.
+    Muon {
+        /// Decay of the sum of a matrix's gradients, in [0, 1).
+        #[serde(default = "default_momentum")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        momentum: f64,
+        /// For everything else: decay of the mean of gradients, in [0, 1).
+        #[serde(default = "default_beta1")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        beta1: f64,
+        /// For everything else: decay of the mean of squared gradients, in [0, 1).
+        #[serde(default = "default_beta2")]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        beta2: f64,
+        /// For everything else: added to the root of the mean of squared gradients.
+        #[serde(default = "default_epsilon")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        epsilon: f64,
+    },
+}
+
+impl Default for OptimKind {
+    fn default() -> Self {
+        OptimKind::AdamW {
+            beta1: default_beta1(),
+            beta2: default_beta2(),
+            epsilon: default_epsilon(),
+        }
+    }
+}
+
+/// What becomes of a learning rate after its warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(transform = kind::name_or_table)]
+pub enum Schedule {
+    /// It stays.
+    #[default]
+    Constant,
+    /// It falls in a straight line.
+    Linear {
+        /// What is left of it after the last step, as a share, in [0, 1].
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        end_ratio: f64,
+    },
+    /// It falls by half a cosine: slowly, fast and slowly again.
+    Cosine {
+        /// What is left of it after the last step, as a share, in [0, 1].
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        end_ratio: f64,
+    },
 }
 
 /// How long to train, and how a step is cut up.
@@ -375,4 +510,58 @@ pub enum CheckpointDtype {
     Bfloat16,
     /// Two bytes, more precise and with less range.
     Float16,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn deviation_epsilon() -> f64 {
+    1e-6
+}
+
+fn default_lambda() -> f64 {
+    0.95
+}
+
+fn default_momentum() -> f64 {
+    0.95
+}
+
+fn default_beta1() -> f64 {
+    0.9
+}
+
+fn default_beta2() -> f64 {
+    0.999
+}
+
+fn default_epsilon() -> f64 {
+    1e-8
+}
+
+fn dapo_low() -> f64 {
+    0.2
+}
+
+fn dapo_high() -> f64 {
+    0.28
+}
+
+/// Zheng et al. 2025, section 5.1; likewise the upper bound.
+fn gspo_low() -> f64 {
+    3e-4
+}
+
+fn gspo_high() -> f64 {
+    4e-4
+}
+
+/// As SkyRL; likewise that there is no lower bound.
+fn cispo_high() -> f64 {
+    4.0
 }

@@ -5,7 +5,10 @@
 
 use std::{fs, path::Path};
 
-use firebrick_recipe::{Aggregation, Dynamic, Loaded, Recipe, RecipeError};
+use firebrick_recipe::{
+    Advantage, Aggregation, CriticKind, Dynamic, Loaded, LossKind, OptimKind, Recipe, RecipeError,
+    Schedule,
+};
 
 const FILES: &str = r#"[model]
 path = "model"
@@ -64,6 +67,326 @@ program = ["python3", "judge.py"]
     let again = Recipe::parse(Path::new("recipe.toml"), &written, &[]).unwrap();
     assert_eq!(again.recipe, loaded.recipe);
 }
+
+fn parse(tables: &str, overrides: &[&str]) -> Result<Recipe, RecipeError> {
+    let overrides: Vec<String> = overrides.iter().map(|&set| set.to_owned()).collect();
+    let loaded = Recipe::parse(Path::new("recipe.toml"), &with_files(tables), &overrides);
+    loaded.map(|loaded| loaded.recipe)
+}
+
+/// What the recipe means, which is the same when it is written out and read again.
+fn valid(tables: &str) -> Recipe {
+    let recipe = parse(tables, &[]).unwrap_or_else(|error| panic!("{tables}: {error}"));
+    let again = Recipe::parse(Path::new("recipe.toml"), &recipe.to_toml(), &[]).unwrap();
+    assert_eq!(again.recipe, recipe, "{}", recipe.to_toml());
+    recipe
+}
+
+#[test]
+fn a_table_without_a_kind_has_the_options_of_the_first() {
+    let dapo = |clip_ratio_low, clip_ratio_high, dual_clip| LossKind::Dapo {
+        clip_ratio_low,
+        clip_ratio_high,
+        dual_clip,
+    };
+    for (tables, kind) in [
+        ("", dapo(0.2, 0.28, None)),
+        ("loss = {}", dapo(0.2, 0.28, None)),
+        ("loss = { dual_clip = 3.0 }", dapo(0.2, 0.28, Some(3.0))),
+        ("loss = { aggregation = \"sequence_sum\", clip_ratio_low = 0 }", dapo(0.0, 0.28, None)),
+        ("loss = { kind = \"dapo\", clip_ratio_high = 0.2 }", dapo(0.2, 0.2, None)),
+        (
+            "loss = { kind = \"gspo\" }",
+            LossKind::Gspo { clip_ratio_low: 3e-4, clip_ratio_high: 4e-4 },
+        ),
+        (
+            "loss = { kind = \"cispo\", clip_ratio_high = 5.0 }",
+            LossKind::Cispo { clip_ratio_low: 1.0, clip_ratio_high: 5.0 },
+        ),
+    ] {
+        // Before the first table of the file.
+        let text = format!("{tables}\n{FILES}");
+        let loaded = Recipe::parse(Path::new("recipe.toml"), &text, &[]).unwrap();
+        assert_eq!(loaded.recipe.loss.kind, kind, "{tables}");
+        let written = loaded.recipe.to_toml();
+        let again = Recipe::parse(Path::new("recipe.toml"), &written, &[]).unwrap();
+        assert_eq!(again.recipe, loaded.recipe, "{written}");
+    }
+    let norm = |epsilon| Advantage::GroupNorm { epsilon };
+    assert_eq!(valid("[advantage]").advantage, norm(1e-6));
+    assert_eq!(valid("[advantage]\nepsilon = 0.5").advantage, norm(0.5));
+    let gae = Advantage::Gae { gamma: 1.0, lambda: 0.5, normalise: true };
+    assert_eq!(valid("[advantage]\nkind = \"gae\"\nlambda = 0.5").advantage, gae);
+    for kind in ["mean_only", "leave_one_out", "batch_norm", "reinforce_baseline", "gdpo"] {
+        valid(&format!("[advantage]\nkind = \"{kind}\""));
+    }
+    let critic = "[advantage]\nkind = \"gae\"\n[critic]\n";
+    assert_eq!(
+        valid(&format!("{critic}detach = true")).critic.kind,
+        CriticKind::Head { detach: true }
+    );
+    assert_eq!(valid(&format!("{critic}kind = \"separate\"")).critic.kind, CriticKind::Separate);
+    let muon = valid("[optim]\nkind = \"muon\"\nbeta1 = 0.8").optim.kind;
+    let expected = OptimKind::Muon { momentum: 0.95, beta1: 0.8, beta2: 0.999, epsilon: 1e-8 };
+    assert_eq!(muon, expected);
+}
+
+#[test]
+fn a_kind_may_be_its_name_alone() {
+    for (written, dynamic) in [
+        ("true", Dynamic::Filter),
+        ("\"filter\"", Dynamic::Filter),
+        ("false", Dynamic::Off),
+        ("\"off\"", Dynamic::Off),
+        ("\"drop\"", Dynamic::Drop),
+        ("\"replace\"", Dynamic::Replace { min_ratio: 0.3 }),
+        ("{ kind = \"replace\" }", Dynamic::Replace { min_ratio: 0.3 }),
+        ("{ kind = \"replace\", min_ratio = 0 }", Dynamic::Replace { min_ratio: 0.0 }),
+    ] {
+        let sampling = valid(&format!("[sampling]\ndynamic = {written}")).sampling;
+        assert_eq!(sampling.dynamic, dynamic, "{written}");
+    }
+    for (written, schedule) in [
+        ("\"constant\"", Schedule::Constant),
+        ("\"linear\"", Schedule::Linear { end_ratio: 0.0 }),
+        ("{ kind = \"cosine\", end_ratio = 0.1 }", Schedule::Cosine { end_ratio: 0.1 }),
+    ] {
+        let optim = valid(&format!("[optim]\nschedule = {written}")).optim;
+        assert_eq!(optim.schedule, schedule, "{written}");
+    }
+}
+
+#[test]
+fn an_option_belongs_to_its_kind() {
+    for (tables, message, help) in [
+        (
+            "[loss]\nkind = \"gspo\"\ndual_clip = 3.0",
+            "unknown key `dual_clip` in [loss] of kind \"gspo\"",
+            "`dual_clip` is an option of kind = \"dapo\"",
+        ),
+        (
+            "[advantage]\ngamma = 0.9",
+            "unknown key `gamma` in [advantage]",
+            "`gamma` is an option of kind = \"gae\", which has to stand beside it",
+        ),
+        (
+            "[advantage]\nkind = \"mean_only\"\nepsilon = 1.0",
+            "unknown key `epsilon` in [advantage] of kind \"mean_only\"",
+            "`epsilon` is an option of kind = \"group_norm\", \"batch_norm\" or \"gdpo\"",
+        ),
+        (
+            "[advantage]\nkind = \"gae\"\n[critic]\nkind = \"separate\"\ndetach = true",
+            "unknown key `detach` in [critic] of kind \"separate\"",
+            "`detach` is an option of kind = \"head\"",
+        ),
+        (
+            "[optim]\nmomentum = 0.9",
+            "unknown key `momentum` in [optim]",
+            "`momentum` is an option of kind = \"muon\", which has to stand beside it",
+        ),
+        ("[loss]\nclip_ratio_hi = 0.3", "in [loss]", "did you mean `clip_ratio_high`?"),
+        ("[loss]\nkind = \"grpo\"", "loss.kind is \"grpo\", expected \"dapo\", \"gspo\" or", ""),
+        ("[rollout]\nclip_ratio_low = 0.1", "in [rollout]", "is a key of [loss]"),
+        (
+            "[sampling]\nmin_replace_ratio = 0.5",
+            "unknown key `min_replace_ratio` in [sampling]",
+            "`dynamic = { kind = \"replace\", min_ratio = 0.3 }`",
+        ),
+        (
+            "[sampling]\ndynamic = { min_ratio = 0.5 }",
+            "[sampling.dynamic] has no `kind`",
+            "add `kind`, \"replace\"",
+        ),
+        (
+            "[sampling]\ndynamic = { kind = \"replace\", min_ratio = 1.0 }",
+            "sampling.dynamic.min_ratio is 1.0, expected at least 0 and below 1",
+            "",
+        ),
+        (
+            "[sampling]\ndynamic = \"copy\"",
+            "sampling.dynamic is \"copy\", expected \"filter\",",
+            "",
+        ),
+        ("[sampling]\ndynamic = 3", "sampling.dynamic is an integer, expected \"filter\",", ""),
+        ("[optim]\nschedule = true", "optim.schedule is a boolean, expected \"constant\",", ""),
+        (
+            "[optim]\nschedule = { kind = \"constant\", end_ratio = 0.5 }",
+            "optim.schedule.kind is \"constant\", expected \"linear\" or \"cosine\"",
+            "",
+        ),
+        (
+            "[optim]\nschedule = \"linear\"\nwarmup_steps = 5\n[train]\nsteps = 5",
+            "optim.schedule has no step to decay over",
+            "lower optim.warmup_steps, or raise train.steps",
+        ),
+    ] {
+        let error = parse(tables, &[]).unwrap_err();
+        assert!(error.to_string().contains(message), "{tables}: {error}");
+        assert!(error.help().unwrap_or_default().contains(help), "{tables}: {:?}", error.help());
+    }
+}
+
+/// Settings that change nothing, and what each of them needs; beside that it is valid.
+#[test]
+fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
+    let length = "reward.length.target=9";
+    for (settings, key, needs, with) in [
+        (&["critic.coef=0.5"][..], "[critic]", "advantage.kind = \"gae\"", "advantage.kind=gae"),
+        (
+            &["loss.constant_length=9"],
+            "loss.constant_length",
+            "loss.aggregation = \"constant\"",
+            "loss.aggregation=constant",
+        ),
+        (
+            &["sampling.dynamic=off", "sampling.max_rounds=3"],
+            "sampling.max_rounds",
+            "sampling.dynamic = \"filter\" or \"replace\"",
+            "sampling.dynamic=replace",
+        ),
+        (
+            &["sampling.dynamic=drop", "sampling.on_cap=error"],
+            "sampling.on_cap",
+            "sampling.dynamic = \"filter\" or \"replace\"",
+            "sampling.dynamic=filter",
+        ),
+        (
+            &["sampling.dynamic=drop", "sampling.surplus=keep"],
+            "sampling.surplus",
+            "sampling.dynamic = \"filter\" or \"replace\"",
+            "sampling.dynamic=true",
+        ),
+        (
+            &["sampling.dynamic=false", "sampling.max_staleness=2"],
+            "sampling.max_staleness",
+            "sampling.dynamic = \"filter\" or \"replace\"",
+            // A group of which nothing is left is sampled anew.
+            "reward.overlong.filter=true",
+        ),
+        (
+            &["sampling.max_rounds=0", "sampling.on_cap=stop"],
+            "sampling.on_cap",
+            "sampling.max_rounds above 0",
+            "sampling.max_rounds=1",
+        ),
+        (
+            &["sampling.surplus=drop", "sampling.max_staleness=1"],
+            "sampling.max_staleness",
+            "sampling.surplus = \"keep\"",
+            "sampling.surplus=keep",
+        ),
+        (
+            &["sampling.dynamic=off", "sampling.tolerance=0.5"],
+            "sampling.tolerance",
+            "sampling.dynamic other than \"off\", or sampling.memory",
+            "sampling.memory.kind=posterior",
+        ),
+        (
+            &["eval.temperature=0.0", "eval.top_p=0.7"],
+            "eval.top_p",
+            "eval.temperature above 0",
+            "eval.temperature=0.6",
+        ),
+        (&["warmup.batch=8"], "warmup.batch", "warmup.steps above 0", "warmup.steps=3"),
+        (&["warmup.lr=0.1"], "warmup.lr", "warmup.steps above 0", "warmup.steps=3"),
+        (&["warmup.stop_at=0.5"], "warmup.stop_at", "warmup.steps above 0", "warmup.steps=3"),
+        (&["warmup.every=5"], "warmup.every", "warmup.steps above 0", "warmup.steps=3"),
+        (&["warmup.samples=5"], "warmup.samples", "warmup.steps above 0", "warmup.steps=3"),
+        (
+            &["reward.overlong.buffer=64"],
+            "reward.overlong.buffer",
+            "reward.overlong.penalty above 0",
+            "reward.overlong.penalty=1.0",
+        ),
+        (
+            &[length, "reward.length.max_cut=0.0", "reward.length.ramp_factor=1.0"],
+            "reward.length.ramp_factor",
+            "reward.length.max_cut above 0",
+            "reward.length.max_cut=0.5",
+        ),
+        (
+            &[length, "reward.length.max_cut=0.0", "reward.length.free_factor=1.0"],
+            "reward.length.free_factor",
+            "reward.length.max_cut above 0",
+            "reward.length.max_cut=0.5",
+        ),
+        (
+            &[length, "reward.length.max_cut=0.0", "reward.length.truncation_cut=0.0"],
+            "[reward.length]",
+            "max_cut or truncation_cut above 0",
+            "reward.length.truncation_cut=0.5",
+        ),
+        (
+            &["reward={kind='regex',pattern='(a)',matches=true}", "reward.group=1"],
+            "reward.group",
+            "matches = false",
+            "reward.matches=false",
+        ),
+        (
+            &["reward={kind='regex',pattern='(a)',matches=true}", "reward.tail=9"],
+            "reward.tail",
+            "matches = false",
+            "reward.matches=false",
+        ),
+        (
+            &["train.adaptive.weight_entropy=0.0", "train.adaptive.max_entropy_term=1.0"],
+            "train.adaptive.max_entropy_term",
+            "train.adaptive.weight_entropy above 0",
+            "train.adaptive.weight_entropy=0.1",
+        ),
+        (
+            &["train.adaptive={n_min=4,n_max=4}", "train.adaptive.n_base=9"],
+            "train.adaptive.n_base",
+            "train.adaptive.n_min below n_max",
+            "train.adaptive.n_max=5",
+        ),
+        (
+            &["train.adaptive={n_min=1,n_max=1}", "train.adaptive.kl_stop=0.1"],
+            "train.adaptive.kl_stop",
+            "train.adaptive.n_max above 1",
+            "train.adaptive.n_max=2",
+        ),
+        (
+            &["optim.warmup_steps=0", "optim.warmup_from_zero=true"],
+            "optim.warmup_from_zero",
+            "optim.warmup_steps above 0",
+            "optim.warmup_steps=2",
+        ),
+        (&["data.train_size=9"], "data.train_size", "data.task", GENERATED),
+        (
+            &["data.heldout=\"h.jsonl\"", "data.heldout_size=9"],
+            "data.heldout_size",
+            "held-out prompts that are generated or split off",
+            "data={train='train.jsonl',heldout_size=9}",
+        ),
+        (&[GENERATED, "data.heldout=\"h.jsonl\""], "data.heldout", "data.train", READ),
+        (&[GENERATED, "data.deduplicate=false"], "data.deduplicate", "data.train", READ),
+        (
+            &["data={task={kind='addition',digits=2,worked=false}}", "data.task.second_look=0.5"],
+            "data.task.second_look",
+            "data.task.worked = true",
+            "data.task.worked=true",
+        ),
+    ] {
+        let error = parse("", settings).unwrap_err().to_string();
+        let message = format!("{key} is set, expected only with {needs}");
+        assert!(error.contains(&message), "{settings:?}: {error}");
+        assert!(error.contains("(set by --set "), "{error}");
+        let mended = [settings, &[with]].concat();
+        let recipe = parse("", &mended).unwrap_or_else(|error| panic!("{mended:?}: {error}"));
+        // What is written out goes without what changes nothing.
+        let again = Recipe::parse(Path::new("recipe.toml"), &recipe.to_toml(), &[]).unwrap();
+        assert_eq!(again.recipe.to_toml(), recipe.to_toml());
+    }
+    // In a file it is pointed at, and in a list too.
+    let part = "[reward]\nkind = \"weighted\"\n[[reward.parts]]\nname = \"a\"\nweight = 1\n\
+                kind = \"regex\"\npattern = \"a\"\nmatches = true\ntail = 9";
+    let error = parse(part, &[]).unwrap_err().to_string();
+    assert!(error.starts_with("recipe.toml:15:8: reward.parts.0.tail is set"), "{error}");
+}
+
+const GENERATED: &str = "data={task={kind='addition',digits=2},train_size=9}";
+const READ: &str = "data={train='train.jsonl',heldout='h.jsonl',deduplicate=false}";
 
 #[test]
 fn an_override_keeps_the_comments() {
@@ -289,7 +612,7 @@ rollout:
         "rollout.group_size=8",
         "data.task.digits=4",
         "device.kind=cuda",
-        "reward.overlong={ filter = true, buffer = 8 }",
+        "reward.overlong={ penalty = 0.5, buffer = 8 }",
     ];
     let loaded = Recipe::parse(Path::new("runs/add.yml"), text, &overrides.map(String::from));
     let loaded = loaded.unwrap();
@@ -321,7 +644,7 @@ rollout:
     boxed = true
 
     [reward.overlong]
-    filter = true
+    penalty = 0.5
     buffer = 8
 
     [rollout]
@@ -348,7 +671,7 @@ fn the_paper_s_run_has_the_paper_s_numbers() {
     assert_eq!((reward.overlong.buffer, reward.overlong.penalty), (4096, 1.0));
     assert!(!reward.overlong.filter);
     assert_eq!((reward.right, reward.wrong), (1.0, -1.0));
-    assert_eq!((loss.clip_ratio_low, loss.clip_ratio_high), (0.2, 0.28));
+    assert_eq!(loss.kind.clip_ratios(), (0.2, 0.28));
     assert_eq!(loss.aggregation, Aggregation::TokenMean);
     assert_eq!((loss.entropy_coef, loss.kl.is_none()), (0.0, true));
     assert!(sampling.dynamic == Dynamic::Filter && sampling.max_rounds == 0);

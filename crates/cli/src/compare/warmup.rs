@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick::recipe::{Advantage, Critic, Loss, Observe, Overlong, Recipe, Sampling};
+use firebrick::recipe::{Advantage, Critic, Loss, Observe, Overlong, Recipe, Sampling, Schedule};
 use firebrick_core::Seed;
 use rand::Rng as _;
 
@@ -52,7 +52,9 @@ fn before_the_steps(recipe: &Recipe) -> Recipe {
     recipe.critic = Critic::default();
     let reward = &mut recipe.reward;
     (reward.overlong, reward.stop, reward.length) = (Overlong::default(), None, None);
-    (recipe.optim.lr, recipe.optim.warmup_steps) = (0.0, 0);
+    let optim = &mut recipe.optim;
+    (optim.lr, optim.warmup_steps, optim.warmup_from_zero) = (0.0, 0, false);
+    optim.schedule = Schedule::Constant;
     let train = &mut recipe.train;
     (train.steps, train.mini_batch, train.stop_at, train.adaptive) = (1, 1, None, None);
     (recipe.rollout.group_size, recipe.rollout.temperature) = (2, 1.0);
@@ -87,14 +89,17 @@ mod tests {
         let recipes = [
             recipe(&[]),
             recipe(&["loss.clip_ratio_high=0.2", "reward.overlong.filter=true"]),
+            recipe(&["optim.schedule=cosine"]),
             recipe(&["sampling.dynamic=false", "seed=18"]),
             recipe(&["optim.beta1=0.8"]),
+            recipe(&["optim.kind=muon"]),
             recipe(&["warmup.steps=0"]),
             recipe(&["seed=18", "train.steps=3"]),
         ];
         let folders = warmup_folders(&recipes.each_ref(), Path::new("out"));
-        assert!(folders[0].is_some() && folders[0] == folders[1]);
-        assert!(folders[2].is_some() && folders[2] == folders[5] && folders[2] != folders[0]);
-        assert_eq!((&folders[3], &folders[4]), (&None, &None));
+        let [base, other] = [&folders[0], &folders[3]];
+        assert!(base.is_some() && *base == folders[1] && *base == folders[2]);
+        assert!(other.is_some() && *other == folders[7] && other != base);
+        assert!(folders[4..7].iter().all(Option::is_none));
     }
 }

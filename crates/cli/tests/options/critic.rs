@@ -21,10 +21,12 @@ pub(crate) const CASES: &[Case] = &[
         returns(run, 0.95);
         assert!(run.without().values("critic/loss").is_empty());
     }),
-    case(&["advantage.gamma=0.5"], LETTERS, GAE, |run| returns(run, 0.5 * 0.95)),
-    case(&["advantage.lambda=0.5"], LETTERS, GAE, |run| returns(run, 0.5)),
+    case(&["advantage.kind=gae", "advantage.gamma=0.5"], LETTERS, GAE, |run| {
+        returns(run, 0.5 * 0.95)
+    }),
+    case(&["advantage.kind=gae", "advantage.lambda=0.5"], LETTERS, GAE, |run| returns(run, 0.5)),
     // The loss of a first update is minus the mean advantage.
-    case(&["advantage.normalise=false"], LETTERS, GAE, |run| {
+    case(&["advantage.kind=gae", "advantage.normalise=false"], LETTERS, GAE, |run| {
         assert_near(run.first("loss/total"), -run.first("critic/return_mean"));
         assert!(run.without().first("loss/total").abs() < 1e-5);
     }),

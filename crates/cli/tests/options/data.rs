@@ -32,7 +32,7 @@ fn prompts_are_what_their_options_say() {
 }
 
 /// Nothing but the questions matters.
-const ASK: &[&str] = &["warmup.steps=0", "train.steps=2", "sampling.dynamic=false"];
+const ASK: &[&str] = &["warmup={}", "train.steps=2", "sampling.dynamic=false"];
 
 /// A folder with the subsets `red` and `blue` of a data set.
 const SET: &[&str] = &["data.train=set", "data.split=train", "sampling.dynamic=false"];
@@ -45,7 +45,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(&["data.split=test"], LETTERS, &["data.train=set/red"], |run| asks(run, "c")),
     // Without it two of those that are trained on would be held out.
-    case(&["data.heldout=set/blue/test.jsonl"], LETTERS, ASK, |run| {
+    case(&["data={train='letters.jsonl',heldout='set/blue/test.jsonl'}"], LETTERS, ASK, |run| {
         held_out(run, 3);
         held_out(&run.without(), 2);
         assert_eq!(run.prompts(), letters("abcdefgh"));
@@ -53,7 +53,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         &["data.heldout_subset=blue"],
         LETTERS,
-        &["data.heldout=set", "data.heldout_split=test"],
+        &["data={train='letters.jsonl',heldout='set',heldout_split='test'}"],
         |run| {
             held_out(run, 3);
             run.without().fails(1, "name the subset");
@@ -71,7 +71,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         &["data.deduplicate=false"],
         LETTERS,
-        &["data.train=twice.jsonl", "data.heldout=set/blue/test.jsonl"],
+        &["data={train='twice.jsonl',heldout='set/blue/test.jsonl'}"],
         |run| {
             run.says("7 of 7 prompts kept");
             run.without().says("4 of 7 prompts kept");
@@ -125,7 +125,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["data.prompt=Now: {prompt} Well?"], CHECKPOINT, &["data.template=plain"], |run| {
         every_prompt(run, |prompt| prompt.starts_with("Now: ") && prompt.ends_with("? Well?"));
     }),
-    case(&["data.max_prompt_tokens=4"], TINY, &["data.task.digits=2", "warmup.steps=0"], |run| {
+    case(&["data.max_prompt_tokens=4"], TINY, &["data.task.digits=2", "warmup={}"], |run| {
         every_prompt(run, |prompt| prompt.len() <= 4);
         assert!(run.without().prompts().iter().any(|prompt| prompt.len() > 4));
     }),
@@ -139,7 +139,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         &["data.task={kind='addition',digits=1,worked=true,second_look=0.5}"],
         TINY,
-        &["warmup.steps=0", "train.steps=2", "sampling.dynamic=false", "rollout.group_size=8"],
+        &["warmup={}", "train.steps=2", "sampling.dynamic=false", "rollout.group_size=8"],
         |run| {
             let looks = |run: &Run| run.completions().iter().any(|done| done.text.contains('?'));
             let once = run.instead(&["data.task={kind='addition',digits=1,worked=true}"]);

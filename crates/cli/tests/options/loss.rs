@@ -19,6 +19,19 @@ const PAIRS: &[&str] = &["rollout.group_size=2", "train.mini_batch=8", "sampling
 /// One update on every group, with advantages that are easily computed.
 const ONE: &[&str] = &["advantage.kind=mean_only", "sampling.dynamic=false", "train.steps=1"];
 
+/// One update on every group, in which every completion weighs the same.
+const MEANS: &[&str] =
+    &["loss.aggregation=sequence_mean", "sampling.dynamic=false", "train.steps=1"];
+
+/// One update on every group, with a reward of two parts.
+const PARTS: &[&str] = &[
+    "reward={kind='weighted',parts=[\
+     {name='left',weight=3,kind='regex',pattern='a',matches=true},\
+     {name='right',weight=1,kind='regex',pattern='b',matches=true}]}",
+    "sampling.dynamic=false",
+    "train.steps=1",
+];
+
 /// Four large updates a step.
 const FAR: &[&str] = &["train.mini_batch=4", "optim.lr=0.1", "sampling.dynamic=false"];
 
@@ -38,6 +51,25 @@ pub(crate) const CASES: &[Case] = &[
     case(&["advantage.epsilon=1.0"], LETTERS, PAIRS, |run| {
         let root = 2_f64.sqrt();
         assert_near(norm(run) * (root + 1.0), norm(&run.without()) * root);
+    }),
+    // Rewards are the same, but for the number that they are divided by.
+    case(&["advantage.kind=batch_norm"], LETTERS, PAIRS, |run| {
+        let of_mean = run.instead(&["advantage.kind=mean_only"]);
+        assert_near(norm(run) * deviation(run), norm(&of_mean));
+    }),
+    case(&["advantage.kind=batch_norm", "advantage.epsilon=1.0"], LETTERS, PAIRS, |run| {
+        let of_mean = run.instead(&["advantage.kind=mean_only"]);
+        assert_near(norm(run) * (deviation(run) + 1.0), norm(&of_mean));
+    }),
+    case(&["advantage.kind=reinforce_baseline"], LETTERS, MEANS, |run| {
+        assert_near(run.first("loss/total"), -whitened(run));
+        assert!(whitened(run).abs() > 1e-3);
+    }),
+    case(&["advantage.kind=gdpo"], LETTERS, PARTS, |run| {
+        assert_near(run.first("loss/total"), gdpo(run, 1e-6));
+    }),
+    case(&["advantage.kind=gdpo", "advantage.epsilon=1.0"], LETTERS, PARTS, |run| {
+        assert_near(run.first("loss/total"), gdpo(run, 1.0));
     }),
     default(&["loss.aggregation=token_mean"], LETTERS, ONE, |run| {
         assert_near(run.first("loss/total"), loss(run, token_mean));
@@ -90,6 +122,29 @@ pub(crate) const CASES: &[Case] = &[
         grows(run, "loss/clip_fraction_high");
     }),
     case(&["loss.dual_clip=1.01"], LETTERS, FAR, |run| grows(run, "loss/dual_clip_fraction")),
+    // A ratio of sequences hardly leaves 1: bounds that are far away cut nothing, and its own do.
+    case(&["loss={kind='gspo',clip_ratio_low=1.0,clip_ratio_high=9.0}"], LETTERS, FAR, |run| {
+        let cut = |run: &Run| -> f64 {
+            let sides = ["loss/clip_fraction_low", "loss/clip_fraction_high"];
+            sides.into_iter().flat_map(|metric| run.values(metric)).sum()
+        };
+        assert_eq!(cut(run), 0.0);
+        assert!(cut(&run.instead(&["loss.kind=gspo"])) > 0.0);
+        assert!(run.values("loss/dual_clip_fraction").is_empty());
+    }),
+    // Without a lower bound nothing is below it.
+    case(&["loss={kind='cispo',clip_ratio_low=0.0,clip_ratio_high=0.0}"], LETTERS, FAR, |run| {
+        let usual = run.instead(&["loss.kind=cispo"]);
+        let [low, high] = ["low", "high"].map(|side| format!("loss/clip_fraction_{side}"));
+        assert!(run.first(&low) > 0.0 && usual.first(&low) == 0.0);
+        assert!(run.first(&high) > usual.first(&high));
+        assert!(run.values("loss/dual_clip_fraction").is_empty());
+    }),
+    // The policy that samples is the one that the update starts from: all weights are 1, and here cut.
+    case(&["loss.importance_cap=0.5"], LETTERS, ONE, |run| {
+        assert_near(run.first("loss/total"), 0.5 * run.without().first("loss/total"));
+        assert!(run.first("loss/total").abs() > 1e-3);
+    }),
     case(&["loss.entropy_coef=0.5"], LETTERS, ONE, |run| {
         let entropy = run.first("loss/entropy");
         assert_near(run.first("loss/total"), run.first("loss/policy") - 0.5 * entropy);
@@ -117,6 +172,67 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.without().values("loss/kl").is_empty());
     }),
 ];
+
+/// The deviation of all rewards of the first step.
+fn deviation(run: &Run) -> f64 {
+    let rewards: Vec<f64> = run.first_completions().iter().map(|done| done.shaped).collect();
+    spread(&rewards).1
+}
+
+/// Mean and unbiased deviation.
+fn spread(numbers: &[f64]) -> (f64, f64) {
+    let count = numbers.len() as f64;
+    let mean = numbers.iter().sum::<f64>() / count;
+    let squares: f64 = numbers.iter().map(|number| (number - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0)).sqrt())
+}
+
+/// The mean over completions of their rewards' deviations from their group, which have mean 0 and variance
+/// 1 over tokens.
+fn whitened(run: &Run) -> f64 {
+    let done = run.first_completions();
+    let of_group = |group: &[Completion]| -> Vec<(f64, f64)> {
+        let mean = group.iter().map(|done| done.shaped).sum::<f64>() / group.len() as f64;
+        group.iter().map(|done| (done.tokens as f64, done.shaped - mean)).collect()
+    };
+    let all: Vec<(f64, f64)> = done.chunks(4).flat_map(of_group).collect();
+    let tokens: f64 = all.iter().map(|(tokens, _)| tokens).sum();
+    let mean = all.iter().map(|(tokens, own)| tokens * own).sum::<f64>() / tokens;
+    let squares: f64 = all.iter().map(|(tokens, own)| tokens * (own - mean).powi(2)).sum();
+    let deviation = (squares / (tokens - 1.0)).sqrt();
+    all.iter().map(|(_, own)| (own - mean) / deviation).sum::<f64>() / all.len() as f64
+}
+
+/// The loss of the first update for `PARTS`: the credits of each part normalised in their group, times its
+/// share of the weights, and the sums normalised over the step.
+fn gdpo(run: &Run, epsilon: f64) -> f64 {
+    let norm = |numbers: Vec<f64>| -> Vec<f64> {
+        let (mean, deviation) = spread(&numbers);
+        let normed = |number: f64| match deviation {
+            0.0 => 0.0,
+            deviation => (number - mean) / (deviation + epsilon),
+        };
+        numbers.into_iter().map(normed).collect()
+    };
+    let done = run.first_completions();
+    let mut sums = vec![0.0; done.len()];
+    for (letter, share) in [('a', 0.75), ('b', 0.25)] {
+        for group in 0..done.len() / 4 {
+            let places = group * 4..(group + 1) * 4;
+            let credits = done[places.clone()].iter().map(|done| done.text.contains(letter));
+            let credits: Vec<f64> = credits.map(|has| f64::from(u8::from(has))).collect();
+            for (sum, part) in sums[places].iter_mut().zip(norm(credits)) {
+                *sum += share * part;
+            }
+        }
+    }
+    let all: Vec<(f64, f64)> = done
+        .iter()
+        .zip(norm(sums))
+        .map(|(done, advantage)| (done.tokens as f64, -advantage))
+        .collect();
+    token_mean(&[all])
+}
 
 /// The norm of the first step's gradient.
 fn norm(run: &Run) -> f64 {

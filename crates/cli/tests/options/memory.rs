@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(sum(&rounds, "sampling/groups_filtered") > 0.0);
         assert!(rounds.values("sampling/groups_kept").iter().all(|&kept| kept == 4.0));
     }),
-    case(&["sampling.dynamic=off"], LETTERS, SIX, |run| {
+    case(&["sampling.dynamic=off"], LETTERS, &["train.steps=12"], |run| {
         run.assert_is(&run.instead(&["sampling.dynamic=false"]));
         assert_eq!(sum(run, "sampling/groups_filtered"), 0.0);
     }),
@@ -44,7 +44,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     // More than three quarters of four are all four.
     case(
-        &["sampling.min_replace_ratio=0.75"],
+        &["sampling.dynamic={kind='replace',min_ratio=0.75}"],
         LETTERS,
         &["sampling.dynamic=replace", "train.steps=12"],
         |run| {

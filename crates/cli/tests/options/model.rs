@@ -93,7 +93,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         &["model.new.max_position_embeddings=11"],
         TINY,
-        &["warmup.steps=0", "train.steps=1", "data.task.digits=2"],
+        &["warmup={}", "train.steps=1", "data.task.digits=2"],
         |run| {
             assert_eq!(run.json("config.json")["max_position_embeddings"], 11);
             let longest = |run: &Run| run.prompts().iter().map(String::len).max().unwrap();

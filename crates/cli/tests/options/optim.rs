@@ -1,8 +1,8 @@
 //! The table of the optimizer.
 
 use crate::{
-    bench::{Bench, Case, LETTERS, case},
-    made::{Run, assert_near},
+    bench::{Bench, Case, LETTERS, case, default},
+    made::{Run, assert_near, near},
 };
 
 #[test]
@@ -16,6 +16,16 @@ const ONE: &[&str] = &["train.steps=1", "optim.max_grad_norm=1000.0"];
 /// One update in which the gradient has no weight.
 const STILL: &[&str] = &["train.steps=1", "optim.epsilon=1e9", "optim.lr=0.1"];
 
+/// Four rates.
+const FOUR: &[&str] = &["optim.lr=0.5", "train.steps=4"];
+
+/// Two updates, of gradients that are not clipped.
+const MUON: &[&str] = &["optim.kind=muon", "optim.max_grad_norm=1000.0"];
+
+/// One, without decay.
+const MUON_ONCE: &[&str] =
+    &["optim.kind=muon", "optim.max_grad_norm=1000.0", "optim.weight_decay=0.0", "train.steps=1"];
+
 pub(crate) const CASES: &[Case] = &[
     case(&["optim.lr=0.5"], LETTERS, &[], |run| {
         assert_eq!(run.values("update/lr"), [0.5, 0.5]);
@@ -23,6 +33,71 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(&["optim.warmup_steps=4"], LETTERS, &["optim.lr=0.5", "train.steps=3"], |run| {
         assert_eq!(run.values("update/lr"), [0.125, 0.25, 0.375]);
+    }),
+    case(
+        &["optim.warmup_from_zero=true"],
+        LETTERS,
+        &["optim.lr=0.5", "optim.warmup_steps=4", "train.steps=3"],
+        |run| assert_eq!(run.values("update/lr"), [0.0, 0.125, 0.25]),
+    ),
+    default(&["optim.schedule=constant"], LETTERS, FOUR, |run| {
+        rates(run, [1.0; 4]);
+        run.assert_is(&run.without());
+    }),
+    case(&["optim.schedule=linear"], LETTERS, FOUR, |run| rates(run, [1.0, 0.75, 0.5, 0.25])),
+    case(&["optim.schedule={kind='linear',end_ratio=0.5}"], LETTERS, FOUR, |run| {
+        rates(run, [1.0, 0.875, 0.75, 0.625]);
+    }),
+    // Half of 1 + cos(π/4), which is half of a root of 2.
+    case(&["optim.schedule=cosine"], LETTERS, FOUR, |run| {
+        rates(run, [1.0, 0.5 + 0.125_f64.sqrt(), 0.5, 0.5 - 0.125_f64.sqrt()]);
+    }),
+    case(&["optim.schedule={kind='cosine',end_ratio=0.5}"], LETTERS, FOUR, |run| {
+        rates(run, [1.0, 0.75 + 0.5 * 0.125_f64.sqrt(), 0.75, 0.75 - 0.5 * 0.125_f64.sqrt()]);
+    }),
+    // What is left to decay over is what comes after the warm-up.
+    case(
+        &["optim.schedule=linear"],
+        LETTERS,
+        &["optim.lr=0.5", "optim.warmup_steps=2", "train.steps=4"],
+        |run| rates(run, [0.5, 1.0, 1.0, 0.5]),
+    ),
+    default(&["optim.kind=adamw"], LETTERS, &[], |run| run.assert_is(&run.without())),
+    // Hidden matrices have one moment, and everything else has AdamW's two.
+    case(&["optim.kind=muon"], LETTERS, &["train.steps=1"], |run| {
+        let state = run.tensors("trainer/optimizer.safetensors");
+        let has = |place: &str, part: &str| {
+            state.keys().any(|name| name.contains(place) && name.ends_with(part))
+        };
+        assert!(has("layers", "velocity") && !has("embed", "velocity"));
+        assert!(has("embed", "moment_1") && has("embed", "moment_2"));
+        assert!(largest_change(run, 1.0, 1.0) > 1e-3);
+    }),
+    // Nothing is left of the first gradient.
+    case(&["optim.kind=muon", "optim.momentum=0.0"], LETTERS, MUON, |run| {
+        let left = |run: &Run| moment(run, "velocity", 2).sqrt();
+        assert!(left(run) <= run.values("update/grad_norm")[1]);
+        assert!(!near(left(run), left(&run.without())));
+    }),
+    case(&["optim.kind=muon", "optim.beta1=0.75"], LETTERS, MUON_ONCE, |run| {
+        let first = |run: &Run| moment(run, "moment_1", 2).sqrt();
+        assert_near(first(run), 0.25 / 0.1 * first(&run.without()));
+    }),
+    case(&["optim.kind=muon", "optim.beta2=0.75"], LETTERS, MUON_ONCE, |run| {
+        let second = |run: &Run| moment(run, "moment_2", 1);
+        assert_near(second(run), 0.25 / 0.001 * second(&run.without()));
+    }),
+    case(&["optim.kind=muon", "optim.epsilon=1e9"], LETTERS, MUON_ONCE, |run| {
+        let moves = |run: &Run, place: &str| {
+            let [before, after] = [0, 1].map(|step| run.tensors_at(step, "model.safetensors"));
+            let of = |name: &&String| name.contains(place);
+            before.keys().filter(of).any(|name| {
+                let pairs = before[name].values.iter().zip(&after[name].values);
+                pairs.into_iter().any(|(before, after)| (before - after).abs() > 1e-5)
+            })
+        };
+        assert!(moves(run, "q_proj.weight") && !moves(run, "embed"));
+        assert!(moves(&run.without(), "embed"));
     }),
     // No step samples for nothing, not even the first.
     case(&["optim.warmup_steps=4"], LETTERS, &["optim.lr=0.5", "train.steps=1"], |run| {
@@ -51,6 +126,14 @@ pub(crate) const CASES: &[Case] = &[
         assert!(largest_change(run, 1.0, 1.0) > 1e-3);
     }),
 ];
+
+/// The learning rates of all steps, as shares of 0.5.
+#[track_caller]
+fn rates(run: &Run, shares: [f64; 4]) {
+    let rates = run.values("update/lr");
+    assert_eq!(rates.len(), 4);
+    rates.iter().zip(shares).for_each(|(rate, share)| assert_near(*rate, 0.5 * share));
+}
 
 /// The sum of a power of all entries of a moment.
 fn moment(run: &Run, name: &str, power: i32) -> f64 {

@@ -89,7 +89,7 @@ pub(crate) const CASES: &[Case] = &[
         let total: usize = done.iter().map(|done| done.text.matches('a').count()).sum();
         assert_near(run.first("observe/count/a"), total as f64 / done.len() as f64);
     }),
-    case(&["eval.prompts=3"], TINY, &["warmup.steps=0", "train.steps=1"], |run| {
+    case(&["eval.prompts=3"], TINY, &["warmup={}", "train.steps=1"], |run| {
         assert!(run.card().contains("Prompts: 3."), "{}", run.card());
         assert!(in_parts(run, 3));
     }),

@@ -79,10 +79,16 @@ impl Walk<'_> {
             self.word(word, path, given);
         } else if let Some(kind) = kind.as_str() {
             // A part of a weighted reward is one of the verifiers, each of which is tried alone.
-            let wanted = given.is_none_or(|given| given["kind"] == kind);
-            if wanted && path != "reward(weighted).parts" {
-                self.names.insert(format!("{path}.kind={kind}"));
-                self.properties(choice, &format!("{path}({kind})"), given);
+            let is_named = given.is_none_or(|given| given["kind"] == kind);
+            let required = choice["required"].as_array().is_some_and(|keys| !keys.is_empty());
+            let is_default = given.is_some_and(|given| given["kind"].is_null()) && !required;
+            if path != "reward(weighted).parts" {
+                if is_named {
+                    self.names.insert(format!("{path}.kind={kind}"));
+                }
+                if is_named || is_default {
+                    self.properties(choice, &format!("{path}({kind})"), given);
+                }
             }
         } else if choice.get("not").is_none() {
             self.node(choice, path, given);

@@ -16,7 +16,7 @@ fn a_warm_up_does_what_its_options_say() {
 const SHORT: &[&str] = &["warmup={steps=6,batch=8,lr=0.01,every=1}", "train.steps=1"];
 
 pub(crate) const CASES: &[Case] = &[
-    case(&["warmup.steps=5"], LETTERS, &["warmup.lr=0.05", "sampling.dynamic=false"], |run| {
+    case(&["warmup.steps=5", "warmup.lr=0.05"], LETTERS, &["sampling.dynamic=false"], |run| {
         assert!(run.card().contains("5 supervised steps"), "{}", run.card());
         // It teaches the right answer.
         assert!(run.first("reward/accuracy") > run.without().first("reward/accuracy"));
@@ -47,7 +47,7 @@ pub(crate) const CASES: &[Case] = &[
         LETTERS,
         &[
             "warmup={steps=30,batch=8,lr=0.05,every=30}",
-            "data.heldout=half-right.jsonl",
+            "data={train='letters.jsonl',heldout='half-right.jsonl'}",
             "reward={kind='exact'}",
             "eval.temperature=0.0",
             "train.steps=1",

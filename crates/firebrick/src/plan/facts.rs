@@ -3,7 +3,7 @@ use firebrick_models::{Compute, DecoderConfig, Lora};
 use serde::Serialize;
 
 use crate::{
-    recipe::{AdvantageKind, CriticKind, Recipe},
+    recipe::{CriticKind, OptimKind, Recipe},
     wire::LOGITS_AT_ONCE,
 };
 
@@ -26,6 +26,9 @@ pub struct Facts {
     pub parameters: u128,
     /// Values that are trained: these have a gradient and moments.
     pub trainable: u128,
+    /// Of those the ones of which the optimizer remembers one number instead of two: under Muon those
+    /// of the layers, whose vectors are few.
+    pub one_moment: u128,
     /// Values of the largest single parameter that is trained.
     pub largest: u128,
     /// Values of the largest parameter of a layer that is trained.
@@ -118,19 +121,26 @@ impl Facts {
         Facts {
             parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),
             trainable: adapters.map_or(count.total, |(all, _)| all).into(),
+            one_moment: match recipe.optim.kind {
+                OptimKind::AdamW { .. } => 0,
+                OptimKind::Muon { .. } => {
+                    let layers = config.layers as u64 * count.layer;
+                    adapters.map_or(layers, |(all, _)| all).into()
+                }
+            },
             largest: adapters.map_or(count.largest, |(_, largest)| largest).into(),
             largest_in_layer: adapters.map_or(count.largest_in_layer, |(_, it)| it).into(),
             lookup: shape.vocab * shape.hidden,
             reward: models.reward.into(),
-            critic: match (recipe.advantage.kind, recipe.critic.kind) {
-                (AdvantageKind::Gae, CriticKind::Head) => shape.hidden + 1,
-                (AdvantageKind::Gae, CriticKind::Separate) => {
+            critic: match recipe.critic.kind {
+                _ if !recipe.has_critic() => 0,
+                CriticKind::Head { .. } => shape.hidden + 1,
+                CriticKind::Separate => {
                     // Without a head over the vocabulary, if that is not the embedding.
                     let unused = if config.tied { 0 } else { shape.vocab * shape.hidden };
                     let trunk = u128::from(count.total) - unused;
                     adapters.map_or(trunk, |(all, _)| all.into()) + shape.hidden + 1
                 }
-                _ => 0,
             },
             tied: config.tied,
             frozen: adapters.is_some(),

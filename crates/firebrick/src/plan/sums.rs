@@ -55,7 +55,10 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             Moment::Rollout | Moment::Saving => 3 * facts.critic * F32,
             _ => 4 * facts.critic * F32,
         }),
-        part("moments of AdamW", true, &|_| 2 * gradient),
+        match facts.one_moment {
+            0 => part("moments of AdamW", true, &|_| 2 * gradient),
+            one => part("moments of Muon", false, &|_| 2 * gradient - one * F32),
+        },
         // The sum over earlier micro-batches is there when the next one's is made. In AdamW's step
         // new weights take the place of the gradient, one parameter after the other.
         part("gradient", true, &|moment| match moment {

@@ -40,6 +40,10 @@ fn what_is_counted_is_what_a_model_has() {
     assert_eq!(part(&plan, "weights", Moment::Rollout), weights);
     assert_eq!(part(&plan, "moments of AdamW", Moment::Rollout), 2 * weights);
     assert_eq!(part(&plan, "reward model", Moment::Saving), 40 << 20);
+    // Muon has one of what is in the layers: all but the embedding, 151936 × 896, and the last norm.
+    let muon = half_a_billion("[optim]\nkind = \"muon\"");
+    let layers = weights - 4 * (151_936 * 896 + 896);
+    assert_eq!(part(&muon, "moments of Muon", Moment::Rollout), 2 * weights - layers);
     // A step of 64 × 16 completions is four updates of several micro-batches each.
     assert_eq!(part(&plan, "weights of the engine", Moment::Optimizer), weights);
     assert_eq!(part(&plan, "gradient", Moment::Gradient), 2 * weights);

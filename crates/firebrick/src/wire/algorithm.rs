@@ -1,14 +1,16 @@
 //! From the recipe's tables of the algorithm to its parts.
 
+use std::collections::BTreeMap;
+
 use burn::module::Module;
 use firebrick_core::{AdvantageEstimator, GroupFilter, RewardScale, Verifier};
 use firebrick_data::Tokenizer;
 use firebrick_rollout::Sampling;
 use firebrick_train::{
-    AdamW, AdaptiveUpdates, Cispo, ClipRange, ConstantLr, Cut, Dapo, Dynamic, GroupNorm, Gspo,
-    KeepAll, Kl, KlEstimator, LeaveOneOut, LrSchedule, LrWarmup, MeanOnly, Memory, MemoryRule,
-    Objective, OptimConfig, Optimizer, PolicyLoss, PosteriorRule, Spread, Task, TrainConfig,
-    Updater, VarianceRule,
+    AdamW, AdaptiveUpdates, BatchNorm, Cispo, ClipRange, ConstantLr, CosineDecay, Cut, Dapo,
+    Dynamic, Gdpo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut, LinearDecay, LrSchedule,
+    LrWarmup, MeanOnly, Memory, MemoryRule, Muon, MuonConfig, Objective, OptimConfig, Optimizer,
+    PolicyLoss, PosteriorRule, ReinforceBaseline, Spread, Task, TrainConfig, Updater, VarianceRule,
 };
 
 use super::{LOGITS_AT_ONCE, reward};
@@ -36,15 +38,32 @@ pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
         recipe::Dynamic::Off => Box::new(KeepAll),
         _ => Box::new(spread(recipe)),
     };
-    let advantage: Option<Box<dyn AdvantageEstimator>> = match recipe.advantage.kind {
-        recipe::AdvantageKind::GroupNorm => {
-            Some(Box::new(GroupNorm { epsilon: recipe.advantage.epsilon, unbiased: true }))
+    Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage: advantage(recipe) }
+}
+
+/// None where a critic gives the advantages.
+fn advantage(recipe: &Recipe) -> Option<Box<dyn AdvantageEstimator>> {
+    Some(match recipe.advantage {
+        recipe::Advantage::GroupNorm { epsilon } => Box::new(GroupNorm { epsilon, unbiased: true }),
+        recipe::Advantage::MeanOnly => Box::new(MeanOnly),
+        recipe::Advantage::LeaveOneOut => Box::new(LeaveOneOut),
+        recipe::Advantage::BatchNorm { epsilon } => Box::new(BatchNorm { epsilon }),
+        recipe::Advantage::ReinforceBaseline => Box::new(ReinforceBaseline),
+        recipe::Advantage::Gdpo { epsilon } => {
+            Box::new(Gdpo { weights: part_weights(recipe), epsilon })
         }
-        recipe::AdvantageKind::MeanOnly => Some(Box::new(MeanOnly)),
-        recipe::AdvantageKind::LeaveOneOut => Some(Box::new(LeaveOneOut)),
-        recipe::AdvantageKind::Gae => None,
+        recipe::Advantage::Gae { .. } => return None,
+    })
+}
+
+/// The weights of a weighted reward's parts, as shares of 1: so all of them together weigh as much as the
+/// one credit of another verifier, and what penalties take off as much as either.
+fn part_weights(recipe: &Recipe) -> BTreeMap<String, f32> {
+    let recipe::RewardKind::Weighted { parts } = recipe.reward_kind() else {
+        return BTreeMap::new();
     };
-    Task { verifier, scale, shapers: reward::shapers(recipe), filter, advantage }
+    let sum: f64 = parts.iter().map(|part| part.weight).sum();
+    parts.into_iter().map(|part| (part.name, (part.weight / sum) as f32)).collect()
 }
 
 fn spread(recipe: &Recipe) -> Spread {
@@ -73,11 +92,12 @@ fn memory(recipe: &Recipe) -> Option<Memory> {
 
 pub(super) fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
     let loss = &recipe.loss;
-    let clip = ClipRange { low: loss.clip_ratio_low, high: loss.clip_ratio_high };
+    let (low, high) = loss.kind.clip_ratios();
+    let clip = ClipRange { low, high };
     let policy: Box<dyn PolicyLoss> = match loss.kind {
-        recipe::LossKind::Dapo => Box::new(Dapo { clip, dual_clip: loss.dual_clip }),
-        recipe::LossKind::Gspo => Box::new(Gspo { clip, max_log_ratio: 10.0 }),
-        recipe::LossKind::Cispo => Box::new(Cispo { clip }),
+        recipe::LossKind::Dapo { dual_clip, .. } => Box::new(Dapo { clip, dual_clip }),
+        recipe::LossKind::Gspo { .. } => Box::new(Gspo { clip, max_log_ratio: 10.0 }),
+        recipe::LossKind::Cispo { .. } => Box::new(Cispo { clip }),
     };
     let kl = loss.kl.as_ref().map(|kl| Kl {
         estimator: match kl.kind {
@@ -109,20 +129,38 @@ pub(super) fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
 
 /// The optimizer of a policy or a critic.
 pub(super) fn optimizer<M: Module>(optim: &recipe::Optim) -> Box<dyn Optimizer<M>> {
-    Box::new(AdamW::new(OptimConfig {
-        beta1: optim.beta1,
-        beta2: optim.beta2,
-        epsilon: optim.epsilon,
+    let adamw = |beta1, beta2, epsilon| OptimConfig {
+        beta1,
+        beta2,
+        epsilon,
         weight_decay: optim.weight_decay,
         decay_vectors: false,
         max_grad_norm: optim.max_grad_norm,
-    }))
+    };
+    match optim.kind {
+        recipe::OptimKind::AdamW { beta1, beta2, epsilon } => {
+            Box::new(AdamW::new(adamw(beta1, beta2, epsilon)))
+        }
+        recipe::OptimKind::Muon { momentum, beta1, beta2, epsilon } => {
+            Box::new(Muon::new(MuonConfig { momentum, adamw: adamw(beta1, beta2, epsilon) }))
+        }
+    }
 }
 
-/// The learning rate of a policy or a critic, `lr` after its warm-up.
-pub(super) fn schedule(optim: &recipe::Optim, lr: f64) -> Box<dyn LrSchedule> {
-    let steps = optim.warmup_steps;
-    Box::new(LrWarmup { steps, from_zero: false, then: ConstantLr { lr } })
+/// The learning rate over `steps` of a policy or a critic, `lr` after its warm-up.
+pub(super) fn schedule(optim: &recipe::Optim, lr: f64, steps: u64) -> Box<dyn LrSchedule> {
+    let warmup = optim.warmup_steps;
+    let steps = steps.saturating_sub(warmup);
+    let then: Box<dyn LrSchedule> = match optim.schedule {
+        recipe::Schedule::Constant => Box::new(ConstantLr { lr }),
+        recipe::Schedule::Linear { end_ratio } => {
+            Box::new(LinearDecay { from: lr, to: end_ratio * lr, steps })
+        }
+        recipe::Schedule::Cosine { end_ratio } => {
+            Box::new(CosineDecay { from: lr, to: end_ratio * lr, steps })
+        }
+    };
+    Box::new(LrWarmup { steps: warmup, from_zero: optim.warmup_from_zero, then })
 }
 
 pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
@@ -131,9 +169,7 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
         prompts_per_step: recipe.sampling.prompts_per_step,
         dynamic: match recipe.sampling.dynamic {
             recipe::Dynamic::Filter => Dynamic::Filter,
-            recipe::Dynamic::Replace => {
-                Dynamic::Replace { min_ratio: recipe.sampling.min_replace_ratio }
-            }
+            recipe::Dynamic::Replace { min_ratio } => Dynamic::Replace { min_ratio },
             recipe::Dynamic::Drop => Dynamic::Drop,
             recipe::Dynamic::Off => Dynamic::Off,
         },
@@ -149,7 +185,7 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
         mini_batch: recipe.train.mini_batch,
         adaptive: recipe.train.adaptive.as_ref().map(adaptive),
         sampling,
-        importance_cap: None,
+        importance_cap: recipe.loss.importance_cap,
     }
 }
 

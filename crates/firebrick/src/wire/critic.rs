@@ -6,7 +6,7 @@ use firebrick_models::PolicyModel;
 use firebrick_train::{Critic, CriticConfig, Gae, TrainError, ValueLoss, ValueModel};
 
 use super::algorithm::{optimizer, schedule};
-use crate::recipe::{AdvantageKind, CriticKind, Optim, Recipe};
+use crate::recipe::{Advantage, CriticKind, Optim, Recipe};
 
 /// The critic that a recipe asks for. It is made when the first step begins, beside the policy as it is
 /// at that moment.
@@ -16,39 +16,34 @@ pub struct CriticPlan {
     config: CriticConfig,
     optim: Optim,
     lr: f64,
+    steps: u64,
 }
 
 impl CriticPlan {
     /// None where the recipe asks for none.
     pub(super) fn of(recipe: &Recipe) -> Option<Self> {
-        if recipe.advantage.kind != AdvantageKind::Gae {
-            return None;
-        }
-        let (critic, advantage) = (&recipe.critic, &recipe.advantage);
+        let Advantage::Gae { gamma, lambda, normalise } = recipe.advantage else { return None };
+        let critic = &recipe.critic;
         let config = CriticConfig {
-            gae: Gae {
-                gamma: advantage.gamma,
-                lambda: advantage.lambda,
-                normalise: advantage.normalise,
-            },
+            gae: Gae { gamma, lambda, normalise },
             loss: ValueLoss { clip: critic.clip },
             coef: critic.coef,
             warmup_steps: critic.warmup_steps,
-            detach: critic.detach,
+            detach: critic.kind == CriticKind::Head { detach: true },
         };
         let (optim, lr) = (recipe.optim.clone(), critic.lr.unwrap_or(recipe.optim.lr));
-        Some(CriticPlan { kind: critic.kind, config, optim, lr })
+        Some(CriticPlan { kind: critic.kind, config, optim, lr, steps: recipe.train.steps })
     }
 
     /// A new critic beside `policy`.
     pub fn beside<M: PolicyModel>(&self, policy: &M) -> Critic<M> {
         Critic {
             model: match self.kind {
-                CriticKind::Head => ValueModel::on(policy),
+                CriticKind::Head { .. } => ValueModel::on(policy),
                 CriticKind::Separate => ValueModel::beside(policy.clone().trunk()),
             },
             optimizer: optimizer(&self.optim),
-            schedule: schedule(&self.optim, self.lr),
+            schedule: schedule(&self.optim, self.lr, self.steps),
             config: self.config,
         }
     }

@@ -31,7 +31,7 @@ pub(in super::super) static IDLE: &[Group] = &[
     // Reward, advantage and loss
     Group { why: Idle::Off, table: "environment", keys: "skyrl_gym.*" },
     Group { why: Idle::Off, table: "trainer.algorithm", keys:
-        "kl_ctrl.* value_head_prefix tis_imp_ratio_cap \
+        "kl_ctrl.* value_head_prefix \
          off_policy_correction.* sapo.* clip_cov.* kl_cov.* dppo.*" },
 
     // Updates

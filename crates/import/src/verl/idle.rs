@@ -64,7 +64,7 @@ pub(in super::super) static IDLE: &[Group] = &[
 
     // Updates
     Group { why: Idle::Off, table: "actor_rollout_ref.actor.optim", keys:
-        "total_training_steps min_lr_ratio num_cycles clip_grad optimizer_impl zero_indexed_step" },
+        "total_training_steps clip_grad optimizer_impl zero_indexed_step" },
     Group { why: Idle::Memory, table: "actor_rollout_ref.actor", keys:
         "use_dynamic_bsz ppo_max_token_len_per_gpu ppo_micro_batch_size ppo_micro_batch_size_per_gpu \
          fsdp_config.param_offload fsdp_config.optimizer_offload fsdp_config.* use_torch_compile \

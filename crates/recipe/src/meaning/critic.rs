@@ -1,19 +1,11 @@
 use super::Checks;
-use crate::{AdvantageKind, CriticKind, Dynamic};
+use crate::Dynamic;
 
 impl Checks<'_> {
     /// What only a critic makes sense of, and what a critic asks for.
     pub(super) fn critic(&mut self) {
         let recipe = self.recipe;
-        if recipe.advantage.kind == AdvantageKind::Gae {
-            if recipe.critic.detach && recipe.critic.kind == CriticKind::Separate {
-                self.fail(
-                    &["critic.detach", "critic.kind"],
-                    "critic.detach is true, expected only with kind = \"head\"".into(),
-                    "would change nothing",
-                    "remove it: the loss of a separate critic trains no policy",
-                );
-            }
+        if recipe.has_critic() {
             if recipe.rollout.group_size == 1 && recipe.sampling.dynamic != Dynamic::Off {
                 self.fail(
                     &["sampling.dynamic", "rollout.group_size"],

@@ -1,0 +1,173 @@
+//! Settings that change nothing beside the others, in one list: where they are written they are refused,
+//! and a recipe that is written out goes without them.
+
+use super::{Adaptive, Aggregation, Dynamic, Length, Recipe, RewardKind, Surplus, Task};
+
+/// A key that changes nothing in its recipe, whatever its value.
+#[derive(Debug)]
+pub(super) struct Idle {
+    /// Dotted; the entries of a list by their indices.
+    pub(super) key: String,
+    /// The keys that switch it off.
+    pub(super) switches: &'static [&'static str],
+    /// What would give it an effect.
+    pub(super) needs: &'static str,
+}
+
+/// Whether a key has an effect, the key, the keys that decide it, and what it needs.
+type Rule = (bool, &'static str, &'static [&'static str], &'static str);
+
+impl Recipe {
+    /// The keys that change nothing in this recipe.
+    pub(super) fn without_effect(&self) -> Vec<Idle> {
+        let rules = [self.of_data(), self.of_sampling(), self.of_reward(), self.of_training()];
+        let idle = rules.into_iter().flatten().filter(|(has_effect, ..)| !has_effect);
+        let mut idle: Vec<Idle> = idle
+            .map(|(_, key, switches, needs)| Idle { key: key.into(), switches, needs })
+            .collect();
+        if let Some(kind) = &self.reward.kind {
+            of_verifier("reward", kind, &mut idle);
+        }
+        idle
+    }
+
+    fn of_data(&self) -> Vec<Rule> {
+        let data = &self.data;
+        let generated = data.task.is_some() && data.train.is_none();
+        let read = data.train.is_some() && data.task.is_none();
+        let looks = !matches!(data.task, Some(Task::Addition { worked: false, .. }));
+        let task = &["data.task"][..];
+        let warms = self.warmup.steps > 0;
+        let warmup = |key| (warms, key, &["warmup.steps"][..], "warmup.steps above 0");
+        vec![
+            (!generated, "data.heldout", task, "data.train"),
+            (!generated, "data.deduplicate", task, "data.train"),
+            (!read, "data.train_size", &["data.train"], "data.task"),
+            (
+                data.heldout.is_none(),
+                "data.heldout_size",
+                &["data.heldout"],
+                "held-out prompts that are generated or split off: without data.heldout",
+            ),
+            (looks, "data.task.second_look", &["data.task.worked"], "data.task.worked = true"),
+            warmup("warmup.batch"),
+            warmup("warmup.lr"),
+            warmup("warmup.stop_at"),
+            warmup("warmup.every"),
+            warmup("warmup.samples"),
+        ]
+    }
+
+    /// Rounds follow one another only where the groups of a step are wanted in full; else there is one,
+    /// which neither reaches a cap nor has groups to spare.
+    fn of_sampling(&self) -> Vec<Rule> {
+        let sampling = &self.sampling;
+        let compares = sampling.dynamic != Dynamic::Off || sampling.memory.is_some();
+        let refills = match sampling.dynamic {
+            Dynamic::Filter | Dynamic::Replace { .. } => true,
+            Dynamic::Off => sampling.memory.is_none() && self.reward.overlong.filter,
+            Dynamic::Drop => false,
+        };
+        let keeps = !refills || sampling.surplus == Surplus::Keep;
+        let capped = !refills || sampling.max_rounds > 0;
+        let refill = |key| {
+            let switches = &["sampling.dynamic", "sampling.memory", "reward.overlong.filter"][..];
+            (refills, key, switches, "sampling.dynamic = \"filter\" or \"replace\"")
+        };
+        vec![
+            refill("sampling.max_rounds"),
+            refill("sampling.on_cap"),
+            (capped, "sampling.on_cap", &["sampling.max_rounds"], "sampling.max_rounds above 0"),
+            refill("sampling.surplus"),
+            refill("sampling.max_staleness"),
+            (keeps, "sampling.max_staleness", &["sampling.surplus"], "sampling.surplus = \"keep\""),
+            (
+                compares,
+                "sampling.tolerance",
+                &["sampling.dynamic"],
+                "sampling.dynamic other than \"off\", or sampling.memory",
+            ),
+        ]
+    }
+
+    fn of_reward(&self) -> Vec<Rule> {
+        let overlong = &self.reward.overlong;
+        let punishes = overlong.penalty > 0.0 || overlong.buffer == 0;
+        let cuts = |cut: fn(&Length) -> bool| self.reward.length.as_ref().is_none_or(cut);
+        let by_length = cuts(|length| length.max_cut > 0.0);
+        let at_all = cuts(|length| length.max_cut > 0.0 || length.truncation_cut > 0.0);
+        let max_cut = &["reward.length.max_cut"][..];
+        let needs_cut = "reward.length.max_cut above 0";
+        vec![
+            (
+                punishes,
+                "reward.overlong.buffer",
+                &["reward.overlong.penalty"],
+                "reward.overlong.penalty above 0",
+            ),
+            (at_all, "reward.length", max_cut, "max_cut or truncation_cut above 0"),
+            (by_length, "reward.length.free_factor", max_cut, needs_cut),
+            (by_length, "reward.length.ramp_factor", max_cut, needs_cut),
+        ]
+    }
+
+    fn of_training(&self) -> Vec<Rule> {
+        let adaptive =
+            |holds: fn(&Adaptive) -> bool| self.train.adaptive.as_ref().is_none_or(holds);
+        let samples = self.eval.temperature > 0.0;
+        let rises = self.optim.warmup_steps > 0;
+        let constant = self.loss.aggregation == Aggregation::Constant;
+        vec![
+            (self.has_critic(), "critic", &["advantage.kind"], "advantage.kind = \"gae\""),
+            (
+                constant,
+                "loss.constant_length",
+                &["loss.aggregation"],
+                "loss.aggregation = \"constant\"",
+            ),
+            (
+                adaptive(|it| it.weight_entropy > 0.0),
+                "train.adaptive.max_entropy_term",
+                &["train.adaptive.weight_entropy"],
+                "train.adaptive.weight_entropy above 0",
+            ),
+            (
+                adaptive(|it| it.n_min < it.n_max),
+                "train.adaptive.n_base",
+                &["train.adaptive.n_min", "train.adaptive.n_max"],
+                "train.adaptive.n_min below n_max",
+            ),
+            (
+                adaptive(|it| it.n_max > 1),
+                "train.adaptive.kl_stop",
+                &["train.adaptive.n_max"],
+                "train.adaptive.n_max above 1",
+            ),
+            (
+                rises,
+                "optim.warmup_from_zero",
+                &["optim.warmup_steps"],
+                "optim.warmup_steps above 0",
+            ),
+            (samples, "eval.top_p", &["eval.temperature"], "eval.temperature above 0"),
+        ]
+    }
+}
+
+/// Likewise for the options of the verifier in the table at `place`.
+fn of_verifier(place: &str, kind: &RewardKind, idle: &mut Vec<Idle>) {
+    match kind {
+        RewardKind::Regex { matches: true, .. } => {
+            for option in ["group", "tail"] {
+                let key = format!("{place}.{option}");
+                idle.push(Idle { key, switches: &["reward.matches"], needs: "matches = false" });
+            }
+        }
+        RewardKind::Weighted { parts } => {
+            for (index, part) in parts.iter().enumerate() {
+                of_verifier(&format!("{place}.parts.{index}"), &part.kind, idle);
+            }
+        }
+        _ => {}
+    }
+}
