@@ -64,6 +64,8 @@ pub(crate) enum Constant {
     I,
     /// Positive infinity; minus infinity is its [`Expr::Negate`].
     Infinity,
+    /// What programs print for an undefined value: `NaN`.
+    NotANumber,
 }
 
 /// A finite sum or product: `\sum_{index=from}^{to} body`, with both ends included.

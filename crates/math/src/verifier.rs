@@ -243,10 +243,12 @@ fn marks_an_answer(gold: &str) -> bool {
     gold.contains("####") || gold.contains("\\boxed")
 }
 
-/// The letters of a text that has letters only, apart from layout: `\text{odd}` and `odd`.
+/// The letters of a text that has letters only, apart from layout: `\text{odd}` and `odd`. `NaN` is no
+/// word: it equals nothing.
 fn words_of(text: &str) -> Option<String> {
     let bare = bare_text(text);
-    (!bare.is_empty() && bare.chars().all(char::is_alphabetic)).then_some(bare)
+    let words = !bare.is_empty() && bare != "nan" && bare.chars().all(char::is_alphabetic);
+    words.then_some(bare)
 }
 
 /// The text without layout, in lower case.

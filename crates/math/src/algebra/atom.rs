@@ -145,6 +145,7 @@ impl<'b> Algebra<'b> {
             Constant::E => Atom::E,
             Constant::I => Atom::I,
             Constant::Infinity => return Err(Stop::Opaque),
+            Constant::NotANumber => return Err(Stop::Undefined),
         };
         self.polynomial(atom, Ratio::one())
     }

@@ -25,7 +25,7 @@ pub(super) fn has_value(e: &Expr, budget: &mut Budget) -> bool {
         return false;
     }
     match e {
-        Expr::Constant(Constant::Infinity) => false,
+        Expr::Constant(Constant::Infinity | Constant::NotANumber) => false,
         Expr::Quotient(parts) => is_nonzero(&parts[1], budget),
         Expr::Root(parts) => {
             matches!(&parts[0], Expr::Number(degree) if degree.is_positive())

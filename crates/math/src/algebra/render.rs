@@ -183,6 +183,7 @@ fn write(e: &Expr, text: &mut String) {
                 Constant::E => "e",
                 Constant::I => "i",
                 Constant::Infinity => "infinity",
+                Constant::NotANumber => "nan",
             }
         }
         Expr::Sum(terms) => write_all(terms, " + ", text),

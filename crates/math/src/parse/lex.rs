@@ -8,7 +8,11 @@ use super::{
     unread::Unread,
     word::{self, Command},
 };
-use crate::{budget::Budget, expr::MAX_DEPTH, unit::Unit};
+use crate::{
+    budget::Budget,
+    expr::{Constant, MAX_DEPTH},
+    unit::Unit,
+};
 
 /// How a text is read where LaTeX and plain writing differ.
 #[derive(Clone, Copy, Debug, Default)]
@@ -466,6 +470,11 @@ impl<'a> Lexer<'a, '_> {
         }
         let run = self.text[start..self.at].chars().filter(|c| *c != '.');
         let run: String = run.map(word::folded).collect();
+        let adjacent = !self.spaced && self.last().is_some();
+        if let Some(value) = word::value(&run) {
+            self.named(&run, value, adjacent);
+            return Ok(());
+        }
         if let Some((_, lone_letters)) = self.words_until {
             let lone_unit = run.len() == 1 && self.is_after_number() && Unit::named(&run).is_some();
             let token = match word::plain(&run) {
@@ -477,7 +486,6 @@ impl<'a> Lexer<'a, '_> {
             self.push(token);
             return Ok(());
         }
-        let adjacent = !self.spaced && self.last().is_some();
         let ordinal = matches!(&*run, "st" | "nd" | "rd" | "th") && adjacent;
         if ordinal && matches!(self.last(), Some(Token::Number { .. })) {
             return Ok(());
@@ -491,6 +499,26 @@ impl<'a> Lexer<'a, '_> {
         }
         self.run(&run, adjacent);
         Ok(())
+    }
+
+    /// The run just read, which names a value: that value, or only a word if a digit sticks to it
+    /// (`NaN1`) or something follows that it could apply to (`inf A`). In `∠INF` it is three points.
+    fn named(&mut self, run: &str, value: Constant, adjacent: bool) {
+        let capitals = run.bytes().all(|b| b.is_ascii_uppercase());
+        if capitals && matches!(self.last(), Some(Token::Symbol(_))) {
+            return self.product(run);
+        }
+        // Behind `\text{…}` it goes on as behind the word alone.
+        let after = self.rest();
+        let after = self.words_until.and_then(|_| after.strip_prefix('}')).unwrap_or(after);
+        let touched = adjacent && matches!(self.last(), Some(Token::Number { .. }))
+            || after.starts_with(|c| word::folded(c).is_ascii_digit());
+        let after = after.trim_start();
+        let applies = after.starts_with(['(', '{', '_']) || letters_of(after).len() == 1;
+        self.push(match touched || applies {
+            true => Token::Word(run.into()),
+            false => Token::Constant(value),
+        });
     }
 
     /// Whether the `x` just read is a sign for times: `5 x 10^3`.
@@ -590,6 +618,11 @@ impl<'a> Lexer<'a, '_> {
         {
             return self.push(Token::Word(run.into()));
         }
+        self.product(run);
+    }
+
+    /// Variables side by side.
+    fn product(&mut self, run: &str) {
         for letter in run.chars() {
             self.push(Token::Symbol(letter.to_string().into()));
         }

@@ -196,11 +196,21 @@ pub(super) fn plain(word: &str) -> Option<Token> {
         "mod" => Token::Modulo,
         "percent" | "percentage" | "pct" | "percents" => Token::Percent,
         "degrees" | "degree" | "deg" => Token::Degree,
-        "infinity" | "infty" => Token::Constant(Constant::Infinity),
         "union" => Token::Union,
         "binom" => Token::Binomial,
         _ => Token::Function(function(word)?),
     })
+}
+
+/// The value that a word names where programs print it, in any case of letters. `Nan` is somebody's
+/// name.
+pub(super) fn value(word: &str) -> Option<Constant> {
+    let infinite = ["inf", "infty", "infinity"].iter().any(|name| word.eq_ignore_ascii_case(name));
+    match word {
+        _ if infinite => Some(Constant::Infinity),
+        "nan" | "NaN" | "NAN" => Some(Constant::NotANumber),
+        _ => None,
+    }
 }
 
 /// The canonical name of a Greek letter.
@@ -346,7 +356,15 @@ pub(super) fn folded(c: char) -> char {
 
 /// Words that say more than what is counted: after them a number is not just a number with a noun.
 pub(super) fn changes_meaning(word: &str) -> bool {
-    const WORDS: [&str; 47] = [
+    const WORDS: [&str; 55] = [
+        "inf",
+        "infty",
+        "infinity",
+        "nan",
+        "nil",
+        "null",
+        "none",
+        "undefined",
         "no",
         "nope",
         "never",

@@ -194,6 +194,92 @@ fn what_does_not() {
     }
 }
 
+/// As products of letters they would cancel, and a digit on them would be a factor.
+#[test]
+fn names_that_programs_print_are_no_products_of_letters() {
+    let fold = |name: &str| {
+        let (first, rest) = name.split_at(1);
+        let title = first.to_uppercase() + rest;
+        [name.to_owned(), title, name.to_uppercase()]
+    };
+    let names = ["inf", "infty", "infinity"].map(fold).into_iter().flatten();
+    for name in names {
+        for (gold, response) in [
+            ("\\infty", "_"),
+            ("_", "+_"),
+            ("-\\infty", "-_"),
+            ("(-\\infty,3)", "(-_,3)"),
+            ("\\infty", "\\text{_}"),
+            ("\\infty,-\\infty", "_ and -_"),
+            ("-\\infty", "\\frac{-_}{2}"),
+        ] {
+            let [gold, response] = [gold, response].map(|text| text.replace('_', &name));
+            let judgement = judge(&gold, &format!("\\boxed{{{response}}}"));
+            assert_eq!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
+        }
+    }
+    let names = ["inf", "infty", "infinity", "nan", "none", "null", "nil", "undefined"];
+    for name in names.map(fold).into_iter().flatten().chain(["NaN".to_owned()]) {
+        for (gold, response) in [
+            ("_", "_1"),
+            ("_1", "_"),
+            ("_", "1_"),
+            ("_", "\\text{_}1"),
+            ("_", "_2"),
+            ("1", "_1"),
+            ("1", "1_"),
+            ("2", "2_"),
+            ("1", "1\\text{_}"),
+            ("2,3", "2,3_"),
+            ("0", "_-_"),
+            ("1", "\\frac{_}{_}"),
+            ("1", "_/_"),
+            ("1", "_^0"),
+            ("(1,2)", "(1_,2)"),
+        ] {
+            let [gold, response] = [gold, response].map(|text| text.replace('_', &name));
+            let judgement = judge(&gold, &format!("\\boxed{{{response}}}"));
+            assert_ne!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_equals_nothing() {
+    for name in ["nan", "NaN", "NAN"] {
+        for (gold, response) in [
+            ("_", "_"),
+            ("_", "\\text{_}"),
+            ("_", "_)"),
+            ("_", "_+1"),
+            ("0", "0\\cdot _"),
+            ("x", "x+_"),
+            ("(1,_)", "(1,_)"),
+            ("\\{1,_\\}", "\\{1,_\\}"),
+            ("x=_", "x=_"),
+            ("x<_", "x<_"),
+            ("\\infty", "_"),
+        ] {
+            let [gold, response] = [gold, response].map(|text| text.replace('_', name));
+            let judgement = judge(&gold, &format!("\\boxed{{{response}}}"));
+            assert_ne!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
+        }
+    }
+}
+
+/// `Nan` is somebody, `\inf A` the greatest lower bound of a set, and N, A and F may be points.
+#[test]
+fn names_of_values_may_be_other_names() {
+    let points = judge("\\angle INF", "\\boxed{\\angle FNI}");
+    assert_eq!(points.verdict, Verdict::Right, "{points:?}");
+    for same in
+        ["Nan", "\\text{Nan}", "Bob and Nan", "inf A", "inf(A)", "\\angle INF", "\\triangle NAN"]
+    {
+        let judgement = judge(same, &format!("\\boxed{{{same}}}"));
+        assert_eq!(judgement.verdict, Verdict::Right, "{same}: {judgement:?}");
+    }
+}
+
 #[test]
 fn an_answer_that_cannot_be_read_is_unparsable() {
     for response in ["", "\\boxed{}", "\\boxed{\\frac{1}{}}", "\\boxed{42?43:44}", "\\boxed{1.2.3}"]

@@ -90,7 +90,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
                 Ok(Value::real(R::integer(1).exp(p)))
             }
             Expr::Constant(Constant::I) => Ok(Value { re: R::integer(0), im: Some(R::integer(1)) }),
-            Expr::Constant(Constant::Infinity) => Err(Stop::Undefined),
+            Expr::Constant(Constant::Infinity | Constant::NotANumber) => Err(Stop::Undefined),
             Expr::Sum(terms) => self.sum(terms),
             Expr::Product(factors) => {
                 let mut product = Value::real(R::integer(1));
