@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::bounds;
+
 /// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -25,6 +27,7 @@ pub struct Critic {
     /// Rollout steps at the beginning in which the critic alone learns, in one pass over each
     /// mini-batch. They are none of the policy's: its learning rate rises over `optim.warmup_steps` after
     /// them.
+    #[schemars(range(max = bounds::STEPS))]
     pub warmup_steps: u64,
     /// For `kind = "head"`: whether the value loss trains the head only, and not the policy below it.
     pub detach: bool,
