@@ -112,6 +112,22 @@ fn recipes() {
     page.check("recipes");
 }
 
+/// Where a list of so many entries would be made, the process would end with a backtrace.
+#[test]
+fn a_number_that_no_memory_holds_is_refused() {
+    let place = Place::new();
+    place.write(TINY, fs::read(repository("recipes/ci/tiny.toml")).unwrap());
+    for (set, words) in [
+        ("model.new.layers=1000000000000", "expected at least 1 and at most 65536"),
+        ("rollout.group_size=1000000000", "expected at least 1 and at most 65536"),
+        ("eval.samples=10000000000", "expected at least 1 and at most 65536"),
+    ] {
+        let outcome = place.run(&["train", TINY, "--set", set]);
+        assert_eq!(outcome.code, Some(2), "{set}: {}", outcome.stderr);
+        assert!(outcome.said().contains(words), "{set}: {}", outcome.stderr);
+    }
+}
+
 /// The same recipe in YAML, and what can be wrong in YAML alone.
 #[test]
 fn yaml() {

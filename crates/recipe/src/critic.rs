@@ -3,7 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{first_by_default, or_default};
+use super::{
+    bounds,
+    kind::{first_by_default, or_default},
+};
 
 /// What gives advantages token by token, for `advantage.kind = "gae"`: PPO's value function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +32,7 @@ pub struct Critic {
     /// Rollout steps at the beginning in which the critic alone learns, in one pass over each
     /// mini-batch. They are none of the policy's: its learning rate rises over `optim.warmup_steps` after
     /// them.
+    #[schemars(range(max = bounds::STEPS))]
     pub warmup_steps: u64,
 }
 

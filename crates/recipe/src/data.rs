@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::bounds;
+
 /// The prompts: a data set (`train`) or generated problems (`task`), one of the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -36,9 +38,10 @@ pub struct Data {
     /// none, before anything is split off.
     pub deduplicate: bool,
     /// Number of training problems to generate; a task that has fewer gives what it has.
+    #[schemars(range(max = bounds::SIZE))]
     pub train_size: usize,
     /// Number of held-out prompts to generate or split off, if they have no place of their own.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub heldout_size: usize,
     /// Names of the data's columns, for layouts that are not recognised.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +59,7 @@ pub struct Data {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
     /// Prompts with more tokens than this are left out.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_prompt_tokens: usize,
 }
 
@@ -117,7 +120,7 @@ pub enum Task {
         numbers: u32,
         /// The largest number that may be given.
         #[serde(default = "default_max_number")]
-        #[schemars(range(min = 1))]
+        #[schemars(range(min = 1, max = 1_000_000_000))]
         max_number: u64,
         /// The largest target, from `max_number` to 10⁹.
         #[serde(default = "default_max_target")]

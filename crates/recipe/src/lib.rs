@@ -22,6 +22,7 @@
 //! it was written in.
 
 mod adaptive;
+mod bounds;
 mod critic;
 mod data;
 mod effect;

@@ -2,6 +2,7 @@
 //!
 //! What holds of one value alone is in the schema, and was checked with the shape.
 
+mod bounds;
 mod critic;
 mod sampling;
 
@@ -33,6 +34,7 @@ pub(super) fn first_problem(
     checks.without_effect();
     checks.schedule();
     checks.mini_batch();
+    checks.bounds();
     checks.adaptive();
     checks.observe();
     checks.problems.into_iter().min_by_key(|problem| problem.span.start)

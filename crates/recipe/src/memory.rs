@@ -5,6 +5,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::bounds;
+
 /// Passes over prompts whose earlier groups had nothing to teach, before their completions are paid
 /// for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +30,7 @@ pub enum Memory {
         refill_fraction: f64,
         /// Steps after which a prompt is tried again; 0 is never, so that it may be lost for ever.
         #[serde(default = "expire")]
+        #[schemars(range(max = bounds::STEPS))]
         expire: u64,
     },
     /// A prompt is skipped when its group is predicted to have no spread: from its right and wrong

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::bounds;
+
 /// The policy to start from: a checkpoint (`path`) or random weights (`new`), one of the two.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -44,7 +46,7 @@ pub enum ComputeType {
 #[serde(deny_unknown_fields)]
 pub struct Lora {
     /// Width of the adapters.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::GROUP))]
     pub rank: usize,
     /// The adapters' output is multiplied by `alpha / rank`; twice the rank if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,23 +96,23 @@ pub struct NewModel {
     #[serde(default)]
     pub family: ModelFamily,
     /// Width of the residual stream; a multiple of `heads`.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub hidden_size: usize,
     /// Number of decoder layers.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::LAYERS))]
     pub layers: usize,
     /// Number of attention heads; each is `hidden_size / heads` wide, an even number.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub heads: usize,
     /// Number of key and value heads, which divides `heads`.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub kv_heads: usize,
     /// Width of the feed-forward layer.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub intermediate_size: usize,
     /// The longest sequence in tokens, prompt and completion together.
     #[serde(default = "default_max_position_embeddings")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_position_embeddings: usize,
     /// Base of the rotary position embedding.
     #[serde(default = "default_rope_theta")]
@@ -124,7 +126,7 @@ pub struct NewModel {
     pub tokenizer: Option<PathBuf>,
     /// Rows of the embedding, at least as many as the tokenizer has tokens; as many if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub vocab_size: Option<usize>,
 }
 

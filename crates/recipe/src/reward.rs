@@ -8,6 +8,8 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Value, json};
 
+use super::bounds;
+
 /// How a completion is judged and what the judgement is worth. The options of a verifier stand
 /// beside its `kind`; without a kind it is the task's own, or `gsm8k` for files. Of the penalties,
 /// `stop` comes first, then `length`, then `overlong`.
@@ -68,7 +70,7 @@ pub enum RewardKind {
         reduced_fractions: bool,
         /// Operations that one judgement may take.
         #[serde(default = "default_budget")]
-        #[schemars(range(min = 1))]
+        #[schemars(range(min = 1, max = bounds::OPERATIONS))]
         budget: u64,
     },
     /// DAPO's published rule: the last `Answer:` line is the reference's text, after both are
@@ -114,13 +116,14 @@ pub enum RewardKind {
         /// The number of the group that is the answer; 0 is the whole match. Without it the first
         /// group, or the whole match when there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(max = bounds::INDEX))]
         group: Option<usize>,
         /// Whether a completion is right when the pattern matches anywhere, whatever the reference.
         #[serde(default)]
         matches: bool,
         /// Bytes at the end of a completion in which the answer is looked for.
         #[serde(default = "default_tail")]
-        #[schemars(range(min = 1))]
+        #[schemars(range(min = 1, max = bounds::AT_ONCE))]
         tail: usize,
     },
     /// Marks for form, whatever the answer is: the share of what is asked for.
@@ -177,7 +180,7 @@ pub enum RewardKind {
         threshold: f64,
         /// Tokens that are scored at once, padding included; a longer text is scored alone.
         #[serde(default = "default_batch_tokens")]
-        #[schemars(range(min = 1))]
+        #[schemars(range(min = 1, max = bounds::AT_ONCE))]
         batch_tokens: usize,
     },
     /// A program of your own, which reads and writes a line of JSON for each completion.
@@ -192,10 +195,11 @@ pub enum RewardKind {
         /// Failures in a row after which the program is started again; after one more it is given
         /// up, and every further verdict is an error.
         #[serde(default = "default_restarts")]
+        #[schemars(range(max = bounds::STEPS))]
         restarts: u32,
         /// Copies of the program that run at once.
         #[serde(default = "one")]
-        #[schemars(range(min = 1))]
+        #[schemars(range(min = 1, max = bounds::PROCESSES))]
         processes: usize,
     },
 }
@@ -263,6 +267,7 @@ pub enum AnswerFork {
 #[serde(default, deny_unknown_fields)]
 pub struct Overlong {
     /// Tokens before `max_completion_tokens` at which the punishment begins to grow from 0.
+    #[schemars(range(max = bounds::SIZE))]
     pub buffer: usize,
     /// The punishment at `max_completion_tokens`, taken off the reward; 0.0 is none.
     #[schemars(range(min = 0.0))]
@@ -293,7 +298,7 @@ pub struct Stop {
 #[serde(deny_unknown_fields)]
 pub struct Length {
     /// Tokens to aim at.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub target: usize,
     /// Up to this multiple of the target nothing is lost.
     #[serde(default = "default_free_factor")]

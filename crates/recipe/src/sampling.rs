@@ -6,14 +6,14 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use super::{Memory, kind};
+use super::{Memory, bounds, kind};
 
 /// Which groups a step trains on (dynamic sampling).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sampling {
     /// Groups that a step trains on.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub prompts_per_step: usize,
     /// What becomes of groups without spread in their accuracy. They have no advantage, so they would
     /// only thin the batch.
@@ -24,12 +24,14 @@ pub struct Sampling {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
     /// Rounds of sampling after which a step makes do with what it has; 0 is no cap.
+    #[schemars(range(max = bounds::STEPS))]
     pub max_rounds: usize,
     /// What happens at the cap.
     pub on_cap: OnCap,
     /// What happens to good groups beyond `prompts_per_step`.
     pub surplus: Surplus,
     /// Steps that a kept surplus group may wait before it is thrown away.
+    #[schemars(range(max = bounds::STEPS))]
     pub max_staleness: u64,
     /// Accuracies within a group count as equal when they differ by no more than this.
     #[schemars(range(min = 0.0))]

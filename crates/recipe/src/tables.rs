@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Adaptive,
+    Adaptive, bounds,
     kind::{self, first_by_default, or_default},
 };
 
@@ -21,6 +21,7 @@ pub struct Device {
     /// The API.
     pub kind: DeviceKind,
     /// Which device of that kind, counted from 0 as `firebrick doctor` lists them.
+    #[schemars(range(max = bounds::INDEX))]
     pub index: usize,
 }
 
@@ -36,9 +37,10 @@ impl Device {
 #[serde(default, deny_unknown_fields)]
 pub struct Warmup {
     /// Number of supervised steps; 0 leaves the warm-up out.
+    #[schemars(range(max = bounds::STEPS))]
     pub steps: u64,
     /// Examples per step.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::GROUP))]
     pub batch: usize,
     /// Learning rate.
     #[schemars(range(min = 0.0))]
@@ -48,10 +50,10 @@ pub struct Warmup {
     #[schemars(range(min = 0.0, max = 1.0))]
     pub stop_at: Option<f64>,
     /// Steps between two measurements of that accuracy.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::STEPS))]
     pub every: u64,
     /// Held-out prompts per measurement.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub samples: usize,
 }
 
@@ -67,21 +69,22 @@ impl Default for Warmup {
 pub struct Rollout {
     /// Completions per prompt; at least 2 without a critic, because a group of one has no other
     /// advantage.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::GROUP))]
     pub group_size: usize,
     /// Tokens after which a completion is cut off.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_completion_tokens: usize,
     /// Divides the logits; above 0. At 1.0 the policy samples from what it learns.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub temperature: f64,
     /// Sample among the most likely `top_k` tokens only; 0 turns it off.
+    #[schemars(range(max = bounds::SIZE))]
     pub top_k: usize,
     /// Sample among the most likely tokens that together have this probability, in (0, 1].
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f64,
     /// Sequences decoded at once: more is faster and needs more memory for the KV cache.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_sequences: usize,
 }
 
@@ -169,7 +172,7 @@ pub struct Loss {
     /// For `aggregation = "constant"`: the tokens that a completion counts as;
     /// `rollout.max_completion_tokens` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub constant_length: Option<usize>,
     /// Weight of the entropy bonus; 0.0 is none.
     #[schemars(range(min = 0.0))]
@@ -313,6 +316,7 @@ pub struct Optim {
     #[schemars(range(min = 0.0))]
     pub lr: f64,
     /// Rollout steps over which the learning rate grows linearly.
+    #[schemars(range(max = bounds::STEPS))]
     pub warmup_steps: u64,
     /// Whether the first of them has a learning rate of 0, as in verl: it samples, and moves nothing.
     pub warmup_from_zero: bool,
@@ -422,13 +426,13 @@ pub enum Schedule {
 #[serde(default, deny_unknown_fields)]
 pub struct Train {
     /// Rollout steps.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::STEPS))]
     pub steps: u64,
     /// Completions per optimizer update; at most `prompts_per_step` × `group_size`.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SIZE))]
     pub mini_batch: usize,
     /// Tokens that go through the model at once. Changes memory and speed, not the result.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::AT_ONCE))]
     pub micro_batch_tokens: usize,
     /// How many updates a mini-batch gets; one by default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -456,10 +460,10 @@ impl Default for Train {
 #[serde(default, deny_unknown_fields)]
 pub struct Eval {
     /// Steps between two evaluations; there is always one before the first step and one at the end.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::STEPS))]
     pub every: u64,
     /// Completions per held-out prompt, whose accuracies are averaged.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::GROUP))]
     pub samples: usize,
     /// Divides the logits; 0.0 always takes the most likely token.
     #[schemars(range(min = 0.0))]
@@ -468,6 +472,7 @@ pub struct Eval {
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f64,
     /// Held-out prompts that are used, at most; 0 is all of them.
+    #[schemars(range(max = bounds::SIZE))]
     pub prompts: usize,
 }
 
@@ -482,9 +487,10 @@ impl Default for Eval {
 #[serde(default, deny_unknown_fields)]
 pub struct Checkpoint {
     /// Steps between two checkpoints; there is always one at the end.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::STEPS))]
     pub every: u64,
     /// Newest checkpoints that stay on disk; 0 is all of them.
+    #[schemars(range(max = bounds::STEPS))]
     pub keep: usize,
     /// The number format of its weights. A run trains float32; where this is narrower, the
     /// checkpoint's `trainer/` folder holds the float32 weights too, for `--resume`.

@@ -9,6 +9,7 @@ use firebrick_recipe::{
     Advantage, Aggregation, CriticKind, Dynamic, Loaded, LossKind, OptimKind, Recipe, RecipeError,
     Schedule,
 };
+use serde_json::Value;
 
 const FILES: &str = r#"[model]
 path = "model"
@@ -458,6 +459,89 @@ fn a_program_may_leave_out_what_a_file_may_not() {
     assert!(error.contains("[data] has neither `train` nor `task`"), "{error}");
     let named = Recipe { name: Some("mine".into()), ..made };
     assert_eq!(Loaded::from(named).name, "mine");
+}
+
+/// A number without a bound ends the process where a list of so many entries is made.
+#[test]
+fn every_whole_number_has_a_bound() {
+    fn walk(schema: &Value, at: &str, unbounded: &mut Vec<String>) {
+        let is_whole = schema["type"] == "integer";
+        if is_whole && schema.get("maximum").is_none() {
+            unbounded.push(at.to_owned());
+        }
+        match schema {
+            Value::Object(fields) => {
+                fields.iter().for_each(|(name, inner)| walk(inner, name, unbounded));
+            }
+            Value::Array(items) => items.iter().for_each(|inner| walk(inner, at, unbounded)),
+            _ => {}
+        }
+    }
+    let mut unbounded = Vec::new();
+    walk(&Recipe::schema(), "", &mut unbounded);
+    assert_eq!(unbounded, ["seed"]);
+}
+
+#[test]
+fn what_no_memory_holds_is_refused_with_the_bound() {
+    const NEW: &str = "model.new={hidden_size=64,layers=2,heads=4,kv_heads=2,intermediate_size=128";
+    let new = |more: &str| format!("{NEW}{more}}}");
+    for (set, problem) in [
+        (
+            &["rollout.group_size=1000000000"][..],
+            "group_size is 1000000000, expected at least 1 and at most 65536",
+        ),
+        (&["sampling.prompts_per_step=100000000"], "at most 16777216"),
+        (
+            &["rollout.group_size=65536", "sampling.prompts_per_step=257"],
+            "sampling.prompts_per_step × rollout.group_size is 257 × 65536 = 16842752, expected at \
+             most 16777216 completions in a step",
+        ),
+        (
+            &["eval.samples=65536"],
+            "eval.prompts × eval.samples is 500 × 65536 = 32768000, expected at most 16777216 \
+             completions in an evaluation",
+        ),
+        (
+            &["eval.samples=65536", "eval.prompts=0"],
+            "data.heldout_size × eval.samples is 500 × 65536",
+        ),
+        (
+            &["eval.samples=60000", "data.heldout_size=280"],
+            "data.heldout_size × eval.samples is 280",
+        ),
+        (
+            &[&new(",vocab_size=40000000")],
+            "vocab_size is 40000000, expected at least 1 and at most 16777216",
+        ),
+        (
+            &[&new(",vocab_size=16000000"), "model.new.hidden_size=400"],
+            "a matrix of 6400000000 values",
+        ),
+        (
+            &[&new(""), "model.new.layers=65536", "model.new.hidden_size=16384"],
+            "values, expected at most 1099511627776",
+        ),
+        (
+            &[&new(""), "model.new.layers=1000000000000"],
+            "layers is 1000000000000, expected at least 1 and at most 65536",
+        ),
+        (&["train.mini_batch=9000000000000000000"], "at most 16777216"),
+        (&["data.train_size=9000000000000000000"], "at most 16777216"),
+        (&["warmup.batch=1000000000000"], "at most 65536"),
+    ] {
+        let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
+        let text = match set[0].starts_with("model.new") {
+            true => "data.train = \"train.jsonl\"\nrollout.max_completion_tokens = 8\n".into(),
+            false => with_files(""),
+        };
+        let error = Recipe::parse(Path::new("recipe.toml"), &text, &set).unwrap_err().to_string();
+        assert!(error.contains(problem), "{set:?}: {error}");
+    }
+    // The largest that are taken.
+    let most = ["rollout.group_size=65536", "sampling.prompts_per_step=256", "eval.samples=33554"];
+    let most = most.map(str::to_owned);
+    assert!(Recipe::parse(Path::new("recipe.toml"), &with_files(""), &most).is_ok());
 }
 
 #[test]

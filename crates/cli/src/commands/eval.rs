@@ -15,7 +15,7 @@ pub struct Eval {
     /// or the name of a model on the Hugging Face Hub
     checkpoint: PathBuf,
     /// Completions per prompt: the k of avg@k and maj@k; the recipe's eval.samples without it
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65536))]
     samples: Option<u32>,
     /// The recipe that says what to evaluate on; the run's own without one
     #[arg(long)]

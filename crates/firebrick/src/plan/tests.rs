@@ -9,6 +9,12 @@ fn half_a_billion(recipe: &str) -> Plan {
 
 /// The same with more keys of its model.
 fn with_model(model: &str, recipe: &str, compute: Compute) -> Plan {
+    let text = format!("[model]\npath = \"m\"\n{model}\n[data]\ntrain = \"t.jsonl\"\n{recipe}");
+    of_recipe(&Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe, compute)
+}
+
+/// The same of any recipe.
+fn of_recipe(recipe: &Recipe, compute: Compute) -> Plan {
     let sizes = Sizes {
         vocab_size: 151_936,
         hidden_size: 896,
@@ -22,10 +28,8 @@ fn with_model(model: &str, recipe: &str, compute: Compute) -> Plan {
         tied: true,
     };
     let config = DecoderConfig::new(Family::Qwen2, sizes);
-    let text = format!("[model]\npath = \"m\"\n{model}\n[data]\ntrain = \"t.jsonl\"\n{recipe}");
-    let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
     let lora = recipe.model.lora.as_ref().map(crate::model::adapters);
-    Plan::new(&Models { policy: config, lora, reward: 10 << 20 }, &recipe, compute)
+    Plan::new(&Models { policy: config, lora, reward: 10 << 20 }, recipe, compute)
 }
 
 fn part(plan: &Plan, name: &str, moment: Moment) -> u64 {
@@ -96,11 +100,14 @@ fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
 
 #[test]
 fn sizes_beyond_all_measure_are_too_large_and_no_panic() {
-    let plan = half_a_billion(
-        "[rollout]\nmax_sequences = 90000000000000000\ngroup_size = 90000000000000000\n\
-         max_completion_tokens = 90000000000000000\n\
-         [train]\nmicro_batch_tokens = 90000000000000000\nmini_batch = 90000000000000000",
-    );
+    // No file may have them, but a program may.
+    let mut recipe = Recipe::default();
+    recipe.rollout.max_sequences = usize::MAX;
+    recipe.rollout.group_size = usize::MAX;
+    recipe.rollout.max_completion_tokens = usize::MAX;
+    recipe.train.micro_batch_tokens = usize::MAX;
+    recipe.train.mini_batch = usize::MAX;
+    let plan = of_recipe(&recipe, Compute::F32);
     assert_eq!(plan.peak().0, u64::MAX);
 }
 

@@ -1,0 +1,76 @@
+use super::Checks;
+use crate::{NewModel, bounds};
+
+impl Checks<'_> {
+    /// Products of numbers that are each within their bounds.
+    pub(super) fn bounds(&mut self) {
+        let recipe = self.recipe;
+        self.completions(
+            [
+                ("sampling.prompts_per_step", recipe.sampling.prompts_per_step),
+                ("rollout.group_size", recipe.rollout.group_size),
+            ],
+            "a step",
+        );
+        let data = &recipe.data;
+        let split_off = data.heldout.is_none() && data.heldout_split.is_none();
+        let prompts = match (recipe.eval.prompts, data.heldout_size) {
+            (0, _) if !split_off => None, // How many a file has is known when it is read.
+            (most, size) if split_off && (most == 0 || most > size) => {
+                Some(("data.heldout_size", size))
+            }
+            (most, _) => Some(("eval.prompts", most)),
+        };
+        if let Some(prompts) = prompts {
+            self.completions([prompts, ("eval.samples", recipe.eval.samples)], "an evaluation");
+        }
+        if let Some(model) = &recipe.model.new {
+            self.parameters(model);
+        }
+    }
+
+    /// Completions that are kept at once.
+    fn completions(&mut self, factors: [(&str, usize); 2], of: &str) {
+        let [(prompts, many), (each, samples)] = factors;
+        let all = many as u128 * samples as u128;
+        if all > u128::from(bounds::SIZE) {
+            self.fail(
+                &[each, prompts],
+                format!(
+                    "{prompts} × {each} is {many} × {samples} = {all}, expected at most {} \
+                     completions in {of}",
+                    bounds::SIZE
+                ),
+                "too many to be kept",
+                "lower one of the two",
+            );
+        }
+    }
+
+    /// Values of the largest matrix and of all; with a vocabulary of the tokenizer's, those without it.
+    fn parameters(&mut self, model: &NewModel) {
+        let NewModel { hidden_size, layers, heads, kv_heads, intermediate_size, .. } = *model;
+        let [hidden, layers, inner] = [hidden_size, layers, intermediate_size].map(|of| of as u128);
+        let vocabulary = model.vocab_size.unwrap_or(0) as u128;
+        let widest = hidden.max(2 * inner).max(vocabulary);
+        let keys = hidden * kv_heads as u128 / heads as u128;
+        let layer = hidden * (2 * hidden + 2 * keys + 3 * inner);
+        let head = if model.tied { vocabulary } else { 2 * vocabulary };
+        for (what, values, most) in [
+            ("a matrix", hidden * widest, bounds::MATRIX),
+            ("a model", layers * layer + hidden * head, bounds::PARAMETERS),
+        ] {
+            if values > most {
+                self.fail(
+                    &["model.new.hidden_size", "model.new"],
+                    format!(
+                        "the sizes of model.new make {what} of {values} values, expected at most \
+                         {most}"
+                    ),
+                    "too large",
+                    "lower `hidden_size`, `layers`, `intermediate_size` or `vocab_size`",
+                );
+            }
+        }
+    }
+}
