@@ -21,7 +21,7 @@ fn one_update_a_mini_batch_is_the_run_without_the_table() {
     train(&place, "plain", &short);
     let weights = |run| place.result(run)[1].clone();
     for (run, adaptive) in [
-        ("one", "train.adaptive={n_min=1,n_max=1,kl_stop=100.0}"),
+        ("one", "train.adaptive={n_min=1,n_max=1}"),
         // Any change is too much, but the update that made it stays.
         ("stopped", "train.adaptive={kl_stop=1e-12}"),
     ] {

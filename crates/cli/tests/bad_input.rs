@@ -289,9 +289,8 @@ fn data() {
     train(&mut page, "no room for prompts", &["rollout.max_completion_tokens=32759"]);
     let short = "{\"question\": \"1+1?\", \"answer\": \"#### 2\"}\n";
     page.place.write("short.jsonl", short);
-    let limit = "data.max_prompt_tokens=64";
-    let sets = [limit, "data.train=short.jsonl", "data.heldout=train.jsonl"];
-    train(&mut page, "held-out prompts too long", &sets);
+    let data = "data={max_prompt_tokens=64, train='short.jsonl', heldout='train.jsonl'}";
+    train(&mut page, "held-out prompts too long", &[data]);
     page.check("data");
 }
 
