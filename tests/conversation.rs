@@ -126,7 +126,7 @@ fn a_conversation_trains_with_the_right_tokens() {
     let report = updater.gradients(&policy, std::slice::from_ref(&sample)).unwrap();
     assert_eq!(report.tokens, 5);
     let own = || (0..8usize).filter(|&place| turns.mask[place]);
-    let expected: f64 = own().map(|place| -f64::from(shift[place] as f32).exp()).sum::<f64>() / 5.0;
+    let expected: f64 = own().map(|place| -f64::from(shift[place]).exp()).sum::<f64>() / 5.0;
     let policy_loss = report.metrics.get("loss/policy").unwrap();
     assert!((policy_loss - expected).abs() < 1e-5, "{policy_loss}, {expected}");
 

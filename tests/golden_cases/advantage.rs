@@ -39,8 +39,11 @@ pub(crate) fn of_tokens(case: &Case) {
     case.check("token_advantages", &values(batch.advantages * tensor(&mask, &device)));
 }
 
+/// Rewards of one group to its advantages.
+type OfGroup = dyn Fn(&[f32]) -> Vec<f32>;
+
 fn advantages(case: &Case) -> Vec<f32> {
-    let estimator: Box<dyn Fn(&[f32]) -> Vec<f32>> = match case.config.text("estimator").as_str() {
+    let estimator: Box<OfGroup> = match case.config.text("estimator").as_str() {
         "group_norm" => {
             let epsilon = case.config.number("epsilon");
             let unbiased = match case.config.text("std").as_str() {

@@ -73,10 +73,12 @@ pub struct Session<M: PolicyModel = Decoder> {
     interrupted: Box<dyn FnOnce() -> Arc<AtomicBool> + Send>,
 }
 
+type Wire<M> = fn(&Recipe, Parts<M>, Option<&Path>, &Sources, DateTime) -> Result<Wired<M>>;
+
 /// Where policy, tokenizer and device come from.
 enum Wiring<M: PolicyModel> {
     /// From the recipe.
-    Recipe(fn(&Recipe, Parts<M>, Option<&Path>, &Sources, DateTime) -> Result<Wired<M>>),
+    Recipe(Wire<M>),
     /// From the program.
     Given(Box<Given<M>>),
 }
