@@ -1,0 +1,84 @@
+//! A policy loss of one's own: REINFORCE with a truncated importance weight.
+
+use std::path::Path;
+
+use firebrick::{
+    PolicyLoss, Recipe, Result, Session,
+    burn::tensor::Tensor,
+    train::{LossInput, LossOutput},
+};
+
+// ANCHOR: loss
+/// −min(ρ, cap) · A · log π for each token, where ρ = π / π_old is held: a token that has become much
+/// likelier than it was when it was drawn counts no more than `cap` times.
+struct Reinforce {
+    cap: f64,
+}
+
+impl PolicyLoss for Reinforce {
+    fn loss(&self, input: &LossInput) -> LossOutput {
+        let hidden = input.mask.clone().equal_elem(0.0);
+        // What lies behind the mask may be anything, infinities included.
+        let shown = |x: &Tensor<2>| x.clone().mask_fill(hidden.clone(), 0.0);
+        let logprobs = shown(&input.logprobs);
+        let ratio = (logprobs.clone() - shown(&input.old_logprobs)).detach().exp();
+        let capped = ratio.clone().greater_elem(self.cap).float();
+        let weight = ratio.clamp_max(self.cap) * shown(&input.advantages);
+        LossOutput {
+            token_loss: (weight * logprobs).neg(),
+            metrics: vec![("loss/capped_fraction", (capped * input.shares.clone()).sum())],
+        }
+    }
+}
+// ANCHOR_END: loss
+
+// ANCHOR: main
+fn session(runs: &Path) -> Result<Session> {
+    let recipe = Recipe::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../addition.toml"))?;
+    Ok(Session::new(recipe).name("reinforce").loss(Reinforce { cap: 2.0 }).runs(runs))
+}
+
+fn main() -> Result<()> {
+    let heldout = session(Path::new("runs"))?.run()?.heldout;
+    println!("held-out accuracy after the warm-up {:?}", heldout.after_warmup);
+    println!("                  after REINFORCE   {:?}", heldout.r#final);
+    Ok(())
+}
+// ANCHOR_END: main
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firebrick::burn::tensor::Device;
+
+    #[test]
+    fn the_loss_and_its_gradient_are_those_of_the_formula() {
+        let device = Device::flex().autodiff();
+        let row = |values: [f32; 3]| Tensor::<2>::from_data([values], &device);
+        let logprobs = row([-1.0, -1.0, f32::NEG_INFINITY]).require_grad();
+        let input = LossInput {
+            logprobs: logprobs.clone(),
+            entropy: row([0.0; 3]),
+            // ρ = e^0.5 = 1.6487, and e^2 = 7.389, which is capped.
+            old_logprobs: row([-1.5, -3.0, 0.0]),
+            ref_logprobs: None,
+            advantages: row([1.0, -1.0, f32::NAN]),
+            importance: None,
+            mask: row([1.0, 1.0, 0.0]),
+            weights: row([0.5, 0.5, 0.0]),
+            shares: row([0.5, 0.5, 0.0]),
+        };
+        let output = Reinforce { cap: 2.0 }.loss(&input);
+        let close = |found: Tensor<2>, expected: [f32; 3]| {
+            let found = found.try_into_vec_as::<f32>().unwrap();
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-4;
+            assert!(found.iter().zip(&expected).all(near), "{found:?}, expected {expected:?}");
+        };
+        close(output.token_loss.clone(), [1.6487, -2.0, 0.0]);
+        // d/dlogπ of −w·A·logπ is −w·A.
+        let gradients = output.token_loss.sum().backward();
+        close(Tensor::from_inner(logprobs.grad(&gradients).unwrap()), [-1.6487, 2.0, 0.0]);
+        let capped = output.metrics[0].1.clone().into_scalar::<f32>();
+        assert_eq!((output.metrics[0].0, capped), ("loss/capped_fraction", 0.5));
+    }
+}
