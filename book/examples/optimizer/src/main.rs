@@ -94,12 +94,13 @@ mod tests {
     #[test]
     fn steps_are_those_of_the_formula() {
         let device = Device::flex();
-        let mut module = vec![Param::from_data([1.0f32, -2.0], &device.clone().autodiff())];
+        let at = device.clone().autodiff();
+        let mut module = vec![Param::<Tensor<1>>::from_data([1.0f32, -2.0], &at)];
         let mut lion = Lion::default();
         // The first momentum is 0, the second a hundredth of (0.6, -0.8). Against 0.9 of that, a tenth of
         // the second gradient decides the sign of the first number, and not of the second.
         for (gradient, expected) in
-            [([0.6f32, -0.8], [0.899, -1.898]), ([-0.6, 0.01], [0.998, -1.8])]
+            [([0.6f32, -0.8], [0.899, -1.898]), ([-0.6, 0.01], [0.9981, -1.7961])]
         {
             let mut gradients = GradientsParams::new();
             gradients.register(module[0].id, Tensor::<1>::from_data(gradient, &device));
