@@ -81,7 +81,7 @@ impl TokenBatch {
         Tensor::from_data(TensorData::new(present, [rows, width]), &self.tokens.device())
     }
 
-    /// What an attention adds to its scores, where keys are the batch's own tokens: hides the future,
+    /// The bias that an attention adds to its scores, where keys are the batch's own tokens: hides the future,
     /// left padding, and in layers with `window` what lies so many or more positions back. Right
     /// padding lies in the future of every real token.
     pub fn mask(&self, window: Option<usize>) -> Mask {

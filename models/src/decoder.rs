@@ -106,7 +106,7 @@ impl Decoder {
         })
     }
 
-    /// What the layers share: the angles of `positions`, `[rows, tokens]`, and what they see.
+    /// The things that the layers share: the angles of `positions`, `[rows, tokens]`, and what they see.
     fn shared(&self, positions: &Tensor<2, Int>, mask: Mask) -> DecoderContext {
         DecoderContext {
             mask,
@@ -233,7 +233,7 @@ impl ModuleMapper for Rounded {
     }
 }
 
-/// What is the same in every layer of a [`Decoder`]'s forward pass.
+/// The things that are the same in every layer of a [`Decoder`]'s forward pass.
 pub struct DecoderContext {
     mask: Mask,
     pub(crate) rotary: Rotary,

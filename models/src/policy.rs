@@ -5,7 +5,7 @@ use burn::{
 
 use crate::TokenBatch;
 
-/// What sampling and training need from a model, whatever its layers are made of.
+/// A model, as sampling and training need it, whatever its layers are made of.
 ///
 /// A pass over a batch goes through [`embed`](PolicyModel::embed), each [`layer`](PolicyModel::layer)
 /// and [`finish`](PolicyModel::finish). The layers are apart, so that an update can keep a layer's
@@ -29,20 +29,20 @@ use crate::TokenBatch;
             it is no transformer; `Decoder` is the one for the Llama-like families"
 )]
 pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
-    /// What decoding remembers of the rows: keys and values, a recurrent state, or both.
+    /// The memory of the rows that are being decoded: keys and values, a recurrent state, or both.
     type Cache: DecodeCache;
 
-    /// What all layers of a pass over a batch share: masks, rotary angles; `()` where there is
+    /// The things that all layers of a pass over a batch share: masks, rotary angles; `()` where there is
     /// nothing.
     type Context;
 
     /// Where the weights are; with autodiff while training, without for [`Module::valid`]'s copy.
     fn device(&self) -> Device;
 
-    /// What the layers share in a pass over `batch`.
+    /// Prepares the things that the layers share in a pass over `batch`.
     fn context(&self, batch: &TokenBatch) -> Self::Context;
 
-    /// What goes into the first layer, `[rows, tokens, hidden]`.
+    /// Gives the input of the first layer, `[rows, tokens, hidden]`.
     fn embed(&self, batch: &TokenBatch) -> Tensor<3>;
 
     /// Number of layers.
@@ -90,7 +90,7 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     }
 }
 
-/// What a policy remembers of the rows that are being decoded.
+/// A policy's memory of the rows that are being decoded.
 ///
 /// Rows are independent of each other. They begin and end at different times: an engine drops those
 /// that have ended, and lets others join.

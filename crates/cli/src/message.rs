@@ -7,7 +7,7 @@ use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
 use crate::ProgramError;
 
-/// What there is to show of an error. Every message is complete, so its causes are not shown.
+/// An error as it is shown. Every message is complete, so its causes are not shown.
 #[derive(Debug)]
 pub struct Message {
     text: String,

@@ -1,4 +1,4 @@
-//! What a person sees of a run.
+//! A run as a person sees it.
 
 use std::{
     collections::VecDeque,
@@ -21,7 +21,7 @@ use crate::{
 pub struct Terminal {
     out: Box<dyn Write + Send>,
     bars: Bars,
-    /// Those of the stages that are under way, the innermost last.
+    /// The bars of the stages that are under way, the innermost last.
     stages: Vec<Bar>,
     color: bool,
     total: Step,

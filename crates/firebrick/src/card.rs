@@ -9,7 +9,7 @@ use firebrick_runs::Heldout;
 use firebrick_train::TrainerState;
 
 use crate::{
-    Form,
+    Form, Part,
     recipe::{LossKind, Recipe},
     source::data_name,
 };
@@ -23,10 +23,10 @@ pub struct Card<'a> {
     pub name: &'a str,
     /// What was done.
     pub recipe: &'a Recipe,
-    /// What the checkpoint's files are.
+    /// The form of the checkpoint's files.
     pub form: Form<'a>,
-    /// What of the run was not the recipe's, in words.
-    pub replaced: &'a [&'static str],
+    /// The parts of the run that were the program's own, and not the recipe's.
+    pub replaced: &'a [Part],
     /// Steps and completions so far.
     pub state: &'a TrainerState,
     /// Supervised steps so far.
@@ -51,7 +51,7 @@ impl fmt::Display for Card<'_> {
             [] => String::new(),
             parts => format!(
                 "The program that ran it brought parts of its own, which the recipe does not describe: {}.\n\n",
-                parts.join(", ")
+                parts.iter().map(Part::to_string).collect::<Vec<_>>().join(", ")
             ),
         };
         writeln!(f, "## How it was made\n\n{own}The recipe:\n\n{fence}toml\n{recipe}\n{fence}")
@@ -65,7 +65,7 @@ impl Card<'_> {
         if let Some(base) = self.base_model() {
             writeln!(f, "base_model: \"{base}\"")?;
         }
-        let datasets = datasets(self.recipe);
+        let datasets = self.datasets();
         if !datasets.is_empty() {
             writeln!(f, "datasets:")?;
             datasets.iter().try_for_each(|name| writeln!(f, "- \"{name}\""))?;
@@ -76,9 +76,23 @@ impl Card<'_> {
             Form::Own => {}
         }
         writeln!(f, "pipeline_tag: text-generation\ntags:")?;
-        let tags = [self.algorithm().to_lowercase().as_str(), "rl", "firebrick", "burn"]
-            .map(|tag| format!("- {tag}\n"));
-        writeln!(f, "{}---", tags.concat())
+        let algorithm = self.algorithm().map(str::to_lowercase);
+        let tags = algorithm.iter().map(String::as_str).chain(["rl", "firebrick", "burn"]);
+        let tags: String = tags.map(|tag| format!("- {tag}\n")).collect();
+        writeln!(f, "{tags}---")
+    }
+
+    /// The data that others can find, as far as the run read it. A path of this machine is none of a
+    /// reader's business.
+    fn datasets(&self) -> Vec<String> {
+        let own = |part| self.replaced.contains(&part);
+        let imitated = self.warmup_steps > 0 && !own(Part::Worked);
+        let train = self.recipe.data.train.as_ref().filter(|_| !own(Part::Source) || imitated);
+        let heldout = self.recipe.data.heldout.as_ref().filter(|_| !own(Part::Heldout));
+        let names = train.into_iter().chain(heldout).filter_map(|path| data_name(path));
+        let mut names: Vec<String> = names.map(|name| name.repository().to_owned()).collect();
+        names.dedup();
+        names
     }
 
     fn usage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,12 +128,16 @@ impl Card<'_> {
         HubName::parse(&base.name).map(|_| base.name.as_str())
     }
 
-    fn algorithm(&self) -> &'static str {
-        match self.recipe.loss.kind {
+    /// None where the loss is the program's own.
+    fn algorithm(&self) -> Option<&'static str> {
+        if self.replaced.contains(&Part::Loss) {
+            return None;
+        }
+        Some(match self.recipe.loss.kind {
             LossKind::Dapo { .. } => "DAPO",
             LossKind::Gspo { .. } => "GSPO",
             LossKind::Cispo { .. } => "CISPO",
-        }
+        })
     }
 
     fn summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -148,7 +166,7 @@ impl Card<'_> {
              {warmup}{step} steps of {}, in which {generated} completions were sampled and {trained} \
              trained on.{weights}\n",
             env!("CARGO_PKG_VERSION"),
-            self.algorithm(),
+            self.algorithm().unwrap_or("a loss of the program's own"),
         )
     }
 
@@ -180,15 +198,6 @@ impl Card<'_> {
     }
 }
 
-/// The data that others can find. What is a path of this machine is none of a reader's business.
-fn datasets(recipe: &Recipe) -> Vec<String> {
-    let paths = [&recipe.data.train, &recipe.data.heldout].into_iter().flatten();
-    let names = paths.filter_map(|path| data_name(path));
-    let mut names: Vec<String> = names.map(|name| name.repository().to_owned()).collect();
-    names.dedup();
-    names
-}
-
 /// Text that Markdown shows as it stands.
 fn escaped(text: &str) -> String {
     let escape = |letter: char| {
@@ -215,6 +224,16 @@ mod tests {
     }
 
     fn card_of(model: &str, data: &str, prompt: &str, adapter: bool) -> String {
+        card_with(model, data, prompt, adapter, &[])
+    }
+
+    fn card_with(
+        model: &str,
+        data: &str,
+        prompt: &str,
+        adapter: bool,
+        replaced: &[Part],
+    ) -> String {
         let text = format!(
             "[model]\npath = '{model}'\n[data]\ntrain = '{data}'\nprompt = \"\"\"\n{prompt}\"\"\""
         );
@@ -225,7 +244,7 @@ mod tests {
             name: "odd # name_",
             recipe: &recipe,
             form: Form::HuggingFace { base: &model.into(), adapter, dtype: WeightDtype::BF16 },
-            replaced: &[],
+            replaced,
             state: &state,
             warmup_steps: 0,
             prompts: 8,
@@ -257,6 +276,22 @@ mod tests {
             let (outside, _) = card.split_once("The recipe:").unwrap();
             assert!(!outside.contains("anna") && !outside.contains("license"), "{card}");
         }
+    }
+
+    #[test]
+    fn a_card_says_nothing_of_the_recipe_that_the_program_replaced() {
+        let card = |replaced: &[Part]| {
+            let card = card_with("Qwen/Qwen2.5-0.5B", "openai/gsm8k", "{prompt}", false, replaced);
+            // The recipe is shown as it is; the parts before it are claims.
+            card.split_once("## How it was made").unwrap().0.to_owned()
+        };
+        let whole = card(&[]);
+        assert!(whole.contains("DAPO") && whole.contains("- dapo\n") && whole.contains("gsm8k"));
+        let own_loss = card(&[Part::Loss]);
+        assert!(!own_loss.to_lowercase().contains("dapo"), "{own_loss}");
+        assert!(own_loss.contains("3 steps of a loss of the program's own"), "{own_loss}");
+        assert!(!card(&[Part::Source]).contains("gsm8k"));
+        assert!(card(&[Part::Heldout]).contains("gsm8k"));
     }
 
     #[test]

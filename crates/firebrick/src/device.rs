@@ -44,7 +44,7 @@ pub(crate) fn guarded<T>(
     }
 }
 
-/// What a device said that failed; none of any other error.
+/// The words of a device that failed; none of any other error.
 pub(crate) fn words(error: &Error) -> Option<&str> {
     match error {
         Error::Checkpoint(CheckpointError::Device(words))

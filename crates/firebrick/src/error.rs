@@ -265,7 +265,7 @@ impl From<RolloutError> for Error {
 }
 
 impl Error {
-    /// What to do about it, where the message does not say so by itself.
+    /// Advice on the error, where the message does not give it by itself.
     pub fn help(&self) -> Option<String> {
         Some(match self {
             Error::Recipe(error) => return error.help(),

@@ -24,7 +24,7 @@ pub trait PolicyFiles<M>: Send {
     /// When the device or the file system fails.
     fn write(&self, policy: &M, folder: &Path) -> Result<(), Error>;
 
-    /// Whether [`PolicyFiles::write`] rounds the weights. A resumed run then needs those of
+    /// Says whether [`PolicyFiles::write`] rounds the weights. A resumed run then needs those of
     /// [`PolicyFiles::write_trained`].
     fn rounds(&self) -> bool {
         false
@@ -45,20 +45,20 @@ pub trait PolicyFiles<M>: Send {
     /// When a file is missing, damaged, or another model's.
     fn read(&self, policy: M, folder: &Path) -> Result<M, Error>;
 
-    /// What the model card says of the files.
+    /// Gives the form of the files, for the model card.
     fn form(&self) -> Form<'_> {
         Form::Own
     }
 }
 
-/// What a checkpoint's files are to others.
+/// The form of a checkpoint's files, as others see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Form<'a> {
     /// A model folder or an adapter, which `transformers` or `peft` opens.
     HuggingFace {
         /// The model that the run began with, or that its adapter is for; nothing for a new one.
         base: &'a AdapterBase,
-        /// Whether it is an adapter.
+        /// True for an adapter.
         adapter: bool,
         /// The number format that the weights are rounded to.
         dtype: WeightDtype,
@@ -72,9 +72,9 @@ pub enum Form<'a> {
 pub struct HuggingFace {
     /// The content of `config.json`.
     pub config: serde_json::Value,
-    /// What the file of an adapter calls the model that it is for.
+    /// The name by which an adapter's file calls the model that it is for.
     pub base: AdapterBase,
-    /// Whether the policy has an adapter, which alone is written.
+    /// True where the policy has an adapter, which alone is written.
     pub adapter: bool,
     /// The number format of the weights; [`WeightDtype::F32`] for an adapter.
     pub dtype: WeightDtype,

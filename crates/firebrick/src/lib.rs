@@ -38,6 +38,7 @@ pub mod wire;
 pub use burn;
 pub use error::Error;
 pub use files::{Form, HuggingFace, Parameters, PolicyFiles};
+pub use parts::Part;
 pub use run::{HELDOUT_PROMPTS, INTERRUPTED};
 pub use session::Session;
 pub use thousands::thousands;

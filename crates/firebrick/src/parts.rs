@@ -1,10 +1,12 @@
+use std::fmt;
+
 use firebrick_core::{
     AdvantageEstimator, GroupFilter, Prompt, PromptSource, RewardShaper, Verifier, WorkedExample,
 };
 use firebrick_rollout::RolloutEngine;
 use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
 
-/// The parts of a run that a program brings itself. What is here is not built from the recipe.
+/// The parts of a run that a program brings itself. A part that is here is not built from the recipe.
 pub(crate) struct Parts<M> {
     pub(crate) verifier: Option<Box<dyn Verifier>>,
     pub(crate) shapers: Option<Vec<Box<dyn RewardShaper>>>,
@@ -17,6 +19,45 @@ pub(crate) struct Parts<M> {
     pub(crate) source: Option<Box<dyn PromptSource>>,
     pub(crate) heldout: Option<Vec<Prompt>>,
     pub(crate) worked: Option<Vec<WorkedExample>>,
+}
+
+/// A part of a run that is the program's own. Its [`Display`](fmt::Display) is a few words for whoever reads
+/// the run's recipe and would believe it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the part of its name.
+#[non_exhaustive]
+pub enum Part {
+    Policy,
+    Verifier,
+    Shaping,
+    Filter,
+    Advantages,
+    Loss,
+    Optimizer,
+    Schedule,
+    Engine,
+    Source,
+    Heldout,
+    Worked,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::Policy => "the policy",
+            Part::Verifier => "the verifier",
+            Part::Shaping => "the reward's shaping",
+            Part::Filter => "the filter of groups",
+            Part::Advantages => "the advantages",
+            Part::Loss => "the loss",
+            Part::Optimizer => "the optimizer",
+            Part::Schedule => "the learning rate's schedule",
+            Part::Engine => "the engine",
+            Part::Source => "the training prompts",
+            Part::Heldout => "the held-out prompts",
+            Part::Worked => "the warm-up's examples",
+        })
+    }
 }
 
 impl<M> Default for Parts<M> {
@@ -38,23 +79,23 @@ impl<M> Default for Parts<M> {
 }
 
 impl<M> Parts<M> {
-    /// What is there, in words, for whoever reads the run's recipe and would believe it.
-    pub(crate) fn names(&self) -> Vec<&'static str> {
+    /// The parts that are there.
+    pub(crate) fn given(&self) -> Vec<Part> {
         [
-            ("the verifier", self.verifier.is_some()),
-            ("the reward's shaping", self.shapers.is_some()),
-            ("the filter of groups", self.filter.is_some()),
-            ("the advantages", self.advantage.is_some()),
-            ("the loss", self.loss.is_some()),
-            ("the optimizer", self.optimizer.is_some()),
-            ("the learning rate's schedule", self.schedule.is_some()),
-            ("the engine", self.engine.is_some()),
-            ("the training prompts", self.source.is_some()),
-            ("the held-out prompts", self.heldout.is_some()),
-            ("the warm-up's examples", self.worked.is_some()),
+            (Part::Verifier, self.verifier.is_some()),
+            (Part::Shaping, self.shapers.is_some()),
+            (Part::Filter, self.filter.is_some()),
+            (Part::Advantages, self.advantage.is_some()),
+            (Part::Loss, self.loss.is_some()),
+            (Part::Optimizer, self.optimizer.is_some()),
+            (Part::Schedule, self.schedule.is_some()),
+            (Part::Engine, self.engine.is_some()),
+            (Part::Source, self.source.is_some()),
+            (Part::Heldout, self.heldout.is_some()),
+            (Part::Worked, self.worked.is_some()),
         ]
         .into_iter()
-        .filter_map(|(name, there)| there.then_some(name))
+        .filter_map(|(part, there)| there.then_some(part))
         .collect()
     }
 }

@@ -246,8 +246,13 @@ impl<M: PolicyModel> Run<M> {
                     let error = Error::from(error);
                     // The steps before this one are worth keeping, whatever ended it: an engine that died,
                     // or the cap. A device that failed is asked for them with more care (`rescue`).
-                    if !self.wired.trainer.midway && device::words(&error).is_none() {
-                        self.checkpoint()?;
+                    if !self.wired.trainer.midway
+                        && device::words(&error).is_none()
+                        && let Err(unsaved) = self.checkpoint()
+                    {
+                        // The first error is the one to be mended.
+                        self.watcher
+                            .note(&format!("step {} could not be saved: {unsaved}", step - 1));
                     }
                     return Err(error);
                 }

@@ -54,8 +54,8 @@ use crate::{
 /// }
 /// ```
 ///
-/// What is replaced is never built: with an own verifier no judge's process is started and no reward
-/// model read. A session prints nothing, reads no environment and handles no signal. Whoever wants to see
+/// A part that is replaced is never built: with an own verifier no judge's process is started and no
+/// reward model read. A session prints nothing, reads no environment and handles no signal. Whoever wants to see
 /// it gives it a [`Watcher`], and whoever wants to end it early a flag ([`Session::interrupted_by`]).
 pub struct Session<M: PolicyModel = Decoder> {
     loaded: Loaded,
@@ -233,7 +233,7 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Whether to go on from the last checkpoint of the run of that name.
+    /// Goes on from the last checkpoint of the run of that name, if `resume` is true.
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self
@@ -246,14 +246,24 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Finds what the recipe names; without it only what is on this machine is found, and not in the Hub's
-    /// cache.
+    /// Finds the models and data that the recipe names. By default only paths of this machine are found, and
+    /// nothing on the Hub or in its cache: a session reads no environment. With the environment of
+    /// `firebrick train`:
+    ///
+    /// ```no_run
+    /// use firebrick::{Recipe, Session, source::{Sources, hub_of}};
+    ///
+    /// let hub = hub_of(|name| std::env::var(name).ok(), std::env::home_dir());
+    /// let recipe = Recipe::read("recipes/gsm8k-qwen2.5-0.5b.toml")?;
+    /// Session::new(recipe).sources(Sources::new(hub, |_| {})).run()?;
+    /// # Ok::<(), firebrick::Error>(())
+    /// ```
     pub fn sources(mut self, sources: Sources) -> Self {
         self.sources = sources;
         self
     }
 
-    /// What chat templates print as today's date, in place of today's.
+    /// Sets the date that chat templates print as today's.
     pub fn today(mut self, now: DateTime) -> Self {
         self.now = now;
         self
@@ -376,12 +386,12 @@ impl<M: PolicyModel> Session<M> {
 /// In a recipe's place for a policy and prompts that the program brings.
 const OWN: &str = "(the program's own)";
 
-/// What is there of a run that is to go on.
+/// A run that is to go on, as it lies on the disk.
 struct Earlier {
     folder: RunFolder,
     /// The newest; none when the run ended before its first.
     checkpoint: Option<(Step, PathBuf)>,
-    /// What the recipe says otherwise than the one in the folder.
+    /// The settings of the recipe that differ from those in the folder.
     changes: Vec<Change>,
 }
 

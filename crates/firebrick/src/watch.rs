@@ -1,4 +1,4 @@
-//! What a run tells while it goes, and whoever hears it: a terminal, a notebook, a test, or nobody.
+//! A run's way to tell how it goes, and whoever hears it: a terminal, a notebook, a test, or nobody.
 
 use firebrick_core::{Metrics, Step};
 use firebrick_runs::Summary;
@@ -6,7 +6,7 @@ use firebrick_train::{Observer, Phase};
 
 /// Hears of a run while it goes. Every method does nothing by itself, and `()` hears nothing.
 ///
-/// What is heard decides nothing: a run without a watcher gives the same numbers, and what it records
+/// A watcher decides nothing: a run without one gives the same numbers, and its record
 /// is in its folder. A watcher that fails to show something has to bear it alone.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not watch runs",

@@ -22,7 +22,7 @@ use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
 use firebrick_train::{Phrases, Trainer, TrainerState, load_state};
 
 use crate::{
-    Error, HuggingFace, PolicyFiles, device,
+    Error, HuggingFace, Part, PolicyFiles, device,
     model::{self, Folders, Policy, trained_weights},
     parts::Parts,
     plan::Models,
@@ -55,9 +55,9 @@ pub struct Wired<M: PolicyModel = Decoder> {
     pub eval_sampling: Sampling,
     /// Encodes and decodes; saved with every checkpoint.
     pub tokenizer: Arc<Tokenizer>,
-    /// What of the run is the program's own, and not the recipe's, in words.
-    pub replaced: Vec<&'static str>,
-    /// What became of the training problems; none of a source that is a program's own.
+    /// The parts of the run that are the program's own, and not the recipe's.
+    pub replaced: Vec<Part>,
+    /// The fate of the training problems; none of a source that is a program's own.
     pub report: Option<PromptReport>,
     /// What data, model and verifier have to tell a person, as it comes up.
     pub notes: Receiver<String>,
@@ -89,7 +89,7 @@ pub(crate) fn wire_with(
     let device = device::open(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
     let (said, notes) = channel();
-    let replaced = parts.names();
+    let replaced = parts.given();
     let asked = Asked {
         train: parts.source.is_none(),
         heldout: parts.heldout.is_none(),
@@ -147,8 +147,7 @@ pub(crate) fn wire_given<M: PolicyModel>(
     if !policy.device().is_autodiff() {
         return Err(Error::NoAutodiff);
     }
-    let mut replaced = vec!["the policy"];
-    replaced.extend(parts.names());
+    let replaced = [vec![Part::Policy], parts.given()].concat();
     let (Some(source), Some(verifier)) = (parts.source.take(), parts.verifier.take()) else {
         unreachable!("a session with an own policy is built with source and verifier");
     };
@@ -166,7 +165,7 @@ pub(crate) fn wire_given<M: PolicyModel>(
     Ok(Wired { replaced, ..wired })
 }
 
-/// What both ways of wiring have found.
+/// The material that both ways of wiring have found.
 struct Ready<M> {
     policy: M,
     files: Box<dyn PolicyFiles<M>>,
@@ -324,7 +323,7 @@ fn verifier(
     })
 }
 
-/// What chat templates may print as today's date. The one place that reads the clock's date.
+/// Today's date, which chat templates may print. The one place that reads the clock's date.
 pub fn now() -> DateTime {
     jiff::Zoned::now().datetime()
 }

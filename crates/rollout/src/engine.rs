@@ -23,11 +23,11 @@ use crate::{RolloutError, Sampling};
 /// - After an error of [`poll`](RolloutEngine::poll), and after [`RolloutError::Engine`] wherever it comes
 ///   from, nothing is in flight any more.
 ///
-/// What it answers is checked, and an answer that is not what was asked for is an error and no panic.
+/// Its answers are checked, and an answer that nobody asked for is an error and no panic.
 ///
 /// # The smallest engine
 ///
-/// Some program elsewhere that answers one request at a time; who waits for it waits here:
+/// A program elsewhere answers one request at a time, and whoever polls waits for it:
 ///
 /// ```
 /// use std::{collections::VecDeque, io};
@@ -80,7 +80,7 @@ pub trait RolloutEngine<M>: Send {
     /// begun from now on; the trainer counts its steps in it. The same number may come again with other
     /// weights: before the first step a warm-up moves them, and all of that is version 0.
     ///
-    /// What is in flight goes on, each engine in its own way: with the new weights, as
+    /// Requests in flight go on, each engine in its own way: with the new weights, as
     /// [`LocalEngine`](crate::LocalEngine) does, or with the old ones to its end.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ pub struct GroupRequest {
     pub group_size: usize,
     /// How they are drawn.
     pub sampling: Arc<Sampling>,
-    /// What their seeds are derived from.
+    /// The seed that those of its completions are derived from.
     pub seed: Seed,
 }
 
@@ -189,7 +189,7 @@ impl GroupRequest {
         (id, Group { prompt, completions, step: 0, draw })
     }
 
-    /// Whether there is anything to be sampled. [`generate`](crate::generate) looks, and an engine
+    /// Refuses a request that asks for nothing. [`generate`](crate::generate) looks, and an engine
     /// may.
     ///
     /// # Errors
@@ -207,8 +207,8 @@ impl GroupRequest {
         Err(RolloutError::Request { id: self.id, problem: problem.into() })
     }
 
-    /// Whether an engine's answer is one to this request: what comes from another program is not to
-    /// be trusted. [`generate`](crate::generate) looks; a scheduler of one's own should.
+    /// Refuses a group that is no answer to this request: another program's answers are not to be
+    /// trusted. [`generate`](crate::generate) looks; a scheduler of one's own should.
     ///
     /// # Errors
     /// When the group is another prompt's or draw's, has another number of completions, or one
@@ -261,5 +261,5 @@ impl GroupRequest {
     }
 }
 
-/// What a log-probability of 0 may be rounded up to: half precision does so by some 10⁻³.
+/// The number that a log-probability of 0 may be rounded up to: half precision does so by some 10⁻³.
 const LOGPROB_ROUNDING: f32 = 1e-2;

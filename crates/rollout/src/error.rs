@@ -26,7 +26,7 @@ pub enum RolloutError {
     Request {
         /// [`GroupRequest::id`](crate::GroupRequest::id).
         id: RequestId,
-        /// What it asks for, and what was expected.
+        /// The fault of the request, and what was expected.
         problem: String,
     },
     /// An answer that was not asked for.
@@ -37,7 +37,7 @@ pub enum RolloutError {
     Answer {
         /// The id that came with it.
         id: RequestId,
-        /// What was expected and what came.
+        /// The answer that was expected and the one that came.
         problem: String,
     },
     /// An engine of one's own failed, and has nothing in flight any more.
@@ -45,7 +45,7 @@ pub enum RolloutError {
     Engine {
         /// In its own words.
         source: Box<dyn Error + Send + Sync>,
-        /// Whether what was in flight may be submitted again: the engine is there, or will be, with
+        /// True where the lost work may be submitted again: the engine is there, or will be, with
         /// the weights that were published last.
         retryable: bool,
     },

@@ -10,7 +10,7 @@ pub const RETRIES: usize = 3;
 /// Submits `requests`, waits until all are answered, and gives the groups in the order of the
 /// requests: for callers who have nothing else to do meanwhile, and nothing else in flight.
 ///
-/// What an engine answers is checked ([`GroupRequest::check_answer`]). What it lost
+/// An engine's answers are checked ([`GroupRequest::check_answer`]). Work that it lost
 /// ([`RolloutError::Engine`], where that is `retryable`) is submitted again, up to [`RETRIES`] times in
 /// all: a completion follows from its seed, so the second time it is the same. `finished` hears how many
 /// completions have come to their end since it was last called, each of them once.

@@ -34,7 +34,7 @@ pub struct Sample {
     pub reward: f32,
     /// How much better each token was than expected.
     pub advantages: Vec<f32>,
-    /// What a critic said of it, if there is one.
+    /// A critic's values and targets for it, if there is a critic.
     pub token_values: Option<TokenValues>,
     /// False takes every token out of the loss.
     pub live: bool,

@@ -15,7 +15,7 @@ pub(crate) struct Collection<'a> {
     seed: Seed,
     selector: Box<dyn PromptSelector + 'a>,
     refill: Refill,
-    /// What it has so far; its lists of groups to train on are filled at the end.
+    /// The groups and counts so far; the lists of groups to train on are filled at the end.
     pub(crate) sampled: Sampled,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Collection<'a> {
         Collection { config, step, seed, selector, refill, sampled }
     }
 
-    /// Whether another round is allowed and needed.
+    /// True while another round is allowed and needed.
     pub(crate) fn needs_more(&self) -> bool {
         self.refill.status() == Filled::NeedMore
     }

@@ -13,7 +13,7 @@ pub struct Gae {
     pub normalise: bool,
 }
 
-/// What a critic said of one completion; one number per token, 0 where the policy did not write it.
+/// A critic's values of one completion; one number per token, 0 where the policy did not write it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct TokenValues {
     /// The critic's values before the step's first update.

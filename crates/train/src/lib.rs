@@ -3,7 +3,7 @@
 //! [`Trainer::step`] is the loop; each of its parts is a file of this crate. Nothing here knows a
 //! tokenizer, a data set or a recipe: values come in, values go out.
 //!
-//! What an update does is fixed before it is cut: every divisor counts the whole update, so micro-batches,
+//! An update is fixed before it is cut: every divisor counts the whole update, so micro-batches,
 //! padding and order change memory and speed, and never the loss. And until a [`MicroBatch`] is made
 //! everything is plain numbers, which a test can write down:
 //!
@@ -38,6 +38,7 @@ mod observe;
 mod optim;
 mod report;
 mod reward;
+mod samples;
 mod sampling;
 mod schedule;
 mod trainer;

@@ -24,7 +24,7 @@ pub use state::{NamedState, Part};
 
 /// Turns the gradients of a module into its next weights.
 ///
-/// What it remembers is kept by the paths of parameters, because burn's identities of them are new in
+/// Its memory is kept by the paths of parameters, because burn's identities of them are new in
 /// every process and a resumed run goes on in another one.
 ///
 /// An optimizer of one's own is a rule for one tensor. [`clipped_step`] calls it for every parameter that

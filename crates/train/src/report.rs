@@ -8,7 +8,7 @@ use crate::{
     LARGEST_CHANGE, Record, Repeats, Sample, adaptive, critic::CriticUpdates, memory::Recalled,
 };
 
-/// What sampling a step came to.
+/// The outcome of sampling a step, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SamplingReport {
     /// Rounds of prompts.
@@ -31,7 +31,7 @@ pub struct SamplingReport {
     pub reward_seconds: f64,
 }
 
-/// What the updates of a step came to.
+/// The outcome of a step's updates, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateTotals {
     /// Optimizer steps of the policy.

@@ -14,7 +14,7 @@ use rand::{RngExt as _, seq::index};
 pub struct Spread {
     /// Spread up to which rewards count as equal.
     pub tolerance: f32,
-    /// Whether a group is kept of which fewer than two completions count, as SkyRL keeps it. The lone
+    /// Keeps a group of which fewer than two completions count, as SkyRL does. The lone
     /// completion is then measured against those that overlong filtering took out, and a wrong one among
     /// punished ones gets a positive advantage.
     pub keep_lone: bool,

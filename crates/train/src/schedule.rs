@@ -61,7 +61,7 @@ impl LrSchedule for LinearDecay {
 }
 
 /// Half a cosine: `from · w + to · (1 − w)` with `w = (1 + cos(π · step / steps)) / 2`, then `to` (Loshchilov
-/// and Hutter 2017, without restarts). Ends as [`LinearDecay`] does.
+/// and Hutter 2017, without restarts). It ends as [`LinearDecay`] does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CosineDecay {
     /// The rate of the first step.
@@ -87,9 +87,9 @@ impl LrSchedule for CosineDecay {
 pub struct LrWarmup<S> {
     /// Steps of the line; 0 leaves it out.
     pub steps: u64,
-    /// Whether the first step has a rate of 0.
+    /// Gives the first step a rate of 0.
     pub from_zero: bool,
-    /// What follows; its step 0 is the first after the line.
+    /// The schedule that follows; its step 0 is the first after the line.
     pub then: S,
 }
 

@@ -1,4 +1,4 @@
-//! What there is to fit into, and what a run should say before it begins.
+//! The memory that there is, and the warning of a run that does not fit into it.
 
 use firebrick_device::{Kind, Name, Precision, describe, gibibytes, guard, open};
 use firebrick_models::Compute;
@@ -11,7 +11,7 @@ use crate::{
     wire,
 };
 
-/// What there is to fit into.
+/// The memory that there is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
     /// None where nobody knows.
@@ -41,7 +41,7 @@ impl Memory {
     }
 }
 
-/// What a run should say before it begins, where its plan does not fit into what there is.
+/// The warning that a run begins with, where its plan does not fit into the memory.
 pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
     let plan = Plan::new(&wire::model_sizes(recipe, sources).ok()?, recipe, compute(recipe).0);
     let memory = Memory::of(recipe.device.name());
@@ -55,7 +55,7 @@ pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
     ))
 }
 
-/// What the device multiplies in, and whether that is assumed, because it can't be asked.
+/// The format that the device multiplies in, and whether it is assumed, because the device can't be asked.
 pub fn compute(recipe: &Recipe) -> (Compute, bool) {
     let (name, dtype) = (recipe.device.name(), recipe.model.dtype);
     let asked = guard(|| {

@@ -48,7 +48,7 @@ impl CriticPlan {
         }
     }
 
-    /// The same as it was when the checkpoint was written whose `trainer` folder this is.
+    /// The critic as it was when the checkpoint was written whose `trainer` folder this is.
     pub(super) fn resumed<M: PolicyModel>(
         &self,
         policy: &M,

@@ -20,7 +20,7 @@ pub(super) struct Data {
     pub(super) train: Vec<Prompt>,
     pub(super) heldout: Vec<Prompt>,
     pub(super) worked: Vec<WorkedExample>,
-    /// What became of the training problems; none where they were not asked for.
+    /// The fate of the training problems; none where they were not asked for.
     pub(super) report: Option<PromptReport>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Asked {
     pub(super) train: bool,
     pub(super) heldout: bool,
     pub(super) worked: bool,
-    /// Whether a verifier may want to read a prompt's messages.
+    /// True where a verifier may want to read a prompt's messages.
     pub(super) messages: bool,
 }
 

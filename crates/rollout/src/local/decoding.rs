@@ -1,4 +1,4 @@
-//! What is in flight in a [`LocalEngine`].
+//! The work in flight of a [`LocalEngine`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -66,7 +66,7 @@ impl Row {
         self.finish = self.sampling.finish(&self.tokens);
     }
 
-    /// What has become of it when it ended for this reason. The row keeps its tokens: until it is
+    /// The completion that it is, when it ended for this reason. The row keeps its tokens: until it is
     /// dropped it is decoded with the others.
     fn completion<M: PolicyModel>(&self, why: FinishReason, engine: &LocalEngine<M>) -> Completion {
         let stop = why == FinishReason::Stop;

@@ -90,14 +90,14 @@ impl<M: Module> Optimizer<M> for AdamW {
     }
 }
 
-/// What AdamW does to one parameter.
+/// AdamW's step of one parameter.
 pub(super) struct Rules {
     matrices: Rule,
     vectors: Rule,
 }
 
 impl Rules {
-    /// What is remembered of a parameter.
+    /// The moments of a parameter.
     pub(super) const PARTS: &[Part] =
         &[Part::Values(MOMENT_1), Part::Values(MOMENT_2), Part::Count(TIME)];
 

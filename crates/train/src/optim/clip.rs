@@ -7,7 +7,7 @@ use burn::{
 use super::read;
 use crate::TrainError;
 
-/// What a step did to the gradients.
+/// The fate of a step's gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
     /// Global norm before clipping; not finite when the step was skipped.

@@ -149,7 +149,7 @@ impl<M: Module> Optimizer<M> for Muon {
     }
 }
 
-/// Whether a parameter is a matrix inside a model, as far as its path and shape tell: it has two dimensions,
+/// True of a parameter that is a matrix inside a model, as far as its path and shape tell: it has two dimensions,
 /// neither of them 1, and is in a list, as in `layers.0.attention.qkv.weight`.
 ///
 /// Embedding, head and final norm are outside the list of layers, whatever they are called and whether

@@ -10,7 +10,7 @@ use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use super::read;
 use crate::TrainError;
 
-/// What an optimizer remembers of parameters: flat tensors and counts, by the parameter's path and a name.
+/// An optimizer's memory of parameters: flat tensors and counts, by the parameter's path and a name.
 ///
 /// A checkpoint holds it as safetensors under `<path>.<name>`: values in f32, counts in u64.
 #[derive(Clone, Debug, Default)]

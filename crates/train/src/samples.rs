@@ -1,0 +1,75 @@
+//! From the groups that a step trains on to its samples.
+
+use firebrick_core::{AdvantageEstimator, Advantages, Metrics, RewardedGroup};
+
+use crate::{Sample, TrainError};
+
+/// One sample per completion. Without an estimator their advantages are 0 until a critic gives them.
+pub(crate) fn samples_of(
+    groups: &[RewardedGroup],
+    estimator: Option<&dyn AdvantageEstimator>,
+) -> Result<Vec<Sample>, TrainError> {
+    let mut samples = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        // By its place and not by its draw: the copy of a group is a group of its own.
+        let sample = |completion| Sample::new(&group.group.prompt.tokens, completion, index as u64);
+        let completions = group.group.completions.iter().map(sample).zip(&group.rewards);
+        samples.extend(completions.map(|(mut sample, reward)| {
+            (sample.reward, sample.live) = (reward.shaped, reward.live);
+            sample
+        }));
+    }
+    let Some(estimator) = estimator else { return Ok(samples) };
+    let given = estimator.advantages(groups);
+    expect("groups", groups.len(), given.len())?;
+    let mut left = samples.iter_mut();
+    for (advantages, group) in given.into_iter().zip(groups) {
+        let own = left.by_ref().take(group.rewards.len());
+        match advantages {
+            Advantages::PerCompletion(numbers) => {
+                expect("completions of a group", group.rewards.len(), numbers.len())?;
+                for (sample, number) in own.zip(numbers) {
+                    sample.advantages.fill(number);
+                }
+            }
+            Advantages::PerToken(lists) => {
+                expect("lists of tokens of a group", group.rewards.len(), lists.len())?;
+                for (sample, numbers) in own.zip(lists) {
+                    expect("tokens of a completion", sample.completion.len(), numbers.len())?;
+                    sample.advantages = numbers;
+                }
+            }
+        }
+    }
+    Ok(samples)
+}
+
+fn expect(what: &'static str, expected: usize, came: usize) -> Result<(), TrainError> {
+    if came == expected { Ok(()) } else { Err(TrainError::Advantages { what, expected, came }) }
+}
+
+/// How far the policy that sampled is from the one that the update starts from; means over the tokens
+/// that count.
+pub(crate) fn measure_importance(samples: &[Sample], cap: f64, metrics: &mut Metrics) {
+    // As the weights are rounded, or a capped one may be below its cap.
+    let cap = f64::from(cap as f32);
+    let weights = samples.iter().filter(|sample| sample.live);
+    let weights = weights.flat_map(|sample| sample.own().map(|place| sample.importance[place]));
+    let (count, sum, cut) = weights.fold((0.0, 0.0, 0.0), |(count, sum, cut), weight| {
+        let weight = f64::from(weight);
+        (count + 1.0, sum + weight, cut + f64::from(u8::from(weight >= cap)))
+    });
+    // By the host's numbers: what the update sees is the change since its own start.
+    let changes = samples.iter().filter(|sample| sample.live).flat_map(|sample| {
+        let change = |place| sample.old_logprobs[place] - sample.behaviour_logprobs[place];
+        sample.own().map(move |place| f64::from(change(place).abs()))
+    });
+    let (change, largest) = changes
+        .fold((0.0, 0.0), |(sum, largest): (f64, f64), change| (sum + change, largest.max(change)));
+    if count > 0.0 {
+        metrics.set("rollout/importance_mean", sum / count);
+        metrics.set("rollout/importance_truncated", cut / count);
+        metrics.set("rollout/logprob_diff_mean", change / count);
+        metrics.set("rollout/logprob_diff_max", largest);
+    }
+}
