@@ -2,9 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
-use std::{error::Error, path::Path};
-
-use firebrick_core::{Completion, Metrics, Prompt, Score, Verdict, Verifier};
+use firebrick::{Completion, Prompt, Recipe, Score, Session, Verdict, Verifier};
 
 // ANCHOR: near
 /// Pays for numbers that come near: all for the right one, half for one off, a third for two off.
@@ -28,32 +26,19 @@ impl Verifier for Near {
 }
 // ANCHOR_END: near
 
-// ANCHOR: train
-/// Takes `steps` steps of the recipe at `path`, with [`Near`] in the place of its verifier.
-fn train(path: &Path, steps: usize) -> Result<Vec<Metrics>, Box<dyn Error>> {
-    let recipe = firebrick::recipe::Recipe::load(path, &[])?.recipe;
-    let mut wired = firebrick::wire::wire(
-        &recipe,
-        None,
-        &firebrick::source::Sources::here(),
-        firebrick_data::DateTime::default(),
-    )?;
-    wired.trainer.task.verifier = Box::new(Near);
-    (0..steps).map(|_| Ok(wired.trainer.step(&mut ())?.metrics)).collect()
-}
-// ANCHOR_END: train
-
-fn main() -> Result<(), Box<dyn Error>> {
-    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml");
-    for metrics in train(&recipe, 3)? {
-        println!("{}", metrics.get("reward/mean").unwrap_or(f64::NAN));
-    }
+// ANCHOR: main
+fn main() -> firebrick::Result<()> {
+    let session = Session::new(Recipe::read("recipes/ci/tiny.toml")?).name("near");
+    let summary = session.verifier(Near).run()?;
+    println!("{} steps, held-out {:?}", summary.steps, summary.heldout);
     Ok(())
 }
+// ANCHOR_END: main
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use firebrick::runs::Store;
 
     #[test]
     fn part_marks_are_paid_and_counted_as_wrong() {
@@ -69,10 +54,19 @@ mod tests {
 
     #[test]
     fn the_recipe_trains_with_it() {
-        let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml");
-        let steps = train(&recipe, 2).unwrap();
-        // A new model writes noise; some of it is a number, and earns part marks.
-        let paid = |metrics: &Metrics| metrics.get("reward/accuracy").unwrap_or(0.0);
-        assert!(steps.iter().any(|metrics| paid(metrics) > 0.0), "{steps:?}");
+        let recipe = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes/ci/tiny.toml");
+        let runs = tempfile::tempdir().unwrap();
+        Session::new(Recipe::read(recipe).unwrap())
+            .settings(|recipe| (recipe.warmup.steps, recipe.train.steps) = (0, 2))
+            .name("near")
+            .runs(runs.path())
+            .verifier(Near)
+            .run()
+            .unwrap();
+        let store = Store::open_read_only(&runs.path().join("near/run.db")).unwrap();
+        let paid = store.metrics("reward/mean").unwrap();
+        // A wrong answer is paid -1. A new model writes noise, and some of it is a number, which
+        // earns part marks.
+        assert!(paid.len() == 2 && paid.iter().any(|&(_, mean)| mean > -1.0), "{paid:?}");
     }
 }

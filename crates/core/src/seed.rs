@@ -2,6 +2,7 @@ use rand_chacha::{
     ChaCha8Rng,
     rand_core::{Rng, SeedableRng},
 };
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The run's one source of randomness.
@@ -18,7 +19,7 @@ use sha2::{Digest, Sha256};
 /// assert_eq!(completion.stream().uniform_at(9), completion.stream().uniform_at(9));
 /// assert_ne!(completion, run.derive("completion", &[3, 141, 6]));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seed([u8; 32]);
 
 impl Seed {

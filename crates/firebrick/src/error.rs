@@ -1,4 +1,7 @@
-use std::path::{Path, PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use firebrick_data::{DataError, HubError, HubName, PromptReport};
 use firebrick_device::{Name, OpenError};
@@ -11,7 +14,10 @@ use firebrick_train::TrainError;
 use crate::recipe::RecipeError;
 
 /// Everything that can end a run, said once: what was expected, what came, what to do.
-#[derive(Debug, thiserror::Error)]
+///
+/// A `main` that returns it prints its `Debug`, which for that reason is a sentence for people: the text,
+/// and [`Error::help`] behind it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The recipe is wrong.
@@ -261,6 +267,16 @@ fn template_options(variables: &[String]) -> String {
 impl From<RolloutError> for Error {
     fn from(error: RolloutError) -> Self {
         Error::Train(error.into())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{self}")?;
+        match self.help() {
+            Some(help) => write!(to, "\nhelp: {help}"),
+            None => Ok(()),
+        }
     }
 }
 

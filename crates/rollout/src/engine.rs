@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use firebrick_core::{Completion, Group, Prompt, Seed};
+use serde::{Deserialize, Serialize};
 
 use crate::{RolloutError, Sampling};
 
@@ -145,8 +146,9 @@ pub enum Wait {
 /// Names a request among those in flight.
 pub type RequestId = u64;
 
-/// Asks for the completions of one prompt.
-#[derive(Clone, Debug)]
+/// Asks for the completions of one prompt. In JSON it is a message to an engine in another process, which
+/// has all that the completions follow from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupRequest {
     /// Chosen by whoever submits it; no other in flight has it.
     pub id: RequestId,

@@ -1,11 +1,12 @@
 use burn::tensor::{Int, Tensor};
 use firebrick_core::{FinishReason, TokenId};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use crate::RolloutError;
 
 /// How tokens are drawn.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
     /// Divides the logits; 0 takes the likeliest token.
     pub temperature: f64,

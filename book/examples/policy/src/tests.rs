@@ -1,0 +1,57 @@
+use std::{fs, sync::Arc};
+
+use firebrick::{
+    Prompt,
+    rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate},
+};
+
+use super::*;
+
+/// Tokens are drawn from the one way and trained on the other, among neighbours of other lengths.
+#[test]
+fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
+    let tokenizer = Tokenizer::characters("0123456789+=,;").unwrap();
+    let policy = Recurrent::new(tokenizer.rows(), 3, &Device::flex());
+    let prompts = ["1+2=", "98+76=", "5+43="].map(|text| tokenizer.encode(text, false).unwrap());
+    let prompt = |(id, tokens)| (id, Prompt { id, tokens, ..Prompt::default() });
+    let sampling = Sampling { temperature: 1.0, ..Sampling::greedy(20, vec![tokenizer.eos()]) };
+    let prompts = (0..).zip(prompts).map(prompt);
+    let requests = GroupRequest::of_prompts(prompts, 3, &sampling, Seed::run(5));
+    let mut engine = LocalEngine::new(&policy, Arc::new(tokenizer), 4, 64, SampleOn::Host);
+    for group in generate(&mut engine, requests, &mut |_| {}).unwrap() {
+        let before = group.prompt.tokens.len();
+        for completion in &group.completions {
+            let text = [&group.prompt.tokens[..], &completion.tokens].concat();
+            let batch = TokenBatch::new(&[&text, &[1; 40]], Padding::Right, &policy.device());
+            let count = completion.tokens.len();
+            let hidden = policy.hidden(&batch).slice_dim(0, 0..1).narrow(1, before - 1, count);
+            let labels: Vec<i32> = completion.tokens.iter().map(|&token| token as i32).collect();
+            let forward = head_logprobs(
+                &hidden.squeeze_dim(0),
+                &policy.head().val(),
+                &Tensor::from_ints(labels.as_slice(), &policy.device()),
+                1.0,
+                1000,
+            );
+            let forward = forward.logprobs.try_into_vec_as::<f32>().unwrap();
+            for (forward, sampled) in zip(forward, &completion.logprobs) {
+                assert!((forward - sampled).abs() < 1e-4, "{forward} and {sampled}");
+            }
+        }
+    }
+}
+
+#[test]
+fn it_learns_and_a_resumed_run_ends_as_one_that_was_not_ended() {
+    let ended = |steps: &[u64]| {
+        let place = tempfile::tempdir().unwrap();
+        let runs = steps.iter().enumerate();
+        let run = runs.map(|(nth, &steps)| train(place.path(), 1, steps, nth > 0).unwrap()).last();
+        let run = run.unwrap();
+        let weights = run.checkpoint.unwrap().join("policy.safetensors");
+        (fs::read(weights).unwrap(), run.heldout.after_warmup)
+    };
+    let (whole, accuracy) = ended(&[3]);
+    assert!(accuracy.unwrap() > 0.3, "{accuracy:?}");
+    assert!(ended(&[1, 3]).0 == whole, "the resumed run ended elsewhere");
+}
