@@ -355,18 +355,9 @@ fn token_losses(loss: &dyn PolicyLoss, samples: &[Sample], logprobs: &[Vec<f32>]
             TensorData::new(logprobs.clone(), [1, batch.width]),
             &Device::flex(),
         );
-        let output = loss.loss(&LossInput {
-            entropy: Tensor::zeros_like(&logprobs),
-            logprobs,
-            old_logprobs: batch.old_logprobs,
-            ref_logprobs: None,
-            advantages: batch.advantages,
-            importance: None,
-            mask: batch.mask,
-            weights: batch.weights,
-            shares: batch.shares,
-        });
-        read(output.token_loss.reshape([batch.width]))
+        let mut input = LossInput::new(logprobs, batch.old_logprobs, batch.advantages, batch.mask);
+        (input.weights, input.shares) = (batch.weights, batch.shares);
+        read(loss.loss(&input).token_loss.reshape([batch.width]))
     };
     samples.iter().zip(logprobs).map(of_sample).collect()
 }

@@ -451,18 +451,14 @@ fn loss_by_autodiff(
     let logits = logits.reshape([rows * length, vocab]).select(0, batch.predictors.clone());
     let log_p = log_softmax(logits.div_scalar(updater.temperature), 1);
     let shape = [batch.rows, batch.width];
-    let output = updater.objective.evaluate(&LossInput {
-        logprobs: log_p.clone().gather(1, batch.labels.clone().unsqueeze_dim(1)).reshape(shape),
-        entropy: (log_p.clone().exp() * log_p).sum_dim(1).neg().reshape(shape),
-        old_logprobs: batch.old_logprobs.clone(),
-        ref_logprobs: batch.ref_logprobs.clone(),
-        advantages: batch.advantages.clone(),
-        importance: batch.importance.clone(),
-        mask: batch.mask.clone(),
-        weights: batch.weights.clone(),
-        shares: batch.shares.clone(),
-    });
-    (output.loss, batch)
+    let chosen = log_p.clone().gather(1, batch.labels.clone().unsqueeze_dim(1)).reshape(shape);
+    let MicroBatch { old_logprobs, advantages, mask, .. } = batch.clone();
+    let mut input = LossInput::new(chosen, old_logprobs, advantages, mask);
+    input.entropy = (log_p.clone().exp() * log_p).sum_dim(1).neg().reshape(shape);
+    input.ref_logprobs = batch.ref_logprobs.clone();
+    input.importance = batch.importance.clone();
+    (input.weights, input.shares) = (batch.weights.clone(), batch.shares.clone());
+    (updater.objective.evaluate(&input).loss, batch)
 }
 
 fn assert_same(

@@ -241,18 +241,12 @@ impl Repeatable for Batch<'_> {
         if self.updates > 0 {
             self.changes.push(change);
         }
-        let share = self.column(|_| 1.0 / self.data.samples.len() as f32);
-        let output = self.learner.objective.evaluate(&LossInput {
-            logprobs,
-            entropy,
-            old_logprobs: self.column(|sample| sample.old_logprobs[0]),
-            ref_logprobs: None,
-            advantages: self.column(|sample| sample.advantages[0]),
-            importance: None,
-            mask: self.column(|_| 1.0),
-            weights: share.clone(),
-            shares: share,
-        });
+        let old_logprobs = self.column(|sample| sample.old_logprobs[0]);
+        let advantages = self.column(|sample| sample.advantages[0]);
+        let mask = self.column(|_| 1.0);
+        let mut input = LossInput::new(logprobs, old_logprobs, advantages, mask);
+        input.entropy = entropy;
+        let output = self.learner.objective.evaluate(&input);
         let value = self.learner.model.value.val();
         let states = tensor::<2>(&self.data.states, &value.device());
         let returns = tensor::<1>(&self.data.returns, &value.device());

@@ -19,19 +19,10 @@ pub(crate) fn estimate(case: &Case) {
     let device = Device::flex().autodiff();
     let array = |name: &str| tensor::<2>(&case.inputs.array(name), &device);
     let (logprobs, reference, mask) = (array("logp"), array("ref_logp"), array("mask"));
-    let counted = case.inputs.array("mask").values.iter().sum::<f64>().max(1.0);
-    let shares = mask.clone().div_scalar(counted);
-    let input = LossInput {
-        logprobs: logprobs.clone().require_grad(),
-        entropy: mask.zeros_like(),
-        old_logprobs: logprobs.clone(),
-        ref_logprobs: Some(reference.clone()),
-        advantages: mask.zeros_like(),
-        importance: None,
-        mask: mask.clone(),
-        weights: shares.clone(),
-        shares,
-    };
+    let advantages = mask.zeros_like();
+    let leaf = logprobs.clone().require_grad();
+    let mut input = LossInput::new(leaf, logprobs.clone(), advantages, mask.clone());
+    input.ref_logprobs = Some(reference.clone());
     let objective = Objective { policy: Box::new(Nothing), entropy_coef: 0.0, kl: Some(kl) };
     let (output, gradient) = differentiate(&objective, &input);
     case.check("token_mean", &[scalar(output.loss)]);

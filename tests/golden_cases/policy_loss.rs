@@ -208,17 +208,12 @@ impl Update {
         let of_case =
             |name: &str| self.slice(&case.inputs.array(name).f32(), rows.clone(), &device);
         let of_update = |values: &[f32]| self.slice(values, rows.clone(), &device);
-        LossInput {
-            logprobs,
-            entropy,
-            old_logprobs: of_case("old_logp"),
-            ref_logprobs: case.inputs.has("ref_logp").then(|| of_case("ref_logp")),
-            advantages: of_case("advantages"),
-            importance: None,
-            mask: of_update(&self.mask),
-            weights: of_update(&self.weights),
-            shares: of_update(&self.shares),
-        }
+        let (old_logprobs, advantages) = (of_case("old_logp"), of_case("advantages"));
+        let mut input = LossInput::new(logprobs, old_logprobs, advantages, of_update(&self.mask));
+        input.entropy = entropy;
+        input.ref_logprobs = case.inputs.has("ref_logp").then(|| of_case("ref_logp"));
+        (input.weights, input.shares) = (of_update(&self.weights), of_update(&self.shares));
+        input
     }
 
     /// Mask, weights and shares of all tokens.

@@ -145,17 +145,12 @@ mod tests {
         let weights = tensor(&|completion, _| {
             Aggregation::TokenMean.weight(&divisors, 0, completion.now.len())
         });
-        let input = LossInput {
-            logprobs: tensor(&|completion, token| completion.now[token]),
-            entropy: tensor(&|_, _| 0.0),
-            old_logprobs: tensor(&|completion, token| completion.then[token]),
-            ref_logprobs: None,
-            advantages: tensor(&|completion, _| completion.advantage),
-            importance: None,
-            mask: tensor(&|_, _| 1.0),
-            weights: weights.clone(),
-            shares: weights.clone(),
-        };
+        let input = LossInput::new(
+            tensor(&|completion, token| completion.now[token]),
+            tensor(&|completion, token| completion.then[token]),
+            tensor(&|completion, _| completion.advantage),
+            tensor(&|_, _| 1.0),
+        );
         let dapo = Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None };
         let loss = (dapo.loss(&input).token_loss * weights).sum().into_scalar::<f32>();
         close(update_loss(&completions), loss.into());

@@ -136,12 +136,23 @@ impl From<Completion> for Stored {
 /// Why a completion ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FinishReason {
     /// A stop token was sampled.
     #[default]
     Stop,
     /// The token limit was reached: the completion is truncated.
     Length,
+}
+
+impl FinishReason {
+    /// As files have it: `stop` or `length`.
+    pub fn name(self) -> &'static str {
+        match self {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+        }
+    }
 }
 
 /// Turns tokens back into text: the one thing a rollout engine needs from a tokenizer.

@@ -106,6 +106,15 @@ fn wgpu(backend: WgpuBackend) -> Vec<Device> {
     devices
 }
 
+/// The name of a device, with autodiff or without; none of a device that [`list`] does not find.
+pub fn name_of(device: &Device) -> Option<Name> {
+    let device = if device.is_autodiff() { device.clone().inner() } else { device.clone() };
+    compiled().into_iter().find_map(|kind| {
+        let index = list(kind).ok()?.iter().position(|listed| *listed == device)?;
+        Some(Name { kind, index })
+    })
+}
+
 /// The device `name`, and no other: burn's own default would take the first API that was compiled
 /// in, whether or not the machine has it.
 ///

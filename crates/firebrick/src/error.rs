@@ -170,6 +170,14 @@ pub enum Error {
     /// A warm-up that has nothing to imitate.
     #[error("warmup.steps is above 0, and there are no worked examples to imitate")]
     NoWorked,
+    /// A setting of what the program brings itself.
+    #[error(
+        "{key} is set, expected only where a recipe names the model, the data and the verifier"
+    )]
+    Brought {
+        /// Such as `model.dtype`.
+        key: String,
+    },
     /// A part that the session has no place for.
     #[error("{part} is set, expected only with a policy of the program's own")]
     NoEffect {
@@ -349,6 +357,9 @@ impl Error {
                  with Session::builder"
                     .into()
             }
+            Error::Brought { .. } => {
+                "leave it out of Session::settings: policy, prompts and verifier are the program's own".into()
+            }
             Error::NoAutodiff => {
                 "make it on device.autodiff(), such as Device::flex().autodiff()".into()
             }
@@ -404,6 +415,8 @@ impl Error {
             | Error::Context { .. }
             | Error::Changed { .. }
             | Error::OtherPrompts { .. }
+            | Error::Brought { .. }
+            | Error::NoEffect { .. }
             | Error::Run(
                 RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },
             ) => 2,

@@ -53,6 +53,7 @@ pub trait PolicyFiles<M>: Send {
 
 /// The form of a checkpoint's files, as others see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Form<'a> {
     /// A model folder or an adapter, which `transformers` or `peft` opens.
     HuggingFace {

@@ -6,11 +6,13 @@ use std::{
     time::Instant,
 };
 
+use burn::tensor::Device;
 use firebrick_core::{
     AdvantageEstimator, GroupFilter, Prompt, PromptSource, RewardShaper, Step, Tracker, Verifier,
     WorkedExample,
 };
 use firebrick_data::{DateTime, Tokenizer};
+use firebrick_device::{Name, name_of};
 use firebrick_models::{Decoder, PolicyModel};
 use firebrick_rollout::RolloutEngine;
 use firebrick_runs::{RunFolder, Store, Summary, write_atomically};
@@ -93,9 +95,10 @@ impl Session<Decoder> {
 impl<M: PolicyModel> Session<M> {
     /// A run without a recipe file: `policy` learns from the prompts of `source`, tokenized by `tokenizer`,
     /// and what `verifier` says of its completions. All settings have a recipe's defaults
-    /// ([`Session::settings`] changes them), and the run is called `run` ([`Session::name`]).
+    /// ([`Session::settings`] changes them), and the run is called `run` ([`Session::name`]). What the program
+    /// brings has no settings: those of the model, the data and the verifier are refused.
     ///
-    /// The policy is on a device with autodiff, such as `Device::flex().autodiff()`.
+    /// The policy is on a device with autodiff, such as `Device::flex().autodiff()`, and the run computes there.
     pub fn builder(
         policy: M,
         tokenizer: Tokenizer,
@@ -108,12 +111,8 @@ impl<M: PolicyModel> Session<M> {
             files: Box::new(Parameters),
             context: usize::MAX / 2,
         };
-        let mut recipe = Recipe::default();
-        // A recipe has to name both; this one is kept with the run, and read again when it goes on.
-        recipe.model.path = Some(OWN.into());
-        recipe.data.train = Some(OWN.into());
         let wiring = Wiring::Given(Box::new(given));
-        Session::of(recipe.into(), wiring).source(source).verifier(verifier)
+        Session::of(without_a_file().into(), wiring).source(source).verifier(verifier)
     }
 
     fn of(loaded: Loaded, wiring: Wiring<M>) -> Self {
@@ -310,7 +309,10 @@ impl<M: PolicyModel> Session<M> {
         if let Some(part) = self.misplaced {
             return Err(Error::NoEffect { part });
         }
-        let own_policy = matches!(wiring, Wiring::Given(_));
+        let (loaded, own_policy) = match &wiring {
+            Wiring::Recipe(_) => (loaded, false),
+            Wiring::Given(given) => (of_program(loaded, &given.policy.device())?, true),
+        };
         // As a file is checked: a program may have changed the settings.
         Recipe::parse(Path::new("settings.toml"), &loaded.recipe.to_toml(), &[])?;
         let earlier = match resume {
@@ -383,8 +385,30 @@ impl<M: PolicyModel> Session<M> {
     }
 }
 
-/// In a recipe's place for a policy and prompts that the program brings.
-const OWN: &str = "(the program's own)";
+/// The recipe of a session that was not given one.
+fn without_a_file() -> Recipe {
+    let own = || Some("(the program's own)".into());
+    let mut recipe = Recipe::default();
+    // A recipe has to name both; this one is kept with the run, and read again when it goes on.
+    (recipe.model.path, recipe.data.train) = (own(), own());
+    recipe
+}
+
+/// Refuses settings of what the program brings itself, and sets the device that its policy is on.
+fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
+    const BROUGHT: [&str; 3] = ["model.", "data.", "reward.kind"];
+    let Loaded { mut recipe, name, .. } = loaded;
+    let changes = changes(&without_a_file(), &recipe);
+    let brought = |change: &Change| BROUGHT.iter().any(|begin| change.key.starts_with(begin));
+    if let Some(change) = changes.into_iter().find(brought) {
+        return Err(Error::Brought { key: change.key });
+    }
+    if let Some(Name { kind, index }) = name_of(device) {
+        recipe.device = crate::recipe::Device { kind, index };
+    }
+    recipe.name.get_or_insert(name);
+    Ok(recipe.into())
+}
 
 /// A run that is to go on, as it lies on the disk.
 struct Earlier {

@@ -74,6 +74,7 @@ impl Watcher for () {}
 
 /// A part of a run that takes long enough to be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stage {
     /// Supervised steps.
     Warmup,

@@ -19,6 +19,7 @@ use firebrick::{
     Verifier, WorkedExample,
     data::{DateTime, Prompts, Tokenizer},
     models::{Decoder, DecoderConfig, Family, Sizes, random},
+    recipe::DeviceKind as Kind,
     rollout::{GroupRequest, RequestId, RolloutError, Wait},
     source::Sources,
     train::{AdamW, GroupNorm, LossInput, LossOutput, OptimConfig, StepOutcome, TrainError},
@@ -129,7 +130,11 @@ fn a_policy_of_a_programs_own_goes_on_to_the_bit() {
     let weights = |summary: &firebrick::Summary| {
         std::fs::read(summary.checkpoint.as_ref().unwrap().join("policy.safetensors")).unwrap()
     };
-    let whole = own(place.path(), "whole", 6).run().unwrap();
+    // The device that counts is the policy's.
+    let elsewhere = |recipe: &mut Recipe| recipe.device.kind = Kind::Cuda;
+    let whole = own(place.path(), "whole", 6).settings(elsewhere).run().unwrap();
+    let kept = Recipe::read(place.path().join("whole/recipe.toml")).unwrap().recipe;
+    assert_eq!(kept.device.kind, Kind::Cpu);
     own(place.path(), "parts", 4).run().unwrap();
     let parts = own(place.path(), "parts", 6).resume(true).run().unwrap();
     assert_eq!((parts.steps, parts.heldout.r#final), (6, whole.heldout.r#final));
@@ -392,6 +397,11 @@ fn settings_of_a_program_are_checked_as_those_of_a_file() {
     let error = session.run().unwrap_err();
     assert_eq!(error.exit_code(), 2);
     assert!(error.to_string().contains("train.mini_batch is 1000"), "{error}");
+    let brought = own(place.path(), "run", 1).settings(|recipe| recipe.data.max_prompt_tokens = 9);
+    let error = brought.run().unwrap_err();
+    assert!(matches!(&error, Error::Brought { key } if key == "data.max_prompt_tokens"), "{error}");
+    // As a `main` prints it that returns it.
+    assert!(format!("{error:?}").contains("\nhelp: leave it out"), "{error:?}");
 
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
     let policy = policy(&tokenizer, &Device::flex());

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_core::{Completion, FinishReason, Prompt, Score, Verdict, Verifier};
+use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use serde::{Deserialize, Serialize};
 
 use crate::RewardError;
@@ -256,10 +256,7 @@ impl fmt::Debug for Command {
 
 /// The line that asks for a score.
 fn request(id: u64, prompt: &Prompt, completion: &Completion) -> Vec<u8> {
-    let finish = match completion.finish {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
-    };
+    let finish = completion.finish.name();
     // Inside JSON a line break is written as an escape, so this is one line.
     let mut line = serde_json::json!({
         "id": id,

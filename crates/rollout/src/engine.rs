@@ -135,6 +135,7 @@ impl<M, T: RolloutEngine<M> + ?Sized> RolloutEngine<M> for Box<T> {
 
 /// How long [`RolloutEngine::poll`] waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wait {
     /// Not at all. An engine that computes in this process does a bounded piece of work, so that
     /// whoever asks again and again gets everything.

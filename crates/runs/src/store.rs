@@ -4,9 +4,7 @@ use std::{
     time::Duration,
 };
 
-use firebrick_core::{
-    Completion, FinishReason, Metrics, Reward, RewardedGroup, Step, TrackError, Tracker,
-};
+use firebrick_core::{Completion, Metrics, Reward, RewardedGroup, Step, TrackError, Tracker};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
 use serde_json::{Map, Value};
 
@@ -331,10 +329,7 @@ fn insert_completion(
     completion: &Completion,
     reward: &Reward,
 ) -> rusqlite::Result<()> {
-    let finish = match completion.finish {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
-    };
+    let finish = completion.finish.name();
     let logprobs = completion.logprobs.iter().map(|&logprob| f64::from(logprob));
     let mean_logprob = logprobs.sum::<f64>() / completion.logprobs.len() as f64;
     let sql = "INSERT INTO completions \
@@ -416,8 +411,9 @@ mod tests {
     fn group(draw: u64, right: &[bool]) -> RewardedGroup {
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let score = |&right: &bool| if right { Score::right("7") } else { Score::wrong("8") };
-        let completion = Completion::written(vec![1, 2], vec![-0.5, -1.5], FinishReason::Stop)
-            .with_text("3+4=7");
+        let completion =
+            Completion::written(vec![1, 2], vec![-0.5, -1.5], firebrick_core::FinishReason::Stop)
+                .with_text("3+4=7");
         let prompt = Prompt { id: u64::MAX, text: "3+4=".into(), ..Prompt::default() };
         let completions = vec![completion; right.len()];
         RewardedGroup {

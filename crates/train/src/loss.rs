@@ -10,6 +10,7 @@ const MAX_LOG_RATIO: f64 = 20.0;
 ///
 /// What lies behind the mask may be anything, infinities included, and must not leak.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LossInput {
     /// Under the policy in training; the one input that receives gradient, with `entropy`.
     pub logprobs: Tensor<2>,
@@ -30,6 +31,30 @@ pub struct LossInput {
     pub weights: Tensor<2>,
     /// Weight of each token in the metrics: mask / counted tokens of the whole update.
     pub shares: Tensor<2>,
+}
+
+impl LossInput {
+    /// A micro-batch that is all of its update, in which each token weighs the same. There is no entropy,
+    /// reference or importance; whoever needs one sets its field.
+    pub fn new(
+        logprobs: Tensor<2>,
+        old_logprobs: Tensor<2>,
+        advantages: Tensor<2>,
+        mask: Tensor<2>,
+    ) -> Self {
+        let shares = mask.clone() / mask.clone().sum().clamp_min(1.0).unsqueeze();
+        LossInput {
+            entropy: logprobs.zeros_like(),
+            logprobs,
+            old_logprobs,
+            ref_logprobs: None,
+            advantages,
+            importance: None,
+            mask,
+            weights: shares.clone(),
+            shares,
+        }
+    }
 }
 
 /// A policy's loss per token, before aggregation.

@@ -56,18 +56,10 @@ mod tests {
         let device = Device::flex().autodiff();
         let row = |values: [f32; 3]| Tensor::<2>::from_data([values], &device);
         let logprobs = row([-1.0, -1.0, f32::NEG_INFINITY]).require_grad();
-        let input = LossInput {
-            logprobs: logprobs.clone(),
-            entropy: row([0.0; 3]),
-            // ρ = e^0.5 = 1.6487, and e^2 = 7.389, which is capped.
-            old_logprobs: row([-1.5, -3.0, 0.0]),
-            ref_logprobs: None,
-            advantages: row([1.0, -1.0, f32::NAN]),
-            importance: None,
-            mask: row([1.0, 1.0, 0.0]),
-            weights: row([0.5, 0.5, 0.0]),
-            shares: row([0.5, 0.5, 0.0]),
-        };
+        // ρ = e^0.5 = 1.6487, and e^2 = 7.389, which is capped.
+        let old_logprobs = row([-1.5, -3.0, 0.0]);
+        let (advantages, mask) = (row([1.0, -1.0, f32::NAN]), row([1.0, 1.0, 0.0]));
+        let input = LossInput::new(logprobs.clone(), old_logprobs, advantages, mask);
         let output = Reinforce { cap: 2.0 }.loss(&input);
         let close = |found: Tensor<2>, expected: [f32; 3]| {
             let found = found.try_into_vec_as::<f32>().unwrap();

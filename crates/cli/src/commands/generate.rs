@@ -154,6 +154,7 @@ impl Generate {
         let ended = match streamed.finish {
             Some(FinishReason::Stop) => "a stop token",
             Some(FinishReason::Length) => "the limit of tokens",
+            Some(other) => other.name(),
             None => "whoever listened",
         };
         let count = streamed.tokens.len();
