@@ -45,7 +45,7 @@ pub(crate) fn guarded<T>(
 }
 
 /// The words of a device that failed; none of any other error.
-pub(crate) fn words(error: &Error) -> Option<&str> {
+fn words(error: &Error) -> Option<&str> {
     match error {
         Error::Checkpoint(CheckpointError::Device(words))
         | Error::Train(

@@ -86,7 +86,11 @@ impl<M: PolicyModel> Run<M> {
     pub(crate) fn run(mut self) -> Result<Summary, Error> {
         let recipe = self.recipe.clone();
         match device::guarded(&recipe, || self.phases()) {
-            Ok(stopped_because) => self.finish(stopped_because?),
+            Ok(Ok(stopped_because)) => self.finish(stopped_because),
+            Ok(Err(error)) => {
+                self.keep_steps();
+                Err(error)
+            }
             Err(failure) => Err(self.rescue(&failure)),
         }
     }
@@ -108,15 +112,32 @@ impl<M: PolicyModel> Run<M> {
         if interrupted { Ok(INTERRUPTED.to_owned()) } else { self.steps() }
     }
 
+    /// Whether there are finished steps that no checkpoint has. In the warm-up the moments may be half a
+    /// step ahead of the weights, and step 0 is what comes after it.
+    fn has_unsaved_steps(&self) -> bool {
+        let trainer = &self.wired.trainer;
+        let (step, whole) = (trainer.state.step, self.progress.warmed_up && !trainer.midway);
+        whole && (step == 0 || !self.folder.checkpoint(step).is_dir())
+    }
+
+    /// Saves the steps that are done, whatever ended the run: an engine that died, or the cap on sampling.
+    fn keep_steps(&mut self) {
+        if self.has_unsaved_steps()
+            && let Err(unsaved) = self.checkpoint()
+        {
+            // No more than a note: the error that ended the run is the one to be mended.
+            let step = self.wired.trainer.state.step;
+            self.watcher.note(&format!("step {step} could not be saved: {unsaved}"));
+        }
+    }
+
     /// Saves what a failed device left whole, and says where the run can go on from.
     fn rescue(&mut self, failure: &Failure) -> Error {
         let trainer = &self.wired.trainer;
         let (step, device) = (trainer.state.step, trainer.policy.device().inner());
-        // Weights of a finished step can still be read, if the device is there to be read from. In
-        // the warm-up the moments may be half a step ahead of them, and step 0 is what comes after it.
-        let whole = self.progress.warmed_up && !trainer.midway && failure.cause() != Cause::Lost;
         let mut unsaved = String::new();
-        if whole && (step == 0 || !self.folder.checkpoint(step).is_dir()) {
+        // Weights of a finished step can still be read, if the device is there to be read from.
+        if self.has_unsaved_steps() && failure.cause() != Cause::Lost {
             let recipe = self.recipe.clone();
             match device::guarded(&recipe, || self.checkpoint()) {
                 Ok(Ok(())) => {}
@@ -239,24 +260,9 @@ impl<M: PolicyModel> Run<M> {
             }
             let step = step + 1;
             self.phase = format!("step {step}");
-            let report = self.wired.trainer.step(&mut Phases(self.watcher.as_mut()));
-            let StepReport { sampling, update, metrics, groups, skipped, stop } = match report {
-                Ok(report) => report,
-                Err(error) => {
-                    let error = Error::from(error);
-                    // The steps before this one are worth keeping, whatever ended it: an engine that died,
-                    // or the cap. A device that failed is asked for them with more care (`rescue`).
-                    if !self.wired.trainer.midway
-                        && device::words(&error).is_none()
-                        && let Err(unsaved) = self.checkpoint()
-                    {
-                        // The first error is the one to be mended.
-                        self.watcher
-                            .note(&format!("step {} could not be saved: {unsaved}", step - 1));
-                    }
-                    return Err(error);
-                }
-            };
+            let phases = &mut Phases(self.watcher.as_mut());
+            let StepReport { sampling, update, metrics, groups, skipped, stop } =
+                self.wired.trainer.step(phases)?;
             self.count(&sampling, &update);
             self.watcher.metrics(step, &metrics);
             self.pass_on_notes();

@@ -366,12 +366,16 @@ fn an_engine_that_dies_costs_no_finished_step() {
         }
     }
 
-    let place = tempfile::tempdir().unwrap();
-    let session = own(place.path(), "run", 6).heldout(Vec::new());
-    let session = session.settings(|recipe| recipe.checkpoint.every = 100);
-    let error = session.engine(Dying(0, Vec::new())).run().unwrap_err();
-    assert!(error.to_string().contains("the child has died"), "{error}");
-    assert!(place.path().join("run/checkpoints/step-000002").is_dir());
+    // In the third step, and before it, where the second is measured.
+    let heldout = prompts(&Tokenizer::characters(LETTERS).unwrap(), 8);
+    for prompts in [Vec::new(), heldout] {
+        let place = tempfile::tempdir().unwrap();
+        let session = own(place.path(), "run", 6).heldout(prompts);
+        let session = session.settings(|recipe| recipe.checkpoint.every = 100);
+        let error = session.engine(Dying(0, Vec::new())).run().unwrap_err();
+        assert!(error.to_string().contains("the child has died"), "{error}");
+        assert!(place.path().join("run/checkpoints/step-000002").is_dir());
+    }
 }
 
 /// With `gae` and no critic a trainer once took plain rewards for advantages, in silence.
