@@ -107,7 +107,8 @@ pub trait RolloutEngine<M>: Send {
     ) -> Result<Vec<(RequestId, Group)>, RolloutError>;
 
     /// Forgets everything that is in flight: [`generate`](crate::generate) asks for it before it gives up.
-    /// An engine that does nothing here may hand over old groups later, which are then refused.
+    /// An engine that does nothing here may hand over old groups later. Most are refused then, and one whose
+    /// request has come again with the same id is taken for its answer.
     fn cancel(&mut self) {}
 }
 

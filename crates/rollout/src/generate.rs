@@ -4,7 +4,7 @@ use firebrick_core::Group;
 
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 
-/// How often [`generate`] submits again what an engine lost.
+/// How often in a row [`generate`] submits again what an engine lost.
 pub const RETRIES: usize = 3;
 
 /// Submits `requests`, waits until all are answered, and gives the groups in the order of the
@@ -12,7 +12,7 @@ pub const RETRIES: usize = 3;
 ///
 /// An engine's answers are checked ([`GroupRequest::check_answer`]). Work that it lost
 /// ([`RolloutError::Engine`], where that is `retryable`) is submitted again, up to [`RETRIES`] times in
-/// all: a completion follows from its seed, so the second time it is the same. `finished` hears how many
+/// a row without an answer between them: a completion follows from its seed, so the second time it is the same. `finished` hears how many
 /// completions have come to their end since it was last called, each of them once.
 ///
 /// # Errors
@@ -24,9 +24,10 @@ pub fn generate<M>(
     finished: &mut dyn FnMut(usize),
 ) -> Result<Vec<Group>, RolloutError> {
     let mut asked = Asked::new(requests, finished)?;
-    let mut lost = 0;
+    let (mut lost, mut answered) = (0, 0);
     while let Err(error) = asked.fetch(engine) {
-        lost += 1;
+        let before = std::mem::replace(&mut answered, asked.answered());
+        lost = if answered > before { 1 } else { lost + 1 };
         match error {
             RolloutError::Engine { retryable: true, .. } if lost <= RETRIES => {}
             RolloutError::Engine { retryable: true, source } => {

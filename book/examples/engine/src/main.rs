@@ -13,48 +13,48 @@ use firebrick::{
     Completion, Group, Recipe, RolloutEngine, Session, Version, burn::tensor::Device,
     data::Tokenizer, models::*, rollout::*,
 };
-use serde::{Deserialize, Serialize};
 
 // ANCHOR: sampler
-/// A line to the child, which answers with a line: the completions.
-#[derive(Serialize, Deserialize)]
-struct Line {
-    weights: PathBuf, // a model folder; another one is read anew
-    request: GroupRequest,
-}
+/// A line to the child: its number, a model folder, which is read anew when it is another, and the
+/// request. The child answers with a line of the number and the completions.
+type Line = (u64, PathBuf, GroupRequest);
 
-/// The child, and how many lines it was told. It ends when they end.
-struct Sampler(Child, ChildStdin, BufReader<ChildStdout>, usize);
+/// The child, what it reads and writes, and how many lines it was told.
+struct Sampler(Child, ChildStdin, BufReader<ChildStdout>, u64);
 
 impl Sampler {
     fn start(command: &mut Command) -> io::Result<Self> {
         println!("starting a sampler");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        match (child.stdin.take(), child.stdout.take()) {
-            (Some(lines), Some(answers)) => Ok(Sampler(child, lines, BufReader::new(answers), 0)),
-            _ => Err(io::ErrorKind::BrokenPipe.into()),
-        }
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (lines, answers) = pipes.ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(Sampler(child, lines, BufReader::new(answers), 0))
     }
 
     fn ask(&mut self, line: &Line) -> Result<Vec<Completion>, RolloutError> {
-        const LONGEST: u64 = 1 << 24;
-        let Sampler(child, lines, answers, number) = self;
-        *number += 1;
-        let mut answer = Vec::new();
-        let asked = serde_json::to_string(line).map_err(io::Error::from);
-        let asked = asked.and_then(|line| writeln!(lines, "{line}"));
-        let read = asked.and_then(|()| answers.take(LONGEST).read_until(b'\n', &mut answer));
-        if read.is_ok() && (answer.ends_with(b"\n") || answer.len() as u64 == LONGEST) {
-            return serde_json::from_slice(&answer).map_err(|error| {
-                let begin = String::from_utf8_lossy(&answer[..answer.len().min(60)]);
-                let problem = format!("answer {number} of the sampler is {begin:?}: {error}");
-                RolloutError::engine(problem, false)
-            });
+        let (mut answer, text) = (Vec::new(), serde_json::to_string(line).map_err(lasting)?);
+        let asked = writeln!(self.1, "{text}");
+        let read =
+            asked.and_then(|()| self.2.by_ref().take(1 << 28).read_until(b'\n', &mut answer));
+        if !answer.ends_with(b"\n") {
+            // Another child may be asked for the same.
+            return Err(RolloutError::engine(format!("the sampler is gone: {read:?}"), true));
         }
-        let end = child.kill().and_then(|()| child.wait());
-        let end = end.map_or_else(|error| error.to_string(), |status| status.to_string());
-        // Nothing is wrong with the request, and another child may be asked.
-        Err(RolloutError::engine(format!("the sampler ended with {end}"), true))
+        match serde_json::from_slice::<(u64, Vec<_>)>(&answer) {
+            Ok((number, completions)) if number == line.0 => Ok(completions),
+            other => {
+                let begin = String::from_utf8_lossy(&answer[..answer.len().min(60)]);
+                let why = other.err().map_or("it has another number".into(), |it| it.to_string());
+                let problem = format!("answer {} of the sampler is {begin:?}: {why}", line.0);
+                Err(RolloutError::engine(problem, false))
+            }
+        }
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
     }
 }
 // ANCHOR_END: sampler
@@ -71,9 +71,9 @@ struct Elsewhere {
 
 impl RolloutEngine<Decoder> for Elsewhere {
     fn publish(&mut self, policy: &Decoder, version: Version) -> Result<(), RolloutError> {
-        let folder = tempfile::tempdir().map_err(lasting)?;
+        let (policy, folder) = (policy.clone().merged(), tempfile::tempdir().map_err(lasting)?);
         let config = policy.config().to_json(Some(self.tokenizer.pad()), self.tokenizer.eos());
-        save(policy, &config, folder.path(), &SaveOptions::default()).map_err(lasting)?;
+        save(&policy, &config, folder.path(), &SaveOptions::default()).map_err(lasting)?;
         self.tokenizer.save(folder.path()).map_err(lasting)?;
         self.weights = Some((folder, version));
         Ok(())
@@ -93,10 +93,10 @@ impl RolloutEngine<Decoder> for Elsewhere {
         let mut asked = std::mem::take(&mut self.asked);
         let Some(request) = asked.pop_front() else { return Ok(Vec::new()) };
         let (folder, version) = self.weights.as_ref().ok_or(RolloutError::NoWeights)?;
-        let line = Line { weights: folder.path().into(), request: request.clone() };
         let child = self.child.take().map_or_else(|| Sampler::start(&mut self.command), Ok);
         let mut child = child.map_err(lasting)?;
-        let completions = child.ask(&line)?.into_iter();
+        child.3 += 1;
+        let completions = child.ask(&(child.3, folder.path().into(), request.clone()))?.into_iter();
         (self.child, self.asked) = (Some(child), asked);
         finished(completions.len());
         Ok(vec![request.answer(completions.map(|it| it.with_version(*version)).collect())])
@@ -113,7 +113,7 @@ fn lasting(error: impl Error + Send + Sync + 'static) -> RolloutError {
 fn serve() -> Result<(), Box<dyn Error>> {
     let mut engine: Option<(PathBuf, LocalEngine<Decoder>)> = None;
     for line in io::stdin().lines() {
-        let Line { weights, request } = serde_json::from_str(&line?)?;
+        let (number, weights, request): Line = serde_json::from_str(&line?)?;
         if engine.as_ref().is_none_or(|(read, _)| *read != weights) {
             let tokenizer = Arc::new(Tokenizer::from_folder(&weights)?);
             let policy = load(&weights, &Device::flex())?;
@@ -121,13 +121,12 @@ fn serve() -> Result<(), Box<dyn Error>> {
         }
         let (_, local) = engine.as_mut().ok_or(RolloutError::NoWeights)?;
         let groups = generate(local, vec![request], &mut |_| {})?;
-        println!("{}", serde_json::to_string(&groups[0].completions)?);
+        println!("{}", serde_json::to_string(&(number, &groups[0].completions))?);
     }
     Ok(())
 }
 // ANCHOR_END: child
 
-// ANCHOR: main
 fn main() -> Result<(), Box<dyn Error>> {
     let mut sampler: Vec<_> = std::env::args_os().skip(1).collect();
     if sampler == ["serve"] {
@@ -147,4 +146,3 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{:?}", session.run()?.heldout);
     Ok(())
 }
-// ANCHOR_END: main

@@ -1,13 +1,22 @@
-use std::{fs, sync::Arc};
+//! The program's own policy and run, which are here as its source has them.
+
+#[allow(dead_code)]
+#[path = "../src/main.rs"]
+mod program;
+
+use std::{fs, iter::zip, sync::Arc};
 
 use firebrick::{
-    Prompt,
+    PolicyModel, Prompt, Seed,
+    burn::tensor::{Device, Tensor},
+    data::Tokenizer,
+    models::{Padding, TokenBatch, head_logprobs},
     rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate},
 };
+use program::{Recurrent, train};
 
-use super::*;
-
-/// Tokens are drawn from the one way and trained on the other, among neighbours of other lengths.
+/// Tokens are drawn one way and trained on the other. Two prompts are read together, so that the shorter
+/// one is padded, and the third joins them later.
 #[test]
 fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
     let tokenizer = Tokenizer::characters("0123456789+=,;").unwrap();
@@ -17,7 +26,7 @@ fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
     let sampling = Sampling { temperature: 1.0, ..Sampling::greedy(20, vec![tokenizer.eos()]) };
     let prompts = (0..).zip(prompts).map(prompt);
     let requests = GroupRequest::of_prompts(prompts, 3, &sampling, Seed::run(5));
-    let mut engine = LocalEngine::new(&policy, Arc::new(tokenizer), 4, 64, SampleOn::Host);
+    let mut engine = LocalEngine::new(&policy, Arc::new(tokenizer), 6, 64, SampleOn::Host);
     for group in generate(&mut engine, requests, &mut |_| {}).unwrap() {
         let before = group.prompt.tokens.len();
         for completion in &group.completions {
