@@ -1,18 +1,28 @@
 //! The recipe's device: opening it, introducing it, and saying what happened when it fails.
+//!
+//! A program that brings its own policy opens a device by name:
+//!
+//! ```
+//! use firebrick::device::{Precision, open};
+//!
+//! let device = open("cpu".parse()?, Precision::F32)?.autodiff();
+//! assert!(device.is_autodiff());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use burn::tensor::Device;
-use firebrick_device::{
-    Cause, Description, Failure, Kind, Name, OpenError, Precision, describe, gibibytes, guard,
-};
+use firebrick_device::{Cause, Description, Failure, OpenError, describe, gibibytes, guard};
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 use firebrick_train::TrainError;
 
+pub use firebrick_device::{Kind, Name, Precision, open};
+
 use crate::{Error, recipe::Recipe};
 
 /// The device of `recipe`. Everything computes in f32, whatever the device.
-pub(crate) fn open(recipe: &Recipe) -> Result<Device, Error> {
-    Ok(firebrick_device::open(recipe.device.name(), Precision::F32)?)
+pub(crate) fn of_recipe(recipe: &Recipe) -> Result<Device, Error> {
+    Ok(open(recipe.device.name(), Precision::F32)?)
 }
 
 /// What a user should know of a GPU before anything is computed on it.

@@ -179,10 +179,12 @@ pub enum Error {
         key: String,
     },
     /// A part that the session has no place for.
-    #[error("{part} is set, expected only with a policy of the program's own")]
+    #[error("{part} is set, expected only {needs}")]
     NoEffect {
         /// Which method set it.
         part: &'static str,
+        /// Where it would have an effect.
+        needs: &'static str,
     },
     /// A part of a program's own failed, in its own words.
     #[error(transparent)]
@@ -294,9 +296,10 @@ impl Error {
         Some(match self {
             Error::Recipe(error) => return error.help(),
             Error::Other(_) => return None,
-            Error::Reward(_) => "reward.program is started as it stands, in the current \
+            Error::Reward(RewardError::Command { .. }) => "reward.program is started as it stands, in the current \
                                         directory and without a shell"
                 .into(),
+            Error::Reward(_) => return None,
             Error::Device(error) => error.remedy(),
             Error::DeviceFailed { remedy, saved, .. } => format!("{remedy}; {saved}"),
             Error::NoModel { .. } => {
@@ -352,11 +355,7 @@ impl Error {
                 "give some with Session::worked, choose a task that has solutions, or set warmup.steps = 0"
                     .into()
             }
-            Error::NoEffect { .. } => {
-                "a recipe's policy has its own files and its own context: remove it, or bring the policy \
-                 with Session::builder"
-                    .into()
-            }
+            Error::NoEffect { .. } => "remove it: it would change nothing here".into(),
             Error::Brought { .. } => {
                 "leave it out of Session::settings: policy, prompts and verifier are the program's own".into()
             }

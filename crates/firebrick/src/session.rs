@@ -57,8 +57,8 @@ use crate::{
 /// ```
 ///
 /// A part that is replaced is never built: with an own verifier no judge's process is started and no
-/// reward model read. A session prints nothing, reads no environment and handles no signal. Whoever wants to see
-/// it gives it a [`Watcher`], and whoever wants to end it early a flag ([`Session::interrupted_by`]).
+/// reward model read. A session prints nothing and handles no signal. Whoever wants to see it gives it a
+/// [`Watcher`], and whoever wants to end it early a flag ([`Session::interrupted_by`]).
 pub struct Session<M: PolicyModel = Decoder> {
     loaded: Loaded,
     parts: Parts<M>,
@@ -66,14 +66,16 @@ pub struct Session<M: PolicyModel = Decoder> {
     runs: PathBuf,
     resume: bool,
     warmup: Option<PathBuf>,
-    /// A method that means nothing to this session.
-    misplaced: Option<&'static str>,
+    /// A method that means nothing to this session, and where it would.
+    misplaced: Option<(&'static str, &'static str)>,
     sources: Sources,
     now: DateTime,
     trackers: Vec<Box<dyn Tracker>>,
     watcher: Box<dyn Watcher>,
     interrupted: Box<dyn FnOnce() -> Arc<AtomicBool> + Send>,
 }
+
+const OWN_POLICY: &str = "with a policy of the program's own";
 
 type Wire<M> = fn(&Recipe, Parts<M>, Option<&Path>, &Sources, DateTime) -> Result<Wired<M>>;
 
@@ -124,7 +126,7 @@ impl<M: PolicyModel> Session<M> {
             resume: false,
             warmup: None,
             misplaced: None,
-            sources: Sources::here(),
+            sources: Sources::of_environment(),
             now: now(),
             trackers: Vec::new(),
             watcher: Box::new(()),
@@ -202,7 +204,8 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// The prompts to evaluate on; none of them may be trained on.
+    /// The prompts to evaluate on, the first `eval.prompts` of them if that is set; none of them may be
+    /// trained on.
     pub fn heldout(mut self, prompts: Vec<Prompt>) -> Self {
         self.parts.heldout = Some(prompts);
         self
@@ -245,26 +248,24 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Finds the models and data that the recipe names. By default only paths of this machine are found, and
-    /// nothing on the Hub or in its cache: a session reads no environment. With the environment of
-    /// `firebrick train`:
-    ///
-    /// ```no_run
-    /// use firebrick::{Recipe, Session, source::{Sources, hub_of}};
-    ///
-    /// let hub = hub_of(|name| std::env::var(name).ok(), std::env::home_dir());
-    /// let recipe = Recipe::read("recipes/gsm8k-qwen2.5-0.5b.toml")?;
-    /// Session::new(recipe).sources(Sources::new(hub, |_| {})).run()?;
-    /// # Ok::<(), firebrick::Error>(())
-    /// ```
+    /// Finds the models and data that the recipe names. By default they are paths of this machine, or names on
+    /// the Hub, whose address, cache and token the environment gives as it does to Python
+    /// ([`Sources::of_environment`]). With [`Sources::here`] a session reads no environment and no name.
     pub fn sources(mut self, sources: Sources) -> Self {
         self.sources = sources;
-        self
+        self.of_recipe("Session::sources")
     }
 
     /// Sets the date that chat templates print as today's.
     pub fn today(mut self, now: DateTime) -> Self {
         self.now = now;
+        self.of_recipe("Session::today")
+    }
+
+    fn of_recipe(mut self, method: &'static str) -> Self {
+        if let Wiring::Given(_) = self.wiring {
+            self.misplaced = Some((method, "where a recipe names model and data"));
+        }
         self
     }
 
@@ -283,7 +284,7 @@ impl<M: PolicyModel> Session<M> {
     pub fn files(mut self, files: impl PolicyFiles<M> + 'static) -> Self {
         match &mut self.wiring {
             Wiring::Given(given) => given.files = Box::new(files),
-            Wiring::Recipe(_) => self.misplaced = Some("Session::files"),
+            Wiring::Recipe(_) => self.misplaced = Some(("Session::files", OWN_POLICY)),
         }
         self
     }
@@ -292,7 +293,7 @@ impl<M: PolicyModel> Session<M> {
     pub fn context(mut self, tokens: usize) -> Self {
         match &mut self.wiring {
             Wiring::Given(given) => given.context = tokens,
-            Wiring::Recipe(_) => self.misplaced = Some("Session::context"),
+            Wiring::Recipe(_) => self.misplaced = Some(("Session::context", OWN_POLICY)),
         }
         self
     }
@@ -306,8 +307,8 @@ impl<M: PolicyModel> Session<M> {
         let Session { loaded, parts, wiring, runs, resume, warmup, sources, now, .. } = self;
         let (mut trackers, interrupted) = (self.trackers, self.interrupted);
         let mut watcher = self.watcher;
-        if let Some(part) = self.misplaced {
-            return Err(Error::NoEffect { part });
+        if let Some((part, needs)) = self.misplaced {
+            return Err(Error::NoEffect { part, needs });
         }
         let (loaded, own_policy) = match &wiring {
             Wiring::Recipe(_) => (loaded, false),

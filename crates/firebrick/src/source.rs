@@ -22,20 +22,31 @@ pub enum Need {
 
 /// Finds what a recipe names.
 pub struct Sources {
-    hub: Hub,
+    /// None where names are not looked for.
+    hub: Option<Hub>,
     progress: RefCell<Box<Listener>>,
 }
 
 impl Sources {
-    /// With a Hub, of whose downloads `progress` hears.
-    pub fn new(hub: Hub, progress: impl FnMut(Progress<'_>) + Send + 'static) -> Self {
-        Sources { hub, progress: RefCell::new(Box::new(progress)) }
+    /// With a Hub.
+    pub fn of_hub(hub: Hub) -> Self {
+        Sources { hub: Some(hub), ..Sources::here() }
+    }
+
+    /// As Python's `huggingface_hub` has them: with the Hub, the cache and the token that the environment's
+    /// variables name.
+    pub fn of_environment() -> Self {
+        Sources::of_hub(hub_of(|name| std::env::var(name).ok(), std::env::home_dir()))
+    }
+
+    /// The same; `progress` hears of downloads.
+    pub fn hearing(self, progress: impl FnMut(Progress<'_>) + Send + 'static) -> Self {
+        Sources { progress: RefCell::new(Box::new(progress)), ..self }
     }
 
     /// With what is on this machine outside of the Hub's cache, and nothing else.
     pub fn here() -> Self {
-        let (cache, endpoint) = (PathBuf::new(), String::new());
-        Sources::new(Hub { cache, token: None, endpoint, offline: true }, |_| {})
+        Sources { hub: None, progress: RefCell::new(Box::new(|_| {})) }
     }
 
     /// The folder of the model at `path`, or of that name at a revision; `key` says who asks.
@@ -61,10 +72,11 @@ impl Sources {
             let no_revision = || Error::NoRevision { revision: revision.to_owned() };
             name = name.at(revision).ok_or_else(no_revision)?;
         }
+        let hub = self.hub.as_ref().ok_or_else(none)?;
         let progress = &mut *self.progress.borrow_mut();
         let found = match need {
-            Need::Model => self.hub.model(&name, progress),
-            Need::Sizes => self.hub.model_config(&name, progress),
+            Need::Model => hub.model(&name, progress),
+            Need::Sizes => hub.model_config(&name, progress),
         };
         found.map_err(|error| not_there(error, key, name, ""))
     }
@@ -79,9 +91,9 @@ impl Sources {
         path: &Path,
         part: &Part,
     ) -> Result<Vec<PathBuf>, Error> {
-        if let Some(name) = data_name(path) {
+        if let Some((name, hub)) = data_name(path).zip(self.hub.as_ref()) {
             let progress = &mut *self.progress.borrow_mut();
-            let found = self.hub.data_set(&name, part, progress);
+            let found = hub.data_set(&name, part, progress);
             return found.map_err(|error| not_there(error, key, name, " --repo-type dataset"));
         }
         match path.exists() || is_data_file(path) {
@@ -124,7 +136,7 @@ fn not_there(error: HubError, key: &'static str, name: HubName, option: &str) ->
 
 /// The Hub as the variables of Python's `huggingface_hub` describe it; `variable` gives them, and
 /// `home` is the user's folder.
-pub fn hub_of(variable: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Hub {
+fn hub_of(variable: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Hub {
     let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
     let path = |name: &str| {
         let path = PathBuf::from(set(name)?);
@@ -183,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_is_there_wins_and_what_is_no_name_is_said() {
-        let sources = Sources::here();
+        let sources = Sources::of_hub(environment(&[("HF_HUB_OFFLINE", "1")]));
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(
             sources.model_folder("model.path", folder.path(), None, Need::Model).unwrap(),
@@ -204,6 +216,9 @@ mod tests {
         let (data, model) = message("nothing");
         assert!(data.starts_with("there is no nothing"), "{data}");
         assert!(model.starts_with("model.path is nothing"), "{model}");
+        let alone = Sources::here();
+        let nowhere = alone.data_files("data.train", Path::new("nobody/nothing"), &part);
+        assert!(matches!(nowhere.unwrap_err(), Error::NoData { .. }));
         assert!(message("nobody/nothing.jsonl").0.starts_with("cannot read nobody/nothing.jsonl"));
     }
 }

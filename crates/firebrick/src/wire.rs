@@ -86,7 +86,7 @@ pub(crate) fn wire_with(
     now: DateTime,
 ) -> Result<Wired, Error> {
     let seed = Seed::run(recipe.seed);
-    let device = device::open(recipe)?;
+    let device = device::of_recipe(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
     let (said, notes) = channel();
     let replaced = parts.given();
@@ -216,6 +216,10 @@ fn assemble<M: PolicyModel>(
     if recipe.warmup.steps > 0 && worked.is_empty() {
         return Err(Error::NoWorked);
     }
+    let mut heldout = parts.heldout.unwrap_or_default();
+    if recipe.eval.prompts > 0 {
+        heldout.truncate(recipe.eval.prompts);
+    }
     let engine =
         parts.engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
     let mut task = task(recipe, verifier);
@@ -248,7 +252,7 @@ fn assemble<M: PolicyModel>(
         files,
         size,
         device: None,
-        heldout: parts.heldout.unwrap_or_default(),
+        heldout,
         worked,
         eval_sampling: eval_sampling(recipe, &tokenizer),
         tokenizer,
@@ -286,7 +290,7 @@ pub fn evaluation(
     now: DateTime,
 ) -> Result<Evaluation, Error> {
     let seed = Seed::run(recipe.seed);
-    let device = device::open(recipe)?;
+    let device = device::of_recipe(recipe)?;
     let (said, notes) = channel();
     let verifier = verifier(recipe, &device, sources, now, &said)?;
     let folders = Folders::of(checkpoint, sources, Need::Model)?;

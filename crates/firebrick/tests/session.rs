@@ -322,7 +322,9 @@ fn every_part_that_is_given_is_used() {
     assert_eq!((asked["optimizer"], asked["advantage"], asked["reset"]), (6, 2, 1));
 
     let misplaced = Session::new(tiny(&[])).runs(place.path()).context(9).run().unwrap_err();
-    assert!(matches!(misplaced, Error::NoEffect { part: "Session::context" }), "{misplaced}");
+    assert!(matches!(misplaced, Error::NoEffect { part: "Session::context", .. }), "{misplaced}");
+    let misplaced = own(place.path(), "run", 1).today(DateTime::default()).run().unwrap_err();
+    assert!(matches!(misplaced, Error::NoEffect { part: "Session::today", .. }), "{misplaced}");
 }
 
 #[test]

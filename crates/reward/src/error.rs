@@ -1,5 +1,6 @@
 /// What can be wrong with the material of a verifier.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RewardError {
     /// A countdown reference that is not of the documented form.
     #[error(

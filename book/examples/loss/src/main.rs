@@ -1,9 +1,9 @@
-//! A policy loss of one's own: REINFORCE with a truncated importance weight.
+//! A policy loss and an advantage of one's own: REINFORCE with a truncated importance weight.
 
 use std::path::Path;
 
 use firebrick::{
-    PolicyLoss, Recipe, Result, Session,
+    AdvantageEstimator, Advantages, PolicyLoss, Recipe, Result, RewardedGroup, Session,
     burn::tensor::Tensor,
     train::{LossInput, LossOutput},
 };
@@ -32,10 +32,25 @@ impl PolicyLoss for Reinforce {
 }
 // ANCHOR_END: loss
 
+// ANCHOR: baseline
+/// The reward less the mean of the step, whatever was asked.
+struct Baseline;
+
+impl AdvantageEstimator for Baseline {
+    fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages> {
+        let rewards: Vec<f32> = groups.iter().flat_map(RewardedGroup::shaped).collect();
+        let mean = rewards.iter().sum::<f32>() / rewards.len().max(1) as f32;
+        let of_group = |group: &RewardedGroup| group.shaped().map(|reward| reward - mean).collect();
+        groups.iter().map(|group| Advantages::PerCompletion(of_group(group))).collect()
+    }
+}
+// ANCHOR_END: baseline
+
 // ANCHOR: main
 fn session(runs: &Path) -> Result<Session> {
     let recipe = Recipe::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../addition.toml"))?;
-    Ok(Session::new(recipe).name("reinforce").loss(Reinforce { cap: 2.0 }).runs(runs))
+    let session = Session::new(recipe).name("reinforce").runs(runs);
+    Ok(session.loss(Reinforce { cap: 2.0 }).advantage(Baseline))
 }
 
 fn main() -> Result<()> {
@@ -49,7 +64,21 @@ fn main() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firebrick::burn::tensor::Device;
+    use firebrick::{Completion, Group, Prompt, Reward, Score, burn::tensor::Device};
+
+    #[test]
+    fn an_advantage_is_the_reward_above_the_mean_of_the_step() {
+        let group = |rewards: [f32; 2]| {
+            let reward =
+                |shaped| Reward { score: Score::wrong(""), accuracy: shaped, shaped, live: true };
+            let completions = vec![Completion::of_text(""); 2];
+            let group = Group { prompt: Prompt::default(), completions, step: 0, draw: 0 };
+            RewardedGroup { group, rewards: rewards.map(reward).to_vec() }
+        };
+        let found = Baseline.advantages(&[group([1.0, 1.0]), group([1.0, -1.0])]);
+        let expected = [[0.5, 0.5], [0.5, -1.5]];
+        assert_eq!(found, expected.map(|of_group| Advantages::PerCompletion(of_group.to_vec())));
+    }
 
     #[test]
     fn the_loss_and_its_gradient_are_those_of_the_formula() {

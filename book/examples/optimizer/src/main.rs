@@ -1,9 +1,9 @@
-//! An optimizer of one's own, Lion, whose state a resumed run goes on from.
+//! An optimizer of one's own, Lion, with a schedule of one's own, whose state a resumed run goes on from.
 
 use std::{error::Error, fs, io, path::Path};
 
 use firebrick::{
-    Optimizer, Recipe, Result, Session, Summary,
+    LrSchedule, Optimizer, Recipe, Result, Session, Summary,
     burn::{module::Module, optim::GradientsParams, tensor::Device},
     train::{NamedState, Part, StepOutcome, TrainError, clipped_step},
 };
@@ -54,14 +54,25 @@ impl<M: Module> Optimizer<M> for Lion {
 }
 // ANCHOR_END: lion
 
+// ANCHOR: schedule
+/// The rate falls with the square root of the step, counted from 1.
+struct InverseRoot(f64);
+
+impl LrSchedule for InverseRoot {
+    fn lr(&self, step: u64) -> f64 {
+        self.0 / (1.0 + step as f64).sqrt()
+    }
+}
+// ANCHOR_END: schedule
+
 // ANCHOR: main
 /// A run up to step `steps`; with `resume` it goes on from where the run of that name ended.
 fn train(runs: &Path, name: &str, steps: u64, resume: bool) -> Result<Summary> {
     let recipe = Recipe::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../addition.toml"))?;
     let session =
         Session::new(recipe).name(name).runs(runs).resume(resume).optimizer(Lion::default());
-    let session = session.settings(|recipe| {
-        (recipe.warmup.steps, recipe.warmup.lr, recipe.optim.lr) = (40, 1e-3, 1e-4);
+    let session = session.schedule(InverseRoot(1e-4)).settings(|recipe| {
+        (recipe.warmup.steps, recipe.warmup.lr) = (40, 1e-3);
         (recipe.train.steps, recipe.warmup.stop_at) = (steps, None);
         recipe.sampling.dynamic = firebrick::recipe::Dynamic::Off;
     });

@@ -52,15 +52,16 @@ fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
 
 #[test]
 fn it_learns_and_a_resumed_run_ends_as_one_that_was_not_ended() {
-    let ended = |steps: &[u64]| {
+    let ended = |first: Option<u64>| {
         let place = tempfile::tempdir().unwrap();
-        let runs = steps.iter().enumerate();
-        let run = runs.map(|(nth, &steps)| train(place.path(), 1, steps, nth > 0).unwrap()).last();
-        let run = run.unwrap();
+        if let Some(steps) = first {
+            train(place.path(), 1, steps, false).unwrap();
+        }
+        let run = train(place.path(), 1, 3, first.is_some()).unwrap();
         let weights = run.checkpoint.unwrap().join("policy.safetensors");
         (fs::read(weights).unwrap(), run.heldout.after_warmup)
     };
-    let (whole, accuracy) = ended(&[3]);
+    let (whole, accuracy) = ended(None);
     assert!(accuracy.unwrap() > 0.3, "{accuracy:?}");
-    assert!(ended(&[1, 3]).0 == whole, "the resumed run ended elsewhere");
+    assert!(ended(Some(1)).0 == whole, "the resumed run ended elsewhere");
 }

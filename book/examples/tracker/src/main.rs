@@ -56,7 +56,7 @@ fn train<W: Write + Send + 'static>(runs: &Path, file: W) -> Result<(Summary, Ve
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "metrics.csv".into());
-    let file = File::options().create(true).append(true).open(&path)?;
+    let file = File::create(&path)?;
     let (summary, notes) = train(Path::new("runs"), file)?;
     notes.iter().for_each(|note| println!("{note}"));
     println!("{} steps; their numbers are in {path}, unless it was said above", summary.steps);

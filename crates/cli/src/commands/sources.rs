@@ -1,7 +1,4 @@
-use firebrick::{
-    Watcher as _,
-    source::{Sources, hub_of},
-};
+use firebrick::{Watcher as _, source::Sources};
 use firebrick_data::Progress;
 
 use crate::{
@@ -19,12 +16,11 @@ pub(super) fn alone() -> Sources {
 
 /// The Hub as the environment has it, with its downloads shown between `bars`.
 pub(super) fn sources(bars: &Bars) -> Sources {
-    let hub = hub_of(|name| std::env::var(name).ok(), std::env::home_dir());
     let mut terminal = Terminal::plain(bars.clone());
     let bars = bars.clone();
     let mut bar: Option<Bar> = None;
     let mut bytes = 0;
-    Sources::new(hub, move |progress| match progress {
+    Sources::of_environment().hearing(move |progress| match progress {
         Progress::Begin { file, bytes: size } => {
             let megabytes = size.div_ceil(MEGABYTE);
             // Where there is no terminal, a line says what a log will want to know.
