@@ -85,7 +85,7 @@ const COLUMNS: [Column; 11] = [
     Column { heading: "kept/out", width: 8, cell: groups },
     Column { heading: "tokens/s", width: 8, cell: |m| fixed(m, "rollout/tokens_per_second", 0) },
     Column { heading: "rollout", width: 7, cell: |m| seconds(m, "time/rollout") },
-    Column { heading: "reward", width: 6, cell: |m| seconds(m, "time/reward") },
+    Column { heading: "judge", width: 6, cell: |m| seconds(m, "time/reward") },
     Column { heading: "update", width: 6, cell: |m| seconds(m, "time/update") },
 ];
 
@@ -255,7 +255,7 @@ mod tests {
             lines[..3],
             [
                 "held-out accuracy 0.012 before training",
-                "   step   reward  accuracy  entropy  clip low     high   length  kept/out  tokens/s  rollout  reward  update    left",
+                "   step   reward  accuracy  entropy  clip low     high   length  kept/out  tokens/s  rollout   judge  update    left",
                 "  1/200   -0.410     0.295      NaN         -  0.00210   1013.4    64/112     12034    1h02m    4 ms   1m01s  33m10s",
             ]
         );
