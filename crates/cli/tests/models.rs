@@ -6,6 +6,7 @@ mod place;
 
 use std::{
     fs,
+    io::Write as _,
     process::{Command, Stdio},
 };
 
@@ -49,6 +50,23 @@ fn a_completion_streams_what_json_holds() {
     let refused = place.run(&with(&["--option", "datd=true"]));
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("--option names `datd`"), "{}", refused.stderr);
+}
+
+/// `echo` ends its text with a line break, which is no part of the question.
+#[test]
+fn a_prompt_of_standard_input_ends_before_its_last_line_break() {
+    let place = with_model("qwen2-bf16");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_firebrick"))
+        .args(["generate", "model", "--plain", "--json", "--max-tokens", "2", "--prompt", "-"])
+        .current_dir(place.path(""))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"One line\n\nand another\r\n").unwrap();
+    let said = child.wait_with_output().unwrap();
+    let object: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(object["prompt"], "One line\n\nand another");
 }
 
 #[test]

@@ -175,7 +175,11 @@ impl Generate {
         // Far more than any context, and no stream without an end.
         let read = std::io::stdin().take(64 << 20).read_to_string(&mut text);
         match read {
-            Ok(_) => Ok(text),
+            // `echo` writes a line break that nobody means.
+            Ok(_) => {
+                let line = text.strip_suffix('\n').unwrap_or(&text);
+                Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
+            }
             Err(source) => Err(Error::File { path: "standard input".into(), source }.into()),
         }
     }
