@@ -108,6 +108,18 @@ fn a_kind_replaces_the_rule_of_every_row() {
 }
 
 #[test]
+fn a_gold_answer_may_be_a_number() {
+    let place = Place::new();
+    let text = [("3", "3"), ("-2.50", "-5/2"), ("1e3", "1000")].map(|(gold, response)| {
+        format!("{{\"gold\": {gold}, \"response\": \"\\\\boxed{{{response}}}\"}}\n")
+    });
+    place.write("answers.jsonl", text.concat());
+    let rows = objects(&place.succeed(&["score", "--rows", "answers.jsonl"]).stdout);
+    assert_eq!(rows.len(), 3);
+    assert!(rows.iter().all(|row| row["verdict"] == "right"), "{rows:?}");
+}
+
+#[test]
 fn options_of_a_row_reach_its_rule() {
     let place = Place::new();
     let row = |id: &str, gold: &str, response: &str, config: Value| {
@@ -173,7 +185,8 @@ fn bad_rows_are_named_and_the_rest_is_judged() {
         "no JSON",
         "[\"gold\"]",
         r#"{"gold": "1"}"#,
-        r#"{"gold": 1, "response": "1"}"#,
+        r#"{"gold": [1], "response": "1"}"#,
+        r#"{"gold": 12345678901234567890123, "response": "1"}"#,
         r#"{"gold": "1", "response": "1", "config": {"mode": "magic\u001b[2J"}}"#,
         r#"{"gold": "1", "response": "1", "config": {"precision": -1}}"#,
         r#"{"gold": "1", "response": "1", "id": []}"#,
@@ -192,7 +205,8 @@ fn bad_rows_are_named_and_the_rest_is_judged() {
             "every line is one JSON object",
             "every line is one JSON object",
             "missing field `response`",
-            ", column 10: invalid type: integer `1`, expected a string",
+            "the gold answer is neither a text nor a number",
+            "the gold answer has more digits than a JSON number keeps, write it in quotes",
             "config.mode is \"magic\\u{1b}[2J\", expected one of math, boxed,",
             "integer `-1`, expected u32",
             "the id is neither a text nor a number",
@@ -204,7 +218,7 @@ fn bad_rows_are_named_and_the_rest_is_judged() {
         let place = format!("bad.jsonl, line {}", 2 * index + 1);
         assert!(problem.starts_with(&place) && problem.contains(words), "{problem}");
     }
-    assert!(outcome.stderr.ends_with("unreadable: 9 rows, each named on standard error\n"));
+    assert!(outcome.stderr.ends_with("unreadable: 10 rows, each named on standard error\n"));
 
     place.write("good.jsonl", good);
     for missing in ["none.jsonl", "."] {

@@ -12,7 +12,8 @@ pub struct Row {
     /// The set of rows it is counted with.
     #[serde(default)]
     pub suite: Option<String>,
-    /// The gold answer, as the rule reads it.
+    /// The gold answer, as the rule reads it; a number is as good as a text.
+    #[serde(deserialize_with = "gold")]
     pub gold: String,
     /// What a model wrote.
     pub response: String,
@@ -84,6 +85,25 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::E
         Value::String(text) => Ok(Some(text)),
         Value::Number(number) => Ok(Some(number.to_string())),
         _ => Err(D::Error::custom("the id is neither a text nor a number")),
+    }
+}
+
+fn gold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    /// A longer decimal is not always the one that was written.
+    const DIGITS: usize = 15;
+    match Value::deserialize(deserializer)? {
+        Value::String(text) => Ok(text),
+        Value::Number(number) => {
+            let text = number.to_string();
+            let digits = text.split('e').next().unwrap_or(&text).bytes();
+            let exact = !number.is_f64() || digits.filter(u8::is_ascii_digit).count() <= DIGITS;
+            exact.then_some(text).ok_or_else(|| {
+                D::Error::custom(
+                    "the gold answer has more digits than a JSON number keeps, write it in quotes",
+                )
+            })
+        }
+        _ => Err(D::Error::custom("the gold answer is neither a text nor a number")),
     }
 }
 
