@@ -138,7 +138,10 @@ impl Files {
             let entry = entry.unwrap();
             let path = format!("{prefix}{}", entry.file_name().display());
             // The folders of git, of cargo's builds, of runs, and of the rendered book.
-            let made = [".git", "target", "runs", "book/book"].contains(&path.as_str());
+            let of_examples = path.starts_with("book/examples/") && path.ends_with("/runs");
+            let made = [".git", "runs", "book/book"].contains(&path.as_str())
+                || entry.file_name() == "target"
+                || of_examples;
             if entry.path().is_dir() && !made {
                 self.look_into(&entry.path(), &format!("{path}/"));
             }

@@ -271,9 +271,12 @@ impl<M: PolicyModel> Run<M> {
             self.record(step, &metrics, &groups);
             let last = step == recipe.train.steps || stop.is_some();
             let mut reached = false;
-            if (last || step.is_multiple_of(recipe.eval.every.max(1)))
-                && let Some(accuracy) = self.evaluate()?
-            {
+            let measures = last || step.is_multiple_of(recipe.eval.every.max(1));
+            if measures {
+                // Where this evaluation fails, no resumed run takes the one before for it.
+                self.progress.heldout.r#final = None;
+            }
+            if measures && let Some(accuracy) = self.evaluate()? {
                 self.show_accuracy(step, Some(accuracy));
                 let mut measured = Metrics::default();
                 measured.set("eval/heldout_accuracy", accuracy);

@@ -217,9 +217,7 @@ fn assemble<M: PolicyModel>(
         return Err(Error::NoWorked);
     }
     let mut heldout = parts.heldout.unwrap_or_default();
-    if recipe.eval.prompts > 0 {
-        heldout.truncate(recipe.eval.prompts);
-    }
+    data::shorten(&mut heldout, recipe);
     let engine =
         parts.engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
     let mut task = task(recipe, verifier);

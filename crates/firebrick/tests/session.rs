@@ -16,7 +16,7 @@ use firebrick::{
     AdvantageEstimator, Advantages, Completion, Error, FinishReason, Group, GroupFilter,
     INTERRUPTED, LrSchedule, Metrics, Optimizer, PolicyLoss, Prompt, PromptSource, Recipe, Reward,
     RewardShaper, RewardedGroup, RolloutEngine, Score, Seed, Session, Step, TrackError, Tracker,
-    Verifier, WorkedExample,
+    Verifier, Watcher, WorkedExample,
     data::{DateTime, Prompts, Tokenizer},
     models::{Decoder, DecoderConfig, Family, Sizes, random},
     recipe::DeviceKind as Kind,
@@ -329,19 +329,29 @@ fn every_part_that_is_given_is_used() {
 
 #[test]
 fn an_engine_that_dies_costs_no_finished_step() {
-    /// Writes letters at random, and dies in the third step.
-    struct Dying(usize, Vec<GroupRequest>);
+    /// Writes letters at random, and dies when it gets the weights of that version.
+    struct Dying(u64, Vec<GroupRequest>);
+
+    /// Hears after which steps there was an evaluation.
+    struct Evaluated(Arc<Mutex<Vec<Step>>>);
+
+    impl Watcher for Evaluated {
+        fn metrics(&mut self, step: Step, metrics: &Metrics) {
+            if metrics.get("eval/heldout_accuracy").is_some() {
+                self.0.lock().unwrap().push(step);
+            }
+        }
+    }
 
     impl RolloutEngine<Decoder> for Dying {
         fn publish(&mut self, _: &Decoder, version: u64) -> Result<(), RolloutError> {
-            match version {
-                2 => Err(RolloutError::engine("the child has died", false)),
-                _ => Ok(()),
+            match version == self.0 {
+                true => Err(RolloutError::engine("the child has died", false)),
+                false => Ok(()),
             }
         }
 
         fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
-            self.0 += requests.len();
             self.1.extend(requests);
             Ok(())
         }
@@ -374,10 +384,21 @@ fn an_engine_that_dies_costs_no_finished_step() {
         let place = tempfile::tempdir().unwrap();
         let session = own(place.path(), "run", 6).heldout(prompts);
         let session = session.settings(|recipe| recipe.checkpoint.every = 100);
-        let error = session.engine(Dying(0, Vec::new())).run().unwrap_err();
+        let error = session.engine(Dying(2, Vec::new())).run().unwrap_err();
         assert!(error.to_string().contains("the child has died"), "{error}");
         assert!(place.path().join("run/checkpoints/step-000002").is_dir());
     }
+
+    // A run whose last evaluation failed has none of the last step: the one before is no stand-in.
+    let place = tempfile::tempdir().unwrap();
+    let session = |dies| {
+        let session = own(place.path(), "run", 2).settings(|recipe| recipe.eval.every = 1);
+        session.engine(Dying(dies, Vec::new()))
+    };
+    session(2).run().unwrap_err();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    session(99).resume(true).watcher(Evaluated(heard.clone())).run().unwrap();
+    assert_eq!(*heard.lock().unwrap(), [2]);
 }
 
 /// With `gae` and no critic a trainer once took plain rewards for advantages, in silence.

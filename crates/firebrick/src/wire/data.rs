@@ -59,9 +59,7 @@ impl Data {
                 true => problems(&recipe.data, sources, seed, notes)?,
                 false => ProblemSets::default(),
             };
-        if recipe.eval.prompts > 0 {
-            heldout.truncate(recipe.eval.prompts);
-        }
+        shorten(&mut heldout, recipe);
         let data = &recipe.data;
         let lost = |file| move |error| no_prompts(data, file, error);
         let train_file = data.train.as_ref();
@@ -86,6 +84,13 @@ impl Data {
             false => Vec::new(),
         };
         Ok(Data { tokenizer: Arc::new(tokenizer), train: prompts, heldout, worked, report })
+    }
+}
+
+/// Leaves the first `eval.prompts` of what is evaluated on; all of it where that is 0.
+pub(super) fn shorten<T>(heldout: &mut Vec<T>, recipe: &Recipe) {
+    if recipe.eval.prompts > 0 {
+        heldout.truncate(recipe.eval.prompts);
     }
 }
 
