@@ -59,7 +59,7 @@ fn page_of_keys() -> String {
     let mut page = String::from(
         "<!-- Made from the tables in crates/import/src; a change here is overwritten.\n     \
          FIREBRICK_UPDATE=1 cargo test -p firebrick-book -->\n\n# From verl and SkyRL\n\n\
-         `firebrick recipe import` translates a configuration by these tables, and says of each of its \
+         `firebrick recipes import` translates a configuration by these tables, and says of each of its \
          keys that is not the same here what is different. A key that is left out has *its* default, \
          so the recipe says that where ours is another. `a.*` stands for every key below `a` that has \
          no row of its own; a key that is in no row is reported as unknown.\n",

@@ -2,6 +2,8 @@
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::terminal::Width;
+
 /// The progress bars of what takes long. Clones draw in the same place, so that the
 /// [`Terminal`](crate::terminal::Terminal)'s lines and the bars keep out of each other's way.
 #[derive(Clone, Debug)]
@@ -23,7 +25,11 @@ impl Bars {
         let (bar, template) = if total == 0 {
             (ProgressBar::no_length(), "{prefix:>10} {spinner} {pos} {msg}")
         } else {
-            let template = "{prefix:>10} [{bar:30}] {pos}/{len} {msg} ({eta} left)";
+            // The bar gets what the numbers leave it, and no more than one can take in.
+            let template = match Width::Terminal.columns().is_some_and(|columns| columns < 80) {
+                true => "{prefix:>10} [{wide_bar}] {pos}/{len} {msg}",
+                false => "{prefix:>10} [{bar:30}] {pos}/{len} {msg} ({eta} left)",
+            };
             (ProgressBar::new(total), template)
         };
         let style = ProgressStyle::with_template(template)

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use firebrick::INTERRUPTED;
 use firebrick_runs::Summary;
 
 /// The rows, aligned in three columns; what was not measured has none.
@@ -24,6 +25,7 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
         ("time", "reward", time(seconds.reward)),
         ("time", "update", time(seconds.update)),
         ("time", "evaluation", time(seconds.eval)),
+        ("time", "checkpoints", time(seconds.checkpoint)),
         ("time", "total", time(seconds.total)),
         ("peak memory", "", summary.peak_rss_bytes.map(bytes)),
         ("stopped because", "", Some(summary.stopped_because.clone())),
@@ -38,6 +40,26 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
         lines.push(format!("{shown:<17}  {part:<13}  {value}"));
     }
     lines
+}
+
+/// The commands that one would give next: to measure the model, to ask it, and to go on.
+pub(crate) fn next(summary: &Summary, prompt: Option<&str>) -> Vec<String> {
+    let Some(checkpoint) = &summary.checkpoint else { return Vec::new() };
+    let Some(run) = checkpoint.parent().and_then(Path::parent) else { return Vec::new() };
+    let runs = run.parent().filter(|runs| *runs != Path::new("runs"));
+    let runs = runs.map_or_else(String::new, |runs| format!(" --runs {}", runs.display()));
+    let steps = match summary.stopped_because == INTERRUPTED {
+        true => String::new(),
+        false => format!(" --set train.steps={}", 2 * summary.steps.max(1)),
+    };
+    let (checkpoint, run) = (checkpoint.display(), run.display());
+    vec![
+        String::new(),
+        "next:".into(),
+        format!("  firebrick eval {checkpoint} --samples 8"),
+        format!("  firebrick generate {checkpoint} --prompt '{}'", prompt.unwrap_or("…")),
+        format!("  firebrick train {run}/recipe.toml{runs} --resume{steps}"),
+    ]
 }
 
 /// A span of time in at most six letters: `4 ms`, `8.1s`, `1m02s`, `1h02m`, `3d04h`.

@@ -5,10 +5,12 @@ mod doctor;
 mod eval;
 mod export;
 mod generate;
+mod help;
+mod init;
 mod inspect;
 mod metrics;
 mod plan;
-mod recipe;
+mod recipes;
 mod schema;
 pub mod score;
 mod sources;
@@ -19,20 +21,48 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::Subcommand;
+use clap::{Parser, Subcommand};
 use firebrick::{
     Error,
     source::{Need, Sources},
 };
 use firebrick_models::is_adapter;
 
-use crate::ProgramError;
+use crate::{ProgramError, version::version};
+
+/// Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
+#[derive(Parser)]
+#[command(name = "firebrick", version = version(), after_help = EXAMPLES, arg_required_else_help = true)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  firebrick train quickstart
+  firebrick train quickstart --set train.steps=20 --set name=short
+  firebrick train quickstart --resume
+  firebrick compare recipes/ablation/*.toml --seeds 3
+  firebrick init my-task
+  firebrick plan quickstart
+  firebrick doctor
+  firebrick eval runs/quickstart/checkpoints/step-000200 --samples 8
+  firebrick generate runs/quickstart/checkpoints/step-000200 --prompt 47+85=
+  firebrick inspect runs/quickstart/checkpoints/step-000200
+  firebrick score answers.jsonl
+
+Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted
+after a clean save.";
 
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
     /// Train the policy that a recipe describes
     Train(train::Train),
+    /// Begin a task of one's own: a folder with a recipe, data, and a judge with its test
+    Init(init::Init),
     /// Run recipes over several seeds, and print one table of what came of it
     Compare(compare::Compare),
     /// Measure a checkpoint on the held-out prompts: pass@1, avg@k, pass@k, maj@k
@@ -53,8 +83,13 @@ pub enum Command {
     Metrics(metrics::Metrics),
     /// Print the JSON schema of recipes
     Schema,
-    /// Make a recipe of another program's configuration
-    Recipe(recipe::Recipe),
+    /// List the recipes that are built in, print one, or make one of another program's configuration
+    #[command(alias = "recipe")]
+    Recipes(recipes::Recipes),
+    /// Print what completes the program's commands in a shell
+    Completions(help::Completions),
+    /// Write the manual pages
+    Man(help::Man),
 }
 
 impl Command {
@@ -65,17 +100,20 @@ impl Command {
     pub fn run(self) -> Result<u8, ProgramError> {
         match self {
             Command::Train(command) => command.run(),
+            Command::Init(command) => command.run().map(|()| 0),
             Command::Compare(command) => command.run(),
             Command::Eval(command) => command.run().map(|()| 0),
             Command::Plan(command) => command.run(),
             Command::Generate(command) => command.run(),
-            Command::Inspect(command) => command.run().map(|()| 0),
+            Command::Inspect(command) => command.run(),
             Command::Export(command) => command.run().map(|()| 0),
             Command::Doctor(command) => command.run(),
             Command::Score(command) => command.run(),
             Command::Metrics(command) => command.run().map(|()| 0),
             Command::Schema => schema::run().map(|()| 0),
-            Command::Recipe(command) => command.run().map(|()| 0),
+            Command::Recipes(command) => command.run().map(|()| 0),
+            Command::Completions(command) => command.run().map(|()| 0),
+            Command::Man(command) => command.run().map(|()| 0),
         }
     }
 }

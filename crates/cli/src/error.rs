@@ -65,6 +65,20 @@ pub enum ProgramError {
         /// As given.
         path: PathBuf,
     },
+    /// A task is to be begun where something is already.
+    #[error("{} is not empty, expected a new or an empty folder", folder.display())]
+    NotEmpty {
+        /// As given.
+        folder: PathBuf,
+    },
+    /// A recipe is neither a file nor built in.
+    #[error("there is no recipe {}", given.display())]
+    NoRecipe {
+        /// As given.
+        given: PathBuf,
+        /// The name that it is most like, if one is.
+        likely: Option<&'static str>,
+    },
     /// The recipe has nothing to evaluate on.
     #[error("the recipe has no held-out prompts")]
     NoHeldout,
@@ -95,6 +109,19 @@ where
 }
 
 impl ProgramError {
+    /// That no recipe is called `given`.
+    pub(crate) fn no_recipe(given: PathBuf) -> Self {
+        let asked = given.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        // As close as clap wants misspelt commands to be.
+        let likeness =
+            |name: &str| strsim::jaro_winkler(asked, name.rsplit('/').next().unwrap_or(name));
+        let names =
+            firebrick_recipes::ALL.iter().map(|recipe| (likeness(recipe.name), recipe.name));
+        let likely =
+            names.filter(|(likeness, _)| *likeness > 0.7).max_by(|a, b| a.0.total_cmp(&b.0));
+        ProgramError::NoRecipe { given, likely: likely.map(|(_, name)| name) }
+    }
+
     /// What to do about it, where the message does not say so by itself.
     pub fn help(&self) -> Option<String> {
         Some(match self {
@@ -119,6 +146,15 @@ impl ProgramError {
             ProgramError::NotAModel { remedy, .. } => (*remedy).to_owned(),
             ProgramError::NotARun { .. } => {
                 "give the folder of a run, such as runs/quickstart".into()
+            }
+            ProgramError::NotEmpty { .. } => "give the name of a folder that is not there yet".into(),
+            ProgramError::NoRecipe { likely, .. } => {
+                let built_in = "`firebrick recipes` lists the ones that are built in, and `firebrick init \
+                                FOLDER` begins one of your own";
+                match likely {
+                    Some(name) => format!("did you mean {name}? {built_in}"),
+                    None => format!("give the path of a TOML or YAML file, or a name: {built_in}"),
+                }
             }
             ProgramError::NoHeldout => {
                 "set data.heldout to a file, or data.heldout_size above 0".into()

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 pub struct Inspection {
     /// As given.
     pub folder: String,
-    /// `config.json` as it stands; empty where there is none.
+    /// `config.json` as it stands; empty where there is none, or none that can be read.
     pub fields: Map<String, Value>,
     /// What it means, if it is a model that can be trained.
     pub config: Option<DecoderConfig>,
@@ -36,7 +36,9 @@ pub struct Inspection {
     pub adapter: Option<Map<String, Value>>,
     /// The step that a checkpoint of a run is of.
     pub step: Option<u64>,
-    /// Everything that deserves attention.
+    /// Why the folder can't be used; nothing where it can.
+    pub faults: Vec<String>,
+    /// Everything else that deserves attention.
     pub unusual: Vec<String>,
 }
 
@@ -47,10 +49,16 @@ impl Inspection {
         let fields = read(folder, "config.json", &mut broken);
         let generation = read(folder, "generation_config.json", &mut broken);
         let adapter = read(folder, "adapter_config.json", &mut broken);
-        let state = read(folder, "trainer/state.json", &mut broken);
+        // Without it a run can't be resumed, but the model is what it is.
+        let mut odd = Vec::new();
+        let state = read(folder, "trainer/state.json", &mut odd);
         // An adapter is made of other files, and has no model to be missed.
         let mut or_say = |problem: String| {
-            if adapter.is_none() {
+            // The tokenizer's reader looks into config.json as well.
+            let of_config = format!("{}", folder.join("config.json").display());
+            let said =
+                |known: &String| known.starts_with(&of_config) && problem.starts_with(&of_config);
+            if adapter.is_none() && !broken.iter().any(said) {
                 broken.push(problem);
             }
         };
@@ -75,10 +83,11 @@ impl Inspection {
             generation,
             adapter,
             step: state.and_then(|state| state.get("step")?.as_u64()),
-            unusual: broken,
+            faults: broken,
+            unusual: Vec::new(),
         };
-        let more = unusual::unusual(&inspection, &unread);
-        inspection.unusual.extend(more);
+        inspection.faults.extend(unusual::foreign_tokenizer(&inspection));
+        inspection.unusual = [odd, unusual::unusual(&inspection, &unread)].concat();
         inspection
     }
 
@@ -158,6 +167,8 @@ impl Inspection {
             "generation_config": self.generation,
             "adapter": self.adapter,
             "step": self.step,
+            "usable": self.faults.is_empty(),
+            "faults": self.faults,
             "unusual": self.unusual,
         })
     }

@@ -16,6 +16,7 @@
 //! # Ok::<(), firebrick::Error>(())
 //! ```
 
+mod answer;
 pub mod bars;
 mod closing;
 pub mod commands;
@@ -24,6 +25,7 @@ mod error;
 pub mod inspect;
 mod message;
 pub mod terminal;
+mod version;
 
 pub use error::ProgramError;
 pub use message::Message;

@@ -6,32 +6,8 @@ use std::{
 };
 
 use clap::Parser;
-use firebrick_cli::{Message, ProgramError, commands::Command};
+use firebrick_cli::{Message, ProgramError, commands::Arguments};
 use miette::MietteHandlerOpts;
-
-/// Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
-#[derive(Parser)]
-#[command(version, after_help = EXAMPLES, arg_required_else_help = true)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-const EXAMPLES: &str = "\
-Examples:
-  firebrick train recipes/quickstart.toml
-  firebrick train recipes/quickstart.toml --set train.steps=20 --set name=short
-  firebrick train recipes/quickstart.toml --resume
-  firebrick compare recipes/ablation/*.toml --seeds 3
-  firebrick plan recipes/quickstart.toml
-  firebrick doctor
-  firebrick eval runs/quickstart/checkpoints/step-000200 --samples 8
-  firebrick generate runs/quickstart/checkpoints/step-000200 --prompt 47+85=
-  firebrick inspect runs/quickstart/checkpoints/step-000200
-  firebrick score answers.jsonl
-
-Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted
-after a clean save.";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

@@ -1,8 +1,11 @@
 //! An error as a terminal shows it: its message, the place in the recipe that is to blame, and help.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
-use firebrick::{Error, recipe::RecipeError};
+use firebrick::{
+    Error,
+    recipe::{Invalid, Label, RecipeError},
+};
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
 use crate::ProgramError;
@@ -13,22 +16,87 @@ pub struct Message {
     text: String,
     help: Option<String>,
     place: Option<(NamedSource<String>, LabeledSpan)>,
+    /// Further faults of the same recipe.
+    more: Vec<Message>,
 }
+
+/// Further faults that are shown.
+const MORE: usize = 9;
+/// The most characters of a line that are shown: what came may be a file of one line.
+const LINE: usize = 300;
 
 impl From<&ProgramError> for Message {
     fn from(error: &ProgramError) -> Self {
-        let place = match error {
+        match error {
             ProgramError::Library(Error::Recipe(RecipeError::Invalid(fault))) => {
-                fault.label.as_ref().map(|label| {
-                    let words = Some(label.words.clone());
-                    let span = LabeledSpan::new_primary_with_span(words, label.span.clone());
-                    (NamedSource::new(&fault.name, fault.text.clone()), span)
-                })
+                let mut message = Message::of(fault);
+                message.more = fault.more.iter().take(MORE).map(Message::of).collect();
+                let left = fault.more.len().saturating_sub(MORE);
+                if left > 0 {
+                    message.text += &format!(" (and {left} more faults than are shown here)");
+                }
+                message
             }
-            _ => None,
-        };
-        Message { text: error.to_string(), help: error.help(), place }
+            _ => Message {
+                text: cut(&error.to_string()),
+                help: error.help().as_deref().map(cut),
+                place: None,
+                more: Vec::new(),
+            },
+        }
     }
+}
+
+impl Message {
+    /// A fault of a recipe.
+    fn of(fault: &Invalid) -> Self {
+        let place = fault.label.as_ref().map(|Label { span, words }| {
+            let (text, span) = around(&fault.text, span.clone());
+            let label = LabeledSpan::new_primary_with_span(Some(cut(words)), span);
+            (NamedSource::new(&fault.name, text), label)
+        });
+        let text = cut(&fault.to_string());
+        Message { text, help: fault.help.as_deref().map(cut), place, more: Vec::new() }
+    }
+}
+
+/// A text whose lines end where nobody would read on.
+fn cut(text: &str) -> String {
+    let line = |line: &str| match line.char_indices().nth(LINE) {
+        // The end says what to do about the beginning, mostly.
+        Some((head, _)) => {
+            let tail = line.char_indices().rev().nth(LINE / 3).map_or(head, |(tail, _)| tail);
+            format!("{}…{}", &line[..head], &line[tail.max(head)..])
+        }
+        None => line.to_owned(),
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A text with the lines of `span` in it cut to what surrounds it, and the span there. Lines before it stay,
+/// so that it keeps its number, and long ones of them become empty.
+fn around(text: &str, span: Range<usize>) -> (String, Range<usize>) {
+    let begin = text[..span.start].rfind('\n').map_or(0, |end| end + 1);
+    let end = text[span.start..].find('\n').map_or(text.len(), |end| span.start + end);
+    let near = text.lines().all(|line| line.len() <= LINE);
+    if near || !text.is_char_boundary(span.end) {
+        return (text.to_owned(), span);
+    }
+    let boundary = |mut at: usize| {
+        while !text.is_char_boundary(at) {
+            at += 1;
+        }
+        at
+    };
+    let from = boundary(span.start.saturating_sub(LINE / 4).max(begin));
+    let to = boundary((from + LINE).min(end)).min(end);
+    let kept: String = text[..begin]
+        .split_inclusive('\n')
+        .map(|line| if line.len() > LINE { "\n" } else { line })
+        .collect();
+    let start = kept.len() + span.start - from;
+    let length = span.end.min(to).saturating_sub(span.start);
+    (kept + &text[from..to], start..start + length)
 }
 
 impl fmt::Display for Message {
@@ -51,5 +119,29 @@ impl Diagnostic for Message {
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let spans = self.place.iter().map(|(_, span)| span.clone());
         Some(Box::new(spans))
+    }
+
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
+        let more = self.more.iter().map(|message| message as &dyn Diagnostic);
+        (!self.more.is_empty()).then(|| Box::new(more) as Box<dyn Iterator<Item = _>>)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_megabyte_is_shown_where_its_fault_is() {
+        let long = "x".repeat(1 << 20);
+        let text = format!("a = \"{long}\"\nb = \"{long}é{long}\"\nc = 1\n");
+        let at = text.find('é').unwrap();
+        let (shown, span) = around(&text, at..at + 'é'.len_utf8());
+        assert_eq!(&shown[span.clone()], "é");
+        assert_eq!(shown[..span.start].matches('\n').count(), 1);
+        assert!(shown.len() < 2 * LINE, "{}", shown.len());
+        assert!(cut(&format!("{long}\nno end")).chars().count() < 2 * LINE);
+        assert_eq!(cut("as it is"), "as it is");
+        assert_eq!(around("a = é", 4..6), ("a = é".to_owned(), 4..6));
     }
 }

@@ -1,20 +1,22 @@
 //! A run as a person sees it.
 
 use std::{
+    borrow::Cow,
     collections::VecDeque,
     io::{self, Write},
 };
 
-use firebrick::{Stage, Watcher};
+use firebrick::{Example, Stage, Watcher};
 use firebrick_core::{Metrics, Step};
 use firebrick_runs::Summary;
 
 use crate::{
+    answer::Answer,
     bars::{Bar, Bars},
     closing,
 };
 
-/// One line a step, evaluations, a bar for every stage, and a closing table.
+/// One line a step, evaluations with an answer or two, a bar for every stage, and a closing table.
 ///
 /// It reads what to show from the metrics' names; what is absent is shown as `-`. What a closed terminal
 /// can't show is no reason to end a run.
@@ -25,24 +27,86 @@ pub struct Terminal {
     stages: Vec<Bar>,
     color: bool,
     total: Step,
+    width: Width,
+    /// Whether commands to go on with are printed at the end.
+    next: bool,
     lines: usize,
+    /// The columns under the last heading.
+    columns: Vec<&'static Column>,
     /// Seconds of the last steps, for the time left.
     recent: VecDeque<f64>,
     heldout: Option<f64>,
+    /// Answers of the evaluation whose accuracy comes next.
+    answers: Vec<Answer>,
+    /// A prompt to try the model with.
+    prompt: Option<String>,
+}
+
+/// Room for a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// As much as it takes: a file, or a pipe.
+    Endless,
+    /// So many columns.
+    Columns(usize),
+    /// The columns that the terminal on standard error has at the moment; endless if it is none.
+    Terminal,
+}
+
+impl Width {
+    pub(crate) fn columns(self) -> Option<usize> {
+        match self {
+            Width::Endless => None,
+            Width::Columns(columns) => Some(columns),
+            Width::Terminal => {
+                let size = terminal_size::terminal_size_of(io::stderr());
+                size.map(|(terminal_size::Width(columns), _)| usize::from(columns))
+            }
+        }
+    }
 }
 
 impl Terminal {
     /// A front end for a run of `total` steps that writes its lines to `out`, between `bars`.
     ///
-    /// `color` is the program's to decide: yes on a terminal, unless `NO_COLOR` is set.
+    /// `color` is the program's to decide: yes on a terminal, unless `NO_COLOR` is set. Lines are as
+    /// long as they get, unless [`Terminal::within`] says otherwise.
     pub fn new(out: Box<dyn Write + Send>, bars: Bars, color: bool, total: Step) -> Self {
-        let (stages, recent) = (Vec::new(), VecDeque::new());
-        Terminal { out, bars, stages, color, total, lines: 0, recent, heldout: None }
+        Terminal {
+            out,
+            bars,
+            stages: Vec::new(),
+            color,
+            total,
+            width: Width::Endless,
+            next: false,
+            lines: 0,
+            columns: Vec::new(),
+            recent: VecDeque::new(),
+            heldout: None,
+            answers: Vec::new(),
+            prompt: None,
+        }
     }
 
     /// One for a command that trains nothing, on standard error.
     pub fn plain(bars: Bars) -> Self {
-        Terminal::new(Box::new(io::stderr()), bars, false, 0)
+        Terminal::new(Box::new(io::stderr()), bars, false, 0).within(Width::Terminal)
+    }
+
+    /// Keeps lines within `width`: a step's line goes without the columns that matter least, answers
+    /// are cut and notes are broken.
+    #[must_use]
+    pub fn within(mut self, width: Width) -> Self {
+        self.width = width;
+        self
+    }
+
+    /// Ends with the commands that one would give next.
+    #[must_use]
+    pub fn with_next_commands(mut self) -> Self {
+        self.next = true;
+        self
     }
 }
 
@@ -62,11 +126,22 @@ impl Watcher for Terminal {
     }
 
     fn note(&mut self, text: &str) {
-        let _ = self.line(text);
+        let lines = match self.width.columns() {
+            Some(columns) => broken(text, columns),
+            None => vec![text.into()],
+        };
+        let _ = lines.iter().try_for_each(|line| self.line(line));
     }
 
     fn metrics(&mut self, step: Step, metrics: &Metrics) {
         let _ = self.show(step, metrics);
+    }
+
+    fn example(&mut self, example: &Example) {
+        let is_shell_word =
+            |text: &&str| text.chars().count() <= 30 && !text.contains(['\'', '\n', '<']);
+        self.prompt = Some(example.prompt.text.as_str()).filter(is_shell_word).map(String::from);
+        self.answers.push(Answer::of(example));
     }
 
     fn finished(&mut self, summary: &Summary) {
@@ -74,29 +149,65 @@ impl Watcher for Terminal {
     }
 }
 
-/// The columns of a step's line: heading, width, and how the metrics fill it.
+/// The columns of a step's line between its number and the time left.
 const COLUMNS: [Column; 11] = [
-    Column { heading: "reward", width: 7, cell: |m| fixed(m, "reward/mean", 3) },
-    Column { heading: "accuracy", width: 8, cell: |m| fixed(m, "reward/accuracy", 3) },
-    Column { heading: "entropy", width: 7, cell: |m| fixed(m, "loss/entropy", 3) },
-    Column { heading: "clip low", width: 8, cell: |m| fixed(m, "loss/clip_fraction_low", 5) },
-    Column { heading: "high", width: 7, cell: |m| fixed(m, "loss/clip_fraction_high", 5) },
-    Column { heading: "length", width: 7, cell: |m| fixed(m, "rollout/length_mean", 1) },
-    Column { heading: "kept/out", width: 8, cell: groups },
-    Column { heading: "tokens/s", width: 8, cell: |m| fixed(m, "rollout/tokens_per_second", 0) },
-    Column { heading: "rollout", width: 7, cell: |m| seconds(m, "time/rollout") },
-    Column { heading: "judge", width: 6, cell: |m| seconds(m, "time/reward") },
-    Column { heading: "update", width: 6, cell: |m| seconds(m, "time/update") },
+    Column { heading: "reward", width: 7, rank: 0, cell: |m| fixed(m, "reward/mean", 3) },
+    Column { heading: "accuracy", width: 8, rank: 1, cell: |m| fixed(m, "reward/accuracy", 3) },
+    Column { heading: "entropy", width: 7, rank: 4, cell: |m| fixed(m, "loss/entropy", 3) },
+    Column {
+        heading: "clip low",
+        width: 8,
+        rank: 8,
+        cell: |m| fixed(m, "loss/clip_fraction_low", 5),
+    },
+    Column { heading: "high", width: 7, rank: 9, cell: |m| fixed(m, "loss/clip_fraction_high", 5) },
+    Column { heading: "length", width: 7, rank: 3, cell: |m| fixed(m, "rollout/length_mean", 1) },
+    Column { heading: "kept/out", width: 8, rank: 2, cell: groups },
+    Column {
+        heading: "tokens/s",
+        width: 8,
+        rank: 7,
+        cell: |m| fixed(m, "rollout/tokens_per_second", 0),
+    },
+    Column { heading: "rollout", width: 7, rank: 5, cell: |m| seconds(m, "time/rollout") },
+    Column { heading: "judge", width: 6, rank: 10, cell: |m| seconds(m, "time/reward") },
+    Column { heading: "update", width: 6, rank: 6, cell: |m| seconds(m, "time/update") },
 ];
 
 struct Column {
     heading: &'static str,
     width: usize,
+    /// Of the columns that a terminal has no room for, the one with the highest goes first.
+    rank: usize,
+    /// How the metrics fill it.
     cell: fn(&Metrics) -> String,
+}
+
+/// Between two columns.
+const GAP: &str = "  ";
+/// The column of the time left.
+const LEFT: usize = 6;
+
+/// The columns that fit into `room`, beside `taken` and the time left.
+fn columns_within(room: Option<usize>, taken: usize) -> Vec<&'static Column> {
+    let mut columns: Vec<&Column> = COLUMNS.iter().collect();
+    let width = |columns: &[&Column]| {
+        let cells: usize = columns.iter().map(|column| GAP.len() + column.width).sum();
+        taken + cells + GAP.len() + LEFT
+    };
+    while let Some(last) = columns.iter().map(|column| column.rank).max()
+        && room.is_some_and(|room| width(&columns) > room)
+    {
+        columns.retain(|column| column.rank != last);
+    }
+    columns
 }
 
 /// Lines between two headings: about what a small terminal shows at once.
 const HEADING_EVERY: usize = 20;
+
+/// Columns of an answer where there is no end to a line.
+const ANSWER: usize = 200;
 
 /// Steps that the time left is estimated from. Completions get longer as a run goes on, so the
 /// mean over all of it would promise too early an end.
@@ -108,6 +219,11 @@ impl Terminal {
         self.line("")?;
         for row in closing::table(summary, summary.checkpoint.as_deref()) {
             self.line(&row)?;
+        }
+        if self.next {
+            for row in closing::next(summary, self.prompt.as_deref()) {
+                self.line(&row)?;
+            }
         }
         self.out.flush()
     }
@@ -131,16 +247,22 @@ impl Terminal {
         let digits = self.total.to_string().len();
         let width = 2 * digits + 1;
         if self.lines.is_multiple_of(HEADING_EVERY) {
-            let columns = COLUMNS.map(|column| format!("{:>1$}", column.heading, column.width));
-            let heading = format!("{:>width$}  {}  {:>6}", "step", columns.join("  "), "left");
+            self.columns = columns_within(self.width.columns(), width);
+            let headings = self.row(|column| column.heading.to_owned());
+            let heading = format!("{:>width$}{headings}{GAP}{:>LEFT$}", "step", "left");
             self.line(&self.paint("2", &heading))?;
         }
         self.lines += 1;
 
         let count = format!("{step:>digits$}/{}", self.total);
-        let cells = COLUMNS.map(|column| format!("{:>1$}", (column.cell)(metrics), column.width));
+        let cells = self.row(|column| (column.cell)(metrics));
         let left = self.time_left(step, metrics);
-        self.line(&format!("{count:>width$}  {}  {left:>6}", cells.join("  ")))
+        self.line(&format!("{count:>width$}{cells}{GAP}{left:>LEFT$}"))
+    }
+
+    fn row(&self, cell: impl Fn(&Column) -> String) -> String {
+        let columns = self.columns.iter();
+        columns.map(|column| format!("{GAP}{:>1$}", cell(column), column.width)).collect()
     }
 
     fn evaluation(&mut self, step: Step, accuracy: f64) -> io::Result<()> {
@@ -155,7 +277,12 @@ impl Terminal {
         };
         self.heldout = Some(accuracy);
         let text = format!("held-out accuracy {accuracy:.3}{change} {when}");
-        self.line(&self.paint("36", &text))
+        self.line(&self.paint("36", &text))?;
+        let room = self.width.columns().unwrap_or(ANSWER);
+        for answer in std::mem::take(&mut self.answers) {
+            self.line(&self.paint("2", &answer.within(room)))?;
+        }
+        Ok(())
     }
 
     fn time_left(&mut self, step: Step, metrics: &Metrics) -> String {
@@ -181,6 +308,17 @@ impl Terminal {
     fn paint(&self, code: &str, text: &str) -> String {
         if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// A text in lines of at most `columns`, which begin where the text does; a path stays in one piece.
+fn broken(text: &str, columns: usize) -> Vec<String> {
+    let indent = " ".repeat(text.len() - text.trim_start_matches(' ').len());
+    let options = textwrap::Options::new(columns)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .subsequent_indent(&indent);
+    let lines = textwrap::wrap(text, options);
+    lines.into_iter().map(Cow::into_owned).collect()
 }
 
 fn fixed(metrics: &Metrics, name: &str, decimals: usize) -> String {

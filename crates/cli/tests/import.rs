@@ -1,4 +1,4 @@
-//! `firebrick recipe import`: its exit codes, and where it says what. What becomes of which key is tested
+//! `firebrick recipes import`: its exit codes, and where it says what. What becomes of which key is tested
 //! in `crates/import`.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
@@ -29,13 +29,13 @@ fn what_can_not_be_imported_is_refused() {
         ),
     ] {
         place.write(name, text);
-        let outcome = place.run(&["recipe", "import", name]);
+        let outcome = place.run(&["recipes", "import", name]);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{name}");
         assert!(outcome.stderr.contains(words), "{name}: {}", outcome.stderr);
     }
-    assert_eq!(place.run(&["recipe", "import", "absent.yaml"]).code, Some(1));
+    assert_eq!(place.run(&["recipes", "import", "absent.yaml"]).code, Some(1));
     place.write("good.yaml", "generator: {n_samples_per_prompt: 4, unheard_of: 1}");
-    let outcome = place.succeed(&["recipe", "import", "good.yaml", "trainer.seed=3"]);
+    let outcome = place.succeed(&["recipes", "import", "good.yaml", "trainer.seed=3"]);
     place.write("good.toml", &outcome.stdout);
     assert!(outcome.stderr.contains("1 are not known"), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("#   generator.unheard_of = 1"), "{}", outcome.stdout);

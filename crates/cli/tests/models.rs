@@ -111,10 +111,14 @@ fn an_inspection_says_what_is_there_and_what_is_unusual() {
     let place = with_model("qwen2-f32");
     fs::remove_file(place.path("model/model.safetensors")).unwrap();
     place.write("model/tokenizer.json", "{");
-    let text = place.succeed(&["inspect", "model"]).stdout;
-    for word in ["Qwen2ForCausalLM", "model.safetensors", "tokenizer.json"] {
-        assert!(text.contains(word), "{word} is not in {text}");
+    let outcome = place.run(&["inspect", "model"]);
+    assert_eq!(outcome.code, Some(1));
+    for word in ["Qwen2ForCausalLM", "unusable", "model.safetensors", "tokenizer.json"] {
+        assert!(outcome.stdout.contains(word), "{word} is not in {}", outcome.stdout);
     }
+    place.write("model/config.json", "{");
+    let text = place.run(&["inspect", "model"]).stdout;
+    assert_eq!(text.matches("model/config.json").count(), 1, "{text}");
     assert_eq!(place.run(&["inspect", "nowhere"]).code, Some(2));
 }
 

@@ -72,7 +72,7 @@ fn a_seed_makes_a_run() {
     assert_eq!(keys(&summary["completions"]), ["generated", "trained"]);
     assert_eq!(
         keys(&summary["seconds"]),
-        ["warmup", "rollout", "reward", "update", "eval", "total"]
+        ["warmup", "rollout", "reward", "update", "eval", "checkpoint", "total"]
     );
     assert_eq!(keys(&summary["tokens_per_second"]), ["rollout", "update"]);
     assert_eq!((&summary["steps"], &summary["stopped_because"]), (&6.into(), &"steps".into()));

@@ -452,3 +452,37 @@ fn each_rung_of_the_ladder_changes_one_setting() {
 fn recipes() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes")
 }
+
+#[test]
+fn every_fault_of_a_recipe_at_once() {
+    let tables =
+        "[rollout]\ngroup_siz = 8\ntop_p = 1.5\n[device]\nkind = \"amd\"\n[optim]\nlr = inf";
+    let shown = error(&with_files(tables), &[]);
+    let faults = shown.lines().filter_map(|line| line.trim_start().strip_prefix("× recipe.toml:"));
+    assert_eq!(
+        faults.collect::<Vec<_>>(),
+        [
+            "8:1: unknown key `group_siz` in [rollout]",
+            "9:9: rollout.top_p is 1.5, expected above 0 and at most 1",
+            "11:8: device.kind is \"amd\", expected \"cpu\", \"vulkan\", \"wgpu\",",
+            "13:6: optim.lr is inf, expected a finite number, at least 0",
+        ]
+    );
+    assert!(shown.contains("an AMD or Intel card is vulkan"), "{shown}");
+    // Those of its meaning too.
+    let tables =
+        "[train]\nmini_batch = 4096\n[reward]\noverlong = { buffer = 2048, penalty = 1.0 }";
+    let shown = error(&with_files(tables), &[]);
+    assert_eq!(shown.matches("× recipe.toml:").count(), 2, "{shown}");
+}
+
+#[test]
+fn what_is_set_like_a_number_or_a_device() {
+    let shown = error(&with_files(""), &["optim.lr=1e999"]);
+    assert!(shown.contains("`1e999` is a number that a recipe can't hold"), "{shown}");
+    let shown = error(&with_files(""), &["device=vulkan:0"]);
+    assert!(
+        shown.contains("write `{ kind = \"vulkan\", index = 0 }`, or --device vulkan:0"),
+        "{shown}"
+    );
+}

@@ -67,11 +67,30 @@ impl fmt::Display for Name {
     }
 }
 
+/// What to write for a card's maker, or for what else people call a GPU; none for other words.
+///
+/// ```
+/// assert_eq!(firebrick_core::device::meant("AMD"), Some("an AMD or Intel card is vulkan"));
+/// ```
+pub fn meant(word: &str) -> Option<&'static str> {
+    Some(match word.to_lowercase().as_str() {
+        "amd" | "radeon" | "intel" | "arc" | "xpu" => "an AMD or Intel card is vulkan",
+        "hip" => "ROCm's HIP is rocm; an AMD card without ROCm is vulkan",
+        "nvidia" | "geforce" | "rtx" => "an NVIDIA card is cuda, or vulkan",
+        "apple" | "mps" | "mac" => "an Apple GPU is metal",
+        "gpu" => "a GPU is vulkan, cuda or metal, by its maker",
+        "webgpu" | "dx12" | "directx" | "opengl" => "WebGPU is wgpu",
+        _ => return None,
+    })
+}
+
 /// A text that names no device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a device: expected cpu, or one of vulkan, wgpu, metal, cuda and rocm with a \
-     number, such as vulkan:0"
+     number, such as vulkan:0{hint}",
+    hint = meant(.0.split(':').next().unwrap_or_default())
+        .map_or_else(String::new, |hint| format!("; {hint}"))
 )]
 pub struct ParseNameError(String);
 

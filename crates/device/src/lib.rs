@@ -16,6 +16,7 @@
 //! ```
 
 mod describe;
+pub mod drivers;
 mod failure;
 mod open;
 mod precision;

@@ -116,8 +116,10 @@ pub enum Error {
         folder: PathBuf,
     },
     /// A new model has no tokenizer.
-    #[error("model.new has no tokenizer, and there is no data.task to make an alphabet for")]
-    NewModelNeedsTask,
+    #[error(
+        "model.new has neither a tokenizer nor an alphabet, and there is no data.task to know one by"
+    )]
+    NewModelNeedsAlphabet,
     /// `data.template = "chat"` without a template.
     #[error("data.template is \"chat\", but {} has no chat template", folder.display())]
     NoChatTemplate {
@@ -304,8 +306,8 @@ impl Error {
             Error::DeviceFailed { remedy, saved, .. } => format!("{remedy}; {saved}"),
             Error::NoModel { .. } => {
                 "set model.path to where the folder is, or to a name such as \
-                 Qwen/Qwen2.5-0.5B-Instruct, which is downloaded; paths are relative to the current \
-                 directory"
+                 Qwen/Qwen2.5-0.5B-Instruct, which is downloaded; a path begins at the recipe's folder, \
+                 and one of --set at the current directory"
                     .into()
             }
             Error::NoBase { adapter, .. } => format!(
@@ -321,13 +323,13 @@ impl Error {
                     .into()
             }
             Error::NotHere { download, .. } => format!(
-                "if a path was meant, correct it: paths are relative to the current directory. \
-                 Without a network, run {download} on a machine with one and name DIR, or copy its \
+                "if a path was meant, correct it: it begins at the recipe's folder, and one of --set at \
+                 the current directory. Without a network, run {download} on a machine with one and name DIR, or copy its \
                  cache into HF_HOME and set HF_HUB_OFFLINE=1"
             ),
             Error::NoRewardModel { .. } => {
-                "reward.path names a ...ForSequenceClassification checkpoint with one label; paths \
-                 are relative to the current directory"
+                "reward.path names a ...ForSequenceClassification checkpoint with one label; a \
+                 path begins at the recipe's folder, and one of --set at the current directory"
                     .into()
             }
             Error::RewardModelWithoutTemplate { .. } => {
@@ -335,8 +337,10 @@ impl Error {
                  chat_template.jinja"
                     .into()
             }
-            Error::NewModelNeedsTask => {
-                "set model.new.tokenizer to a folder with a tokenizer.json, or data.task".into()
+            Error::NewModelNeedsAlphabet => {
+                "set model.new.alphabet to the characters that prompts and completions are made of, or \
+                 model.new.tokenizer to a folder with a tokenizer.json"
+                    .into()
             }
             Error::NoChatTemplate { .. } => {
                 "use an instruct model, or data.template = \"plain\"".into()
@@ -403,7 +407,7 @@ impl Error {
             Error::Recipe(_)
             | Error::Device(_)
             | Error::Reward(_)
-            | Error::NewModelNeedsTask
+            | Error::NewModelNeedsAlphabet
             | Error::NewVocabulary { .. }
             | Error::RevisionOfFolder { .. }
             | Error::NoRevision { .. }

@@ -42,7 +42,7 @@ pub use parts::Part;
 pub use run::{HELDOUT_PROMPTS, INTERRUPTED};
 pub use session::Session;
 pub use thousands::thousands;
-pub use watch::{Stage, Watcher};
+pub use watch::{Example, Stage, Watcher};
 
 pub use firebrick_core::{
     AdvantageEstimator, Advantages, Completion, Detokenizer, FinishReason, Group, GroupFilter,

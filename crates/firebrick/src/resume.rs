@@ -62,8 +62,9 @@ impl fmt::Display for Change {
 }
 
 /// Every key whose value differs, defaults included. The name is not compared: it is what the run
-/// was found by.
+/// was found by. Paths are compared as absolute ones.
 pub fn changes(before: &Recipe, now: &Recipe) -> Vec<Change> {
+    let values = |recipe: &Recipe| values(&recipe.with_absolute_paths());
     let (mut before, mut now) = (values(before), values(now));
     let keys: BTreeSet<String> = before.keys().chain(now.keys()).cloned().collect();
     let change = |key: String| {

@@ -12,21 +12,21 @@ use std::{
     time::Instant,
 };
 
-use firebrick_core::{Metrics, RewardedGroup, Step, Tracker, WorkedExample};
+use firebrick_core::{Metrics, RewardedGroup, Seed, Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
     Completions, Heldout, RunFolder, Seconds, Store, Summary, TokensPerSecond, peak_rss_bytes,
     write_atomically,
 };
-use firebrick_train::{SamplingReport, StepReport, UpdateTotals, warmup_step};
+use firebrick_train::{EvalReport, SamplingReport, StepReport, Trainer, UpdateTotals, warmup_step};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, device,
     recipe::Recipe,
-    watch::{Phases, Stage, Watcher},
+    watch::{Phases, Stage, Watcher, examples},
     wire::{TRAINER, Wired},
 };
 
@@ -194,7 +194,7 @@ impl<M: PolicyModel> Run<M> {
             if step.is_multiple_of(warmup.every.max(1)) || step == warmup.steps {
                 let mut metrics = Metrics::default();
                 metrics.set("warmup/loss", loss);
-                let accuracy = self.measure(warmup.samples)?;
+                let accuracy = self.measure(warmup.samples)?.map(|(report, _)| report.accuracy);
                 if let Some(accuracy) = accuracy {
                     metrics.set("warmup/accuracy", accuracy);
                 }
@@ -241,18 +241,21 @@ impl<M: PolicyModel> Run<M> {
             trainer.critic = Some(critic.beside(&trainer.policy));
         }
         let recipe = self.recipe.clone();
-        if self.wired.trainer.state.step >= recipe.train.steps {
-            self.watcher.note("all its steps are done; --set train.steps=N makes it longer");
+        if let Some(limit) = self.over() {
+            self.watcher
+                .note(&format!("all its {limit} are done; --set train.{limit}=N makes it longer"));
+        } else {
+            self.compare_epochs();
         }
         loop {
             let step = self.wired.trainer.state.step;
-            if step >= recipe.train.steps {
+            if let Some(limit) = self.over() {
                 // Its device failed in the evaluation after the last step, and now it is resumed.
                 if self.progress.heldout.r#final.is_none() {
                     self.progress.heldout.r#final = self.evaluate()?;
                     self.show_accuracy(step, self.progress.heldout.r#final);
                 }
-                return Ok("steps".into());
+                return Ok(limit.into());
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 self.checkpoint()?;
@@ -269,7 +272,7 @@ impl<M: PolicyModel> Run<M> {
             self.explain_empty(&sampling, &update);
             self.save_skipped(step, &skipped)?;
             self.record(step, &metrics, &groups);
-            let last = step == recipe.train.steps || stop.is_some();
+            let last = self.over().is_some() || stop.is_some();
             let mut reached = false;
             let measures = last || step.is_multiple_of(recipe.eval.every.max(1));
             if measures {
@@ -297,6 +300,31 @@ impl<M: PolicyModel> Run<M> {
             if reached {
                 return Ok("stop_at".into());
             }
+        }
+    }
+
+    /// The limit that the run has reached, as its key in `[train]` is called.
+    fn over(&self) -> Option<&'static str> {
+        let (train, Trainer { state, source, .. }) = (&self.recipe.train, &self.wired.trainer);
+        let drawn = |epochs| state.cursor as f64 >= epochs * source.size() as f64;
+        match state.step >= train.steps {
+            true => Some("steps"),
+            false => train.epochs.is_some_and(drawn).then_some("epochs"),
+        }
+    }
+
+    /// Says where `train.steps` ends the run before it has seen its prompts as often as it should.
+    fn compare_epochs(&mut self) {
+        let Recipe { train, sampling, .. } = &self.recipe;
+        let wanted = train.epochs.unwrap_or(0.0) * self.wired.trainer.source.size() as f64;
+        let drawn = train.steps as f64 * sampling.prompts_per_step as f64;
+        if drawn < wanted {
+            self.watcher.note(&format!(
+                "train.epochs = {} takes {wanted:.0} prompts, of which train.steps = {} draws {drawn:.0} if \
+                 no group is filtered: raise train.steps to get there",
+                train.epochs.unwrap_or(0.0),
+                train.steps
+            ));
         }
     }
 
@@ -346,11 +374,22 @@ impl<M: PolicyModel> Run<M> {
 
     /// Held-out accuracy of the policy as it is; none without held-out prompts.
     fn evaluate(&mut self) -> Result<Option<f64>, Error> {
-        self.measure(self.wired.heldout.len())
+        let Some((report, groups)) = self.measure(self.wired.heldout.len())? else {
+            return Ok(None);
+        };
+        let step = self.wired.trainer.state.step;
+        let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
+        for example in examples(&groups, seed) {
+            self.watcher.example(&example);
+        }
+        Ok(Some(report.accuracy))
     }
 
-    /// The same on the first `prompts` of them.
-    fn measure(&mut self, prompts: usize) -> Result<Option<f64>, Error> {
+    /// What the policy makes of the first `prompts` of them.
+    fn measure(
+        &mut self,
+        prompts: usize,
+    ) -> Result<Option<(EvalReport, Vec<RewardedGroup>)>, Error> {
         let began = Instant::now();
         let Wired { trainer, heldout, eval_sampling, .. } = &mut self.wired;
         if heldout.is_empty() {
@@ -365,11 +404,11 @@ impl<M: PolicyModel> Run<M> {
         let prompts = &heldout[..prompts.min(heldout.len())];
         let samples = self.recipe.eval.samples.max(1);
         let phases = &mut Phases(self.watcher.as_mut());
-        let report = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
+        let measured = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
         self.phase = phase;
         self.pass_on_notes();
-        Ok(Some(report.accuracy))
+        Ok(Some(measured))
     }
 
     /// Says what the verifier had to say.

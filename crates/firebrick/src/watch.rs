@@ -1,6 +1,6 @@
 //! A run's way to tell how it goes, and whoever hears it: a terminal, a notebook, a test, or nobody.
 
-use firebrick_core::{Metrics, Step};
+use firebrick_core::{Completion, Metrics, Prompt, RewardedGroup, Score, Seed, Step, Verdict};
 use firebrick_runs::Summary;
 use firebrick_train::{Observer, Phase};
 
@@ -38,6 +38,12 @@ pub trait Watcher: Send {
         let _ = (step, metrics);
     }
 
+    /// A completion of an evaluation on the held-out prompts, whose numbers come next: a right one and a
+    /// wrong one where there are such, of other prompts each time.
+    fn example(&mut self, example: &Example) {
+        let _ = example;
+    }
+
     /// The run is over.
     fn finished(&mut self, summary: &Summary) {
         let _ = summary;
@@ -65,12 +71,46 @@ impl<T: Watcher + ?Sized> Watcher for Box<T> {
         (**self).metrics(step, metrics);
     }
 
+    fn example(&mut self, example: &Example) {
+        (**self).example(example);
+    }
+
     fn finished(&mut self, summary: &Summary) {
         (**self).finished(summary);
     }
 }
 
 impl Watcher for () {}
+
+/// A completion to be shown, and what it was judged.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Example<'a> {
+    /// What it was to continue, with its reference.
+    pub prompt: &'a Prompt,
+    /// What the policy wrote.
+    pub completion: &'a Completion,
+    /// What the verifier said of it.
+    pub score: &'a Score,
+}
+
+/// The first right completion and the first that is none, from a prompt on that `seed` draws.
+pub(crate) fn examples(groups: &[RewardedGroup], seed: Seed) -> Vec<Example<'_>> {
+    let first = (seed.stream().uniform_at(0) * groups.len() as f64) as usize;
+    let all = || {
+        let in_turn = groups.iter().cycle().skip(first).take(groups.len());
+        in_turn.flat_map(|RewardedGroup { group, rewards }| {
+            let answers = group.completions.iter().zip(rewards);
+            answers.map(|(completion, reward)| Example {
+                prompt: &group.prompt,
+                completion,
+                score: &reward.score,
+            })
+        })
+    };
+    let is_right = |example: &Example| example.score.verdict == Verdict::Right;
+    [all().find(is_right), all().find(|example| !is_right(example))].into_iter().flatten().collect()
+}
 
 /// A part of a run that takes long enough to be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

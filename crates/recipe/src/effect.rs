@@ -37,9 +37,11 @@ impl Recipe {
         let read = data.train.is_some() && data.task.is_none();
         let looks = !matches!(data.task, Some(Task::Addition { worked: false, .. }));
         let task = &["data.task"][..];
+        let spelt = self.model.new.as_ref().is_none_or(|new| new.tokenizer.is_none());
         let warms = self.warmup.steps > 0;
         let warmup = |key| (warms, key, &["warmup.steps"][..], "warmup.steps above 0");
         vec![
+            (spelt, "model.new.alphabet", &["model.new.tokenizer"], "no model.new.tokenizer"),
             (!generated, "data.heldout", task, "data.train"),
             (!generated, "data.deduplicate", task, "data.train"),
             (!read, "data.train_size", &["data.train"], "data.task"),

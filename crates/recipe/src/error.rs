@@ -32,7 +32,7 @@ pub enum RecipeError {
     Invalid(Box<Invalid>),
 }
 
-/// A fault in a recipe, and where it is.
+/// A fault in a recipe, and where it is; the faults that come after it in the text as well.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct Invalid {
@@ -48,6 +48,8 @@ pub struct Invalid {
     pub text: String,
     /// The part of `text` that is to blame, if one is.
     pub label: Option<Label>,
+    /// The faults after this one, in the order of the text; each of them has none.
+    pub more: Vec<Invalid>,
 }
 
 /// Words beside a part of a text.
@@ -76,8 +78,8 @@ fn unread(path: &Path, kind: io::ErrorKind) -> Option<String> {
     Some(match (kind, there) {
         (io::ErrorKind::NotFound, Some(other)) => format!("did you mean {}?", other.display()),
         (io::ErrorKind::NotFound, None) => {
-            "give the path of a recipe, relative to the current directory; the ones that come with \
-             Firebrick are in its folder recipes/"
+            "give the path of a recipe, relative to the current directory; `firebrick recipes` lists \
+             the ones that are built in, and `firebrick init FOLDER` begins one of your own"
                 .into()
         }
         (io::ErrorKind::IsADirectory, _) => {
@@ -136,8 +138,23 @@ impl<'text> Text<'text> {
         Text { name, text, overrides }
     }
 
-    /// The error for `problem`. When an override set one of its keys, the message names it.
+    /// The error for `problem`.
     pub fn point(&self, problem: Problem) -> RecipeError {
+        RecipeError::Invalid(Box::new(self.fault(problem)))
+    }
+
+    /// The error for all of `problems`, the first in the text foremost; none for none. Of several that
+    /// blame the same place only the first counts: the others mostly follow from it.
+    pub(crate) fn point_all(&self, mut problems: Vec<Problem>) -> Option<RecipeError> {
+        problems.sort_by_key(|problem| problem.span.start);
+        problems.dedup_by_key(|problem| problem.span.start);
+        let mut faults = problems.into_iter().map(|problem| self.fault(problem));
+        let first = faults.next()?;
+        Some(RecipeError::Invalid(Box::new(Invalid { more: faults.collect(), ..first })))
+    }
+
+    /// Where `problem` lies. When an override set one of its keys, the message names it.
+    fn fault(&self, problem: Problem) -> Invalid {
         let Problem { span, keys, mut message, label, help } = problem;
         let culprits = self.overrides.iter().filter(|set| {
             keys.iter()
@@ -156,7 +173,7 @@ impl<'text> Text<'text> {
             (place, Some(Label { span, words: label }))
         };
         let (name, text) = (self.name.clone(), self.text.to_owned());
-        RecipeError::Invalid(Box::new(Invalid { place, message, help, name, text, label }))
+        Invalid { place, message, help, name, text, label, more: Vec::new() }
     }
 }
 

@@ -33,6 +33,7 @@ mod memory;
 mod model;
 mod observe;
 mod overrides;
+mod places;
 mod reward;
 mod sampling;
 mod shape;
@@ -178,28 +179,41 @@ impl Recipe {
 
     /// Reads the recipe at `path` and applies `overrides`, each of the form `table.key=value`.
     ///
-    /// A file whose name ends in `.yaml` or `.yml` is YAML, any other TOML. Paths inside a recipe are
-    /// relative to the current directory and stay as they are written.
+    /// A file whose name ends in `.yaml` or `.yml` is YAML, any other TOML. Relative paths in the file
+    /// begin at its folder, those in `overrides` at the current one; the text has them absolute.
+    /// `owner/name` stays a name on the Hub unless something is there.
     ///
     /// # Errors
     /// When the file can't be read, an override can't be applied, or the result is no valid recipe.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, RecipeError> {
         let text =
             text_of(path).map_err(|error| RecipeError::Read { path: path.to_owned(), error })?;
-        Recipe::parse(path, &text, overrides)
+        Recipe::load_text(path, &text, overrides)
+    }
+
+    /// As [`Recipe::load`] of a file at `path` with this `text`; no file is read.
+    ///
+    /// # Errors
+    /// When an override can't be applied, or the result is no valid recipe.
+    pub fn load_text(path: &Path, text: &str, overrides: &[String]) -> Result<Loaded, RecipeError> {
+        let overrides = Override::all(overrides)?;
+        let loaded = Recipe::of_text(path, text, &overrides)?;
+        Ok(places::settled(loaded, path, &overrides))
     }
 
     /// Reads a recipe from `text`; `path` names it in errors, says by its ending what it is written in,
-    /// and gives the run its default name.
+    /// and gives the run its default name. Paths inside it stay as they are written.
     ///
     /// # Errors
     /// As for [`Recipe::load`], except that no file is read.
     pub fn parse(path: &Path, text: &str, overrides: &[String]) -> Result<Loaded, RecipeError> {
-        let overrides: Vec<Override> =
-            overrides.iter().map(|given| Override::parse(given)).collect::<Result<_, _>>()?;
+        Recipe::of_text(path, text, &Override::all(overrides)?)
+    }
+
+    fn of_text(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
         match yaml::is_yaml(path) {
-            true => Recipe::from_yaml(path, text, &overrides),
-            false => Recipe::from_toml(path, text, &overrides),
+            true => Recipe::from_yaml(path, text, overrides),
+            false => Recipe::from_toml(path, text, overrides),
         }
     }
 
@@ -215,7 +229,7 @@ impl Recipe {
         let file = file.overridden(&effective, overrides);
         let document =
             DeTable::parse(&effective).map_err(|error| file.point(Problem::syntax(&error)))?;
-        let (recipe, name) = checked(path, document).map_err(|problem| file.point(problem))?;
+        let (recipe, name) = checked(path, document, &file)?;
         Ok(Loaded { recipe, text: effective, name })
     }
 
@@ -227,8 +241,7 @@ impl Recipe {
         overrides::insert(&mut document, overrides, &shown)?;
         let file = file.overridden(&shown, overrides);
         let effective = yaml::to_toml(&document);
-        let (recipe, name) =
-            checked(path, Spanned::new(0..0, document)).map_err(|problem| file.point(problem))?;
+        let (recipe, name) = checked(path, Spanned::new(0..0, document), &file)?;
         let origin = "# From a recipe in YAML, whose comments are not kept.\n\n";
         Ok(Loaded { recipe, text: format!("{origin}{effective}"), name })
     }
@@ -241,6 +254,12 @@ impl Recipe {
             remove(&mut table, &idle.key);
         }
         toml::to_string(&table).unwrap_or_default()
+    }
+
+    /// The recipe with absolute paths, relative ones being taken from the current folder: so that two
+    /// can be compared.
+    pub fn with_absolute_paths(&self) -> Recipe {
+        places::absolute(self)
     }
 
     /// Steps in which the policy is trained: those after the critic's warm-up.
@@ -287,17 +306,23 @@ fn text_of(path: &Path) -> std::io::Result<String> {
     }
 }
 
-/// The recipe that a document means, and the name of its run; else the first fault.
-fn checked(path: &Path, document: Spanned<DeTable<'_>>) -> Result<(Recipe, String), Problem> {
-    if let Some(problem) = shape::first_problem(document.get_ref(), &Recipe::schema()) {
-        return Err(problem);
+/// The recipe that a document means, and the name of its run; else every fault of its form, or where its
+/// form is right every fault of its meaning.
+fn checked(
+    path: &Path,
+    document: Spanned<DeTable<'_>>,
+    file: &Text<'_>,
+) -> Result<(Recipe, String), RecipeError> {
+    let problems = shape::problems(document.get_ref(), &Recipe::schema());
+    if let Some(error) = file.point_all(problems) {
+        return Err(error);
     }
     let recipe = Recipe::deserialize(toml::Deserializer::from(document.clone()))
-        .map_err(|error| Problem::syntax(&error))?;
+        .map_err(|error| file.point(Problem::syntax(&error)))?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let name = recipe.name.clone().or(stem).unwrap_or_default();
-    match meaning::first_problem(&recipe, &name, document.get_ref()) {
-        Some(problem) => Err(problem),
+    match file.point_all(meaning::problems(&recipe, &name, document.get_ref())) {
+        Some(error) => Err(error),
         None => Ok((recipe, name)),
     }
 }

@@ -16,12 +16,8 @@ use super::{
     Adaptive, Length, NewModel, Recipe, RewardKind, Schedule, Task, effect::Idle, error::Problem,
 };
 
-/// The fault that comes first in the text; `name` is what the run would be called.
-pub(super) fn first_problem(
-    recipe: &Recipe,
-    name: &str,
-    document: &DeTable<'_>,
-) -> Option<Problem> {
+/// What does not agree; `name` is what the run would be called.
+pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> Vec<Problem> {
     let mut checks = Checks { recipe, document, problems: Vec::new() };
     checks.name(name);
     checks.model();
@@ -37,7 +33,7 @@ pub(super) fn first_problem(
     checks.bounds();
     checks.adaptive();
     checks.observe();
-    checks.problems.into_iter().min_by_key(|problem| problem.span.start)
+    checks.problems
 }
 
 struct Checks<'a> {

@@ -121,9 +121,14 @@ pub struct NewModel {
     /// Whether the output head shares the input embedding's weights.
     #[serde(default = "yes")]
     pub tied: bool,
-    /// Folder of a tokenizer; without one, every character of the task is a token.
+    /// Folder of a tokenizer; without one, every character of `alphabet` is a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<PathBuf>,
+    /// The characters that prompts and completions are made of, each once; those of `data.task` when
+    /// left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub alphabet: Option<String>,
     /// Rows of the embedding, at least as many as the tokenizer has tokens; as many if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::SIZE))]

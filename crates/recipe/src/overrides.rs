@@ -17,6 +17,11 @@ pub(super) struct Override {
 }
 
 impl Override {
+    /// Those of all `--set` arguments.
+    pub(super) fn all(given: &[String]) -> Result<Vec<Self>, RecipeError> {
+        given.iter().map(|given| Override::parse(given)).collect()
+    }
+
     /// The value is read as TOML, and as a string where it is none: `device.kind=cuda` needs no
     /// quotes.
     pub(super) fn parse(given: &str) -> Result<Self, RecipeError> {
@@ -30,7 +35,20 @@ impl Override {
         let path = Key::parse(path)
             .map_err(|_| error(format!("expected a key before the `=`, found `{path}`")))?;
         let value = value.trim();
-        let value = value.parse().unwrap_or_else(|_| Value::from(value));
+        let value: Value = match value.parse() {
+            Ok(value) => value,
+            Err(_)
+                if value.parse::<f64>().is_ok()
+                    && value.ends_with(|c: char| c.is_ascii_digit()) =>
+            {
+                return Err(RecipeError::Override {
+                    given: given.to_owned(),
+                    message: format!("`{value}` is a number that a recipe can't hold"),
+                    help: "a whole number has at most 64 bits, another one is below 1.8e308".into(),
+                });
+            }
+            Err(_) => Value::from(value),
+        };
         let path = path.iter().map(|key| key.get().to_owned()).collect();
         Ok(Override { given: given.to_owned(), path, value })
     }

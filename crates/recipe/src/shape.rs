@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use firebrick_core::device::{Name, meant};
 use serde_json::Value as Json;
 use toml::{
     Spanned,
@@ -14,11 +15,11 @@ use toml::{
 
 use super::error::Problem;
 
-/// The fault that comes first in the text.
-pub(super) fn first_problem(document: &DeTable<'_>, schema: &Json) -> Option<Problem> {
+/// Every fault.
+pub(super) fn problems(document: &DeTable<'_>, schema: &Json) -> Vec<Problem> {
     let mut walk = Walk { root: schema, path: Vec::new(), in_list: false, problems: Vec::new() };
     walk.table(document, 0..0, schema);
-    walk.problems.into_iter().min_by_key(|problem| problem.span.start)
+    walk.problems
 }
 
 /// Whether the recipe's schema has a table at `path`, and not a value.
@@ -128,6 +129,7 @@ impl<'schema> Walk<'schema> {
                 let message = format!("{} is {found}, expected {expected}", self.dotted());
                 let help = match other {
                     DeValue::Table(_) | DeValue::Array(_) => None,
+                    DeValue::String(text) if self.path == ["device"] => Some(device(text)),
                     _ if is_table(schema) => Some(smallest_table(schema)),
                     _ if is("string") => Some("write it in quotes".into()),
                     DeValue::String(text) if is("array") => Some(format!(
@@ -158,8 +160,11 @@ impl<'schema> Walk<'schema> {
             return;
         }
         let words: Vec<&str> = bounds.iter().map(|(_, words)| words.as_str()).collect();
-        let expected =
-            if words.is_empty() { "a finite number".into() } else { words.join(" and ") };
+        let expected = match (value.is_finite(), words.as_slice()) {
+            (false, []) => "a finite number".into(),
+            (false, words) => format!("a finite number, {}", words.join(" and ")),
+            (true, words) => words.join(" and "),
+        };
         let message = format!("{} is {given}, expected {expected}", self.dotted());
         let key = self.path.last().cloned().unwrap_or_default();
         let help = format!("`{key}`: {}", description(Some(schema)));
@@ -193,8 +198,10 @@ impl<'schema> Walk<'schema> {
             .map_or_else(|| article(value.get_ref().type_str()), |given| format!("\"{given}\""));
         let choices = one_of(&quoted(names, '"'));
         let message = format!("{} is {found}, expected {choices}", self.dotted());
+        let vendor = given.filter(|_| self.path == ["device", "kind"]).and_then(meant);
         let help = given.and_then(|given| likely(given, names));
         let help = help.map(|name| format!("did you mean \"{name}\"?"));
+        let help = vendor.map(String::from).or(help);
         self.problem(value.span(), message, "no such choice", help);
     }
 
@@ -434,6 +441,16 @@ fn smallest_table(schema: &Json) -> String {
                 kinds.iter().map(|kind| format!("`{{ kind = \"{kind}\" }}`")).collect();
             format!("write {}", one_of(&tables))
         }
+    }
+}
+
+/// What to write for a device that is named as on the command line.
+fn device(text: &str) -> String {
+    match text.parse() {
+        Ok(Name { kind, index }) => {
+            format!("write `{{ kind = \"{kind}\", index = {index} }}`, or --device {text}")
+        }
+        Err(error) => error.to_string(),
     }
 }
 

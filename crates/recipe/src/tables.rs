@@ -428,6 +428,12 @@ pub struct Train {
     /// Rollout steps.
     #[schemars(range(min = 1, max = bounds::STEPS))]
     pub steps: u64,
+    /// How often the training prompts are drawn, all of them: the run ends with the step that has drawn
+    /// the last one, if `steps` does not end it before. With dynamic sampling a step draws more than it
+    /// trains on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = bounds::STEPS), extend("exclusiveMinimum" = 0.0))]
+    pub epochs: Option<f64>,
     /// Completions per optimizer update; at most `prompts_per_step` × `group_size`.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub mini_batch: usize,
@@ -447,6 +453,7 @@ impl Default for Train {
     fn default() -> Self {
         Train {
             steps: 200,
+            epochs: None,
             mini_batch: 256,
             micro_batch_tokens: 8192,
             adaptive: None,

@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 
 use firebrick_recipe::{
     Advantage, Aggregation, CriticKind, Dynamic, Loaded, LossKind, OptimKind, Recipe, RecipeError,
-    Schedule,
+    RewardKind, Schedule,
 };
 use serde_json::Value;
 
@@ -441,6 +441,46 @@ group_size = 16 # per prompt
 }
 
 #[test]
+fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
+    let place = tempfile::tempdir().unwrap();
+    let here = place.path();
+    for file in ["judge.py", "qwen/tiny/config.json", "data/train.jsonl"] {
+        fs::create_dir_all(here.join(file).parent().unwrap()).unwrap();
+        fs::write(here.join(file), "").unwrap();
+    }
+    let text = "[model]\npath = 'qwen/tiny' # beside it\n[data]\ntrain = 'data/train.jsonl'\n\
+                heldout = 'openai/gsm8k'\n[reward]\nkind = 'weighted'\n[[reward.parts]]\n\
+                name = 'own'\nweight = 1\nkind = 'command'\nprogram = ['python3', 'judge.py', '-v']\n";
+    fs::write(here.join("own.toml"), text).unwrap();
+    let read = |set: &[&str]| {
+        let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).collect();
+        Recipe::load(&here.join("own.toml"), &set).unwrap()
+    };
+    let loaded = read(&[]);
+    let joined = |name: &str| Some(here.join(name));
+    assert_eq!(loaded.recipe.model.path, joined("qwen/tiny"));
+    assert_eq!(loaded.recipe.data.train, joined("data/train.jsonl"));
+    // A name on the Hub, as nothing is there.
+    assert_eq!(loaded.recipe.data.heldout.as_deref(), Some(Path::new("openai/gsm8k")));
+    let Some(RewardKind::Weighted { parts }) = &loaded.recipe.reward.kind else { panic!() };
+    let RewardKind::Command { program, .. } = &parts[0].kind else { panic!() };
+    assert_eq!(program[..], ["python3", here.join("judge.py").to_str().unwrap(), "-v"]);
+    // The run's copy means the same wherever it lies, and keeps its comments.
+    assert!(loaded.text.contains("qwen/tiny\" # beside it"), "{}", loaded.text);
+    assert_eq!(
+        Recipe::parse(Path::new("a.toml"), &loaded.text, &[]).unwrap().recipe,
+        loaded.recipe
+    );
+
+    let set = read(&["data.train=rows/train.jsonl", "model={ path = 'qwen' }"]);
+    assert_eq!(set.recipe.data.train.as_deref(), Some(Path::new("rows/train.jsonl")));
+    assert_eq!(set.recipe.model.path.as_deref(), Some(Path::new("qwen")));
+    let kept = Recipe::parse(Path::new("a.toml"), &set.text, &[]).unwrap().recipe;
+    assert!(kept.data.train.as_ref().unwrap().is_absolute());
+    assert_eq!(kept, set.recipe.with_absolute_paths());
+}
+
+#[test]
 fn a_recipe_that_is_not_there() {
     let error = Recipe::load(Path::new("recipes/none.toml"), &[]).unwrap_err();
     assert!(matches!(error, RecipeError::Read { .. }));
@@ -641,7 +681,9 @@ fn every_recipe() -> Vec<std::path::PathBuf> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "toml") {
+            } else if path.extension().is_some_and(|extension| extension == "toml")
+                && !path.ends_with("Cargo.toml")
+            {
                 found.push(path);
             }
         }

@@ -58,6 +58,9 @@ pub struct Seconds {
     pub reward: f64,
     pub update: f64,
     pub eval: f64,
+    /// Writing checkpoints.
+    #[serde(default)]
+    pub checkpoint: f64,
     /// From the start to the end, what falls between the phases included.
     pub total: f64,
 }

@@ -239,7 +239,7 @@ impl<M: PolicyModel> Trainer<M> {
     }
 
     /// Accuracy of the current policy on `prompts`, with the same random numbers at every step, so
-    /// that a curve shows the policy's change and not the draw's.
+    /// that a curve shows the policy's change and not the draw's. The groups come back as well.
     ///
     /// # Errors
     /// When the engine fails.
@@ -249,7 +249,7 @@ impl<M: PolicyModel> Trainer<M> {
         samples: usize,
         sampling: &Sampling,
         observer: &mut dyn Observer,
-    ) -> Result<EvalReport, TrainError> {
+    ) -> Result<(EvalReport, Vec<RewardedGroup>), TrainError> {
         observer.begin(Phase::Eval, prompts.len() * samples);
         let seed = self.seed.derive("eval", &[]);
         let advance = &mut |units| observer.advance(units);
@@ -257,7 +257,7 @@ impl<M: PolicyModel> Trainer<M> {
         let report =
             evaluate(engine, &*self.task.verifier, prompts, samples, sampling, seed, advance);
         observer.end();
-        Ok(report?.0)
+        report
     }
 
     /// Samples until enough groups have spread, or the cap is reached.

@@ -17,7 +17,10 @@ use firebrick::{
 use firebrick_device::{Name, Precision, describe, guard, open};
 use firebrick_runs::{RunError, Summary};
 
-use super::train::{interrupted, train};
+use super::{
+    recipes::load,
+    train::{interrupted, session, terminal},
+};
 use crate::{
     ProgramError,
     bars::Bars,
@@ -30,7 +33,7 @@ use crate::{
 
 /// The arguments of `firebrick compare`.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(allow_negative_numbers = true, after_help = EXAMPLES)]
 pub struct Compare {
     /// The recipes, TOML or YAML files
     #[arg(required = true, value_name = "RECIPE")]
@@ -90,7 +93,7 @@ impl Compare {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let set = [self.set.clone(), super::device_settings(self.device)].concat();
         let bases: Vec<Loaded> =
-            self.recipes.iter().map(|path| Recipe::load(path, &set)).collect::<Result<_, _>>()?;
+            self.recipes.iter().map(|path| load(path, &set)).collect::<Result<_, _>>()?;
         check_names(&bases)?;
         let out = self.out.clone().unwrap_or_else(|| folder_for(&bases));
         let (recipes, jobs) = self.jobs(&bases, &set, &out)?;
@@ -129,7 +132,7 @@ impl Compare {
                 let name = format!("{}-seed{seed}", base.name);
                 let own =
                     [format!("seed={seed}"), format!("name={}", toml_edit::Value::from(&name))];
-                let loaded = Recipe::load(&self.recipes[index], &[set, &own].concat())?;
+                let loaded = load(&self.recipes[index], &[set, &own].concat())?;
                 let folder = out.join(&name);
                 let state = state(&folder, &loaded.recipe)?;
                 let runs = &mut recipes[index].runs;
@@ -185,8 +188,13 @@ impl UnderWay {
         let (name, folder) = (loaded.name.clone(), self.out.join(&loaded.name));
         let resumed = folder.join("recipe.toml").is_file();
         let flag = interrupted.clone();
-        let trained = train(loaded, &self.out, resumed, warmup, &self.bars, || flag);
-        let state = match trained {
+        let terminal = terminal(&self.bars, loaded.recipe.train.steps);
+        let session = session(loaded, &self.out, terminal, &self.bars, || flag).resume(resumed);
+        let session = match warmup {
+            Some(folder) => session.share_warmup(folder),
+            None => session,
+        };
+        let state = match session.run().map_err(ProgramError::from) {
             Ok(summary) if summary.stopped_because == INTERRUPTED => State::Unfinished,
             Ok(_) => State::Finished(Measured::read(&folder)?),
             // Somebody else compares in this folder, and no clock would be fair.

@@ -2,13 +2,17 @@ use std::{fmt::Write as _, io::Write as _};
 
 use clap::Args;
 use firebrick_device::{
-    Description, Kind, Name, OpenError, Precision, SuiteReport, compiled, describe, gibibytes,
-    guard, list, missing, open, suite,
+    Description, Kind, Name, OpenError, Precision, SuiteReport, compiled, describe,
+    drivers::{System, Vendor, cards, driver},
+    gibibytes, guard, list, missing, open, suite,
 };
 use serde::Serialize;
 
 use super::print;
-use crate::ProgramError;
+use crate::{
+    ProgramError,
+    version::{commit, features, version},
+};
 
 /// The arguments of `firebrick doctor`.
 #[derive(Args)]
@@ -22,6 +26,9 @@ pub struct Doctor {
     /// Compute everything that training is made of on each device, against the CPU
     #[arg(long)]
     suite: bool,
+    /// Print what to install for each maker's card on each system, and nothing else
+    #[arg(long, conflicts_with_all = ["device", "smoke", "suite", "json"])]
+    drivers: bool,
     /// Print the findings as one JSON object
     #[arg(long)]
     json: bool,
@@ -31,6 +38,7 @@ pub struct Doctor {
 #[derive(Serialize)]
 struct Findings {
     version: &'static str,
+    commit: Option<&'static str>,
     /// What was built in: the kinds of device, and what else changes how they compute.
     features: Vec<&'static str>,
     devices: Vec<Description>,
@@ -49,8 +57,12 @@ struct Missing {
 impl Doctor {
     /// Exit code 1 when a case failed.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
+        if self.drivers {
+            return print(&all_drivers()).map(|()| 0);
+        }
         let mut findings = Findings {
             version: env!("CARGO_PKG_VERSION"),
+            commit: commit(),
             features: features(),
             devices: Vec::new(),
             missing: Vec::new(),
@@ -166,10 +178,31 @@ fn only_software(devices: &[Description]) -> Vec<Missing> {
     [Kind::Vulkan, Kind::Wgpu].into_iter().filter(in_name_only).map(told).collect()
 }
 
-fn features() -> Vec<&'static str> {
-    let also = [("spirv", cfg!(feature = "spirv")), ("fusion", cfg!(feature = "fusion"))];
-    let also = also.into_iter().filter(|(_, on)| *on).map(|(name, _)| name);
-    compiled().into_iter().map(Kind::name).chain(also).collect()
+/// What the cards of this machine need; of any maker's where no card is listed.
+fn drivers_here() -> String {
+    let (system, cards) = (System::here(), cards());
+    let mut text = match cards.is_empty() {
+        true => {
+            format!("\nno graphics card of AMD, Intel or NVIDIA is listed; on {system} they need\n")
+        }
+        false => format!("\nto compute on this machine's cards, on {system}\n"),
+    };
+    let vendors = if cards.is_empty() { Vendor::on(system) } else { &cards };
+    for vendor in vendors {
+        let _ = writeln!(text, "{:<9} {}", vendor.to_string(), driver(*vendor, system));
+    }
+    text + "--drivers lists other systems\n"
+}
+
+fn all_drivers() -> String {
+    let mut text = String::new();
+    for system in System::ALL {
+        let _ = writeln!(text, "{system}");
+        for vendor in Vendor::on(system) {
+            let _ = writeln!(text, "  {:<7} {}", vendor.to_string(), driver(*vendor, system));
+        }
+    }
+    text
 }
 
 /// A device in two lines or three: who it is, what it can do, and through which driver.
@@ -200,12 +233,12 @@ fn summary(findings: &Findings) -> String {
     for Missing { device, problem, remedy } in &findings.missing {
         let _ = writeln!(text, "{device:<9} {problem}; {remedy}");
     }
-    let _ = writeln!(
-        text,
-        "\nfirebrick {}, built with {}",
-        findings.version,
-        findings.features.join(", ")
-    );
+    let has_gpu =
+        findings.devices.iter().any(|found| found.device.kind != Kind::Cpu && !found.software);
+    if !has_gpu {
+        text += &drivers_here();
+    }
+    let _ = writeln!(text, "\nfirebrick {}", version());
     if findings.reports.is_empty() {
         text += "--smoke tries a device, --suite compares all that training does with the CPU\n";
     }

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use firebrick::{Stage, Watcher as _, device, recipe::Recipe, wire};
+use firebrick::{Stage, Watcher as _, device, wire};
 use firebrick_core::{Seed, Verdict};
 use firebrick_device::Name;
 use firebrick_train::{EvalReport, evaluate};
@@ -10,6 +10,7 @@ use crate::{ProgramError, bars::Bars, terminal::Terminal};
 
 /// The arguments of `firebrick eval`.
 #[derive(Args)]
+#[command(allow_negative_numbers = true)]
 pub struct Eval {
     /// A checkpoint, such as runs/quickstart/checkpoints/step-000200; with --recipe any model folder,
     /// or the name of a model on the Hugging Face Hub
@@ -37,7 +38,7 @@ impl Eval {
         let bars = Bars::on_stderr();
         let sources = super::sources::sources(&bars);
         let folder = super::model_folder(&self.checkpoint, &sources)?;
-        let recipe = Recipe::load(&self.recipe_path(&folder)?, &set)?.recipe;
+        let recipe = super::recipes::load(&self.recipe_path(&folder)?, &set)?.recipe;
         let mut evaluation = wire::evaluation(&recipe, &folder, &sources, wire::now())?;
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);

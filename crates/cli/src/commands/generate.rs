@@ -28,7 +28,7 @@ use crate::ProgramError;
 
 /// The arguments of `firebrick generate`.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(allow_negative_numbers = true, after_help = EXAMPLES)]
 pub struct Generate {
     /// A model folder, such as runs/quickstart/checkpoints/step-000200
     checkpoint: PathBuf,

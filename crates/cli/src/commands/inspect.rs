@@ -32,23 +32,28 @@ Weights are only read with --check; without it the size of a model does not matt
 Examples:
   firebrick inspect qwen
   firebrick inspect runs/quickstart/checkpoints/step-000200 --check
-  firebrick inspect qwen --tensors --json";
+  firebrick inspect qwen --tensors --json
+
+Exit codes: 0 the folder can be used, 1 it can't.";
 
 impl Inspect {
-    pub(super) fn run(self) -> Result<(), ProgramError> {
+    /// Exit code 1 when the folder can't be used.
+    pub(super) fn run(self) -> Result<u8, ProgramError> {
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let mut inspection = Inspection::of(&folder);
         if self.check && is_adapter(&folder) {
             let note = "--check reads a model's weights: the adapter's values were not looked at";
             inspection.unusual.push(note.into());
-        } else if self.check {
+        } else if self.check && inspection.faults.is_empty() {
             let loaded = load_noting(&folder, &open(Name::default(), Precision::F32)?)?;
             let words = |name| format!("{name} has values that are no finite numbers");
-            inspection.unusual.extend(loaded.nonfinite.iter().map(words));
+            inspection.faults.extend(loaded.nonfinite.iter().map(words));
         }
+        let code = u8::from(!inspection.faults.is_empty());
         if self.json {
-            return super::print(&format!("{}\n", inspection.json(self.tensors)));
+            super::print(&format!("{}\n", inspection.json(self.tensors)))?;
+            return Ok(code);
         }
         let mut text = inspection.to_string();
         for tensor in inspection.inventory.iter().flat_map(|all| &all.tensors) {
@@ -57,6 +62,7 @@ impl Inspect {
                 let _ = writeln!(text, "  {name} {dtype} {:?}", tensor.shape);
             }
         }
-        super::print(&text)
+        super::print(&text)?;
+        Ok(code)
     }
 }

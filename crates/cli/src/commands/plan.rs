@@ -17,7 +17,7 @@ use crate::ProgramError;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Plan {
-    /// The recipe, a TOML or YAML file
+    /// The recipe: a TOML or YAML file, or one that `firebrick recipes` lists
     recipe: PathBuf,
     /// Replace a value of the recipe, such as train.micro_batch_tokens=4096
     #[arg(long, value_name = "KEY=VALUE")]
@@ -44,8 +44,8 @@ AdamW's step; writing a checkpoint. Parts with ~ are estimates, the others are
 counted.
 
 Examples:
-  firebrick plan recipes/quickstart.toml
-  firebrick plan recipes/quickstart.toml --device vulkan:0
+  firebrick plan quickstart
+  firebrick plan quickstart --device vulkan:0
   firebrick plan my.toml --memory 24GiB --set 'model.lora={ rank = 16 }'
 
 Exit codes: 0 it fits or nobody knows, 1 it does not fit.";
@@ -54,7 +54,7 @@ impl Plan {
     /// Exit code 1 when it does not fit.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let set = [self.set, super::device_settings(self.device)].concat();
-        let Loaded { recipe, name, .. } = Recipe::load(&self.recipe, &set)?;
+        let Loaded { recipe, name, .. } = super::recipes::load(&self.recipe, &set)?;
         let sources = super::sources::alone();
         let models = wire::model_sizes(&recipe, &sources)?;
         let (compute, assumed) = compute(&recipe);

@@ -8,19 +8,21 @@ use std::{
 };
 
 use clap::Args;
-use firebrick::{
-    INTERRUPTED, Session, Summary, Watcher as _,
-    recipe::{Loaded, Recipe},
-};
+use firebrick::{INTERRUPTED, Session, Watcher as _, recipe::Loaded};
+use firebrick_core::Step;
 use firebrick_device::Name;
 
-use crate::{ProgramError, bars::Bars, terminal::Terminal};
+use crate::{
+    ProgramError,
+    bars::Bars,
+    terminal::{Terminal, Width},
+};
 
 /// The arguments of `firebrick train`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
-    /// The recipe, a TOML or YAML file
+    /// The recipe: a TOML or YAML file, or one that `firebrick recipes` lists
     recipe: PathBuf,
     /// Replace a value of the recipe, such as train.steps=20; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
@@ -39,9 +41,9 @@ pub struct Train {
 
 const EXAMPLES: &str = "\
 Examples:
-  firebrick train recipes/quickstart.toml
-  firebrick train recipes/quickstart.toml --set train.steps=20 --set name=short
-  firebrick train recipes/quickstart.toml --resume --set train.steps=400
+  firebrick train quickstart
+  firebrick train quickstart --set train.steps=20 --set name=short
+  firebrick train quickstart --resume --set train.steps=400
   firebrick train my.toml --set 'model.lora={ rank = 16 }' --device vulkan:0
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted
@@ -50,14 +52,16 @@ after a clean save.";
 impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let set = [self.set, super::device_settings(self.device)].concat();
-        let mut loaded = Recipe::load(&self.recipe, &set)?;
+        let mut loaded = super::recipes::load(&self.recipe, &set)?;
         if self.resume && loaded.recipe.name.is_none() {
             loaded.name = name_in(&self.runs, &self.recipe)?.unwrap_or(loaded.name);
         }
         let bars = Bars::on_stderr();
         let own = bars.clone();
         let interrupted = move || interrupted(own);
-        let summary = train(loaded, &self.runs, self.resume, None, &bars, interrupted)?;
+        let terminal = terminal(&bars, loaded.recipe.train.steps).with_next_commands();
+        let session = session(loaded, &self.runs, terminal, &bars, interrupted);
+        let summary = session.resume(self.resume).run()?;
         Ok(if summary.stopped_because == INTERRUPTED { 130 } else { 0 })
     }
 }
@@ -83,31 +87,25 @@ fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
     }
 }
 
-/// A [`Session`], shown on standard error between `bars`. `warmup` is where runs that share a warm-up keep
-/// what it left.
-pub(super) fn train(
+/// A run's lines on standard error, between `bars`.
+pub(super) fn terminal(bars: &Bars, steps: Step) -> Terminal {
+    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, steps).within(Width::Terminal)
+}
+
+/// A [`Session`] with the Hub as the environment has it, shown by `terminal`.
+pub(super) fn session(
     loaded: Loaded,
     runs: &Path,
-    resumed: bool,
-    warmup: Option<PathBuf>,
+    terminal: Terminal,
     bars: &Bars,
     interrupted: impl FnOnce() -> Arc<AtomicBool> + Send + 'static,
-) -> Result<Summary, ProgramError> {
-    let sources = super::sources::sources(bars);
-    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let steps = loaded.recipe.train.steps;
-    let terminal = Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, steps);
-    let session = Session::new(loaded)
+) -> Session {
+    Session::new(loaded)
         .runs(runs)
-        .resume(resumed)
-        .sources(sources)
+        .sources(super::sources::sources(bars))
         .watcher(terminal)
-        .interrupted_by(interrupted);
-    let session = match warmup {
-        Some(folder) => session.share_warmup(folder),
-        None => session,
-    };
-    Ok(session.run()?)
+        .interrupted_by(interrupted)
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the program at once.

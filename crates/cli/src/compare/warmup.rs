@@ -57,6 +57,7 @@ fn before_the_steps(recipe: &Recipe) -> Recipe {
     optim.schedule = Schedule::Constant;
     let train = &mut recipe.train;
     (train.steps, train.mini_batch, train.stop_at, train.adaptive) = (1, 1, None, None);
+    train.epochs = None;
     (recipe.rollout.group_size, recipe.rollout.temperature) = (2, 1.0);
     (recipe.eval.every, recipe.checkpoint.every, recipe.checkpoint.keep) = (1, 1, 0);
     recipe

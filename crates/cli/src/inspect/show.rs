@@ -13,9 +13,7 @@ impl fmt::Display for Inspection {
         writeln!(f, "{}", printable(&self.folder))?;
         let family = self.text("model_type").unwrap_or("none");
         let architecture = self.architecture().unwrap_or("no architecture");
-        if self.fields.is_empty() {
-            line(f, "family", "there is no config.json")?;
-        } else {
+        if !self.fields.is_empty() {
             let layout = self.layout();
             line(f, "family", &format!("{family}, {architecture}; config.json of {layout}"))?;
         }
@@ -40,10 +38,18 @@ impl fmt::Display for Inspection {
         if let Some(step) = self.step {
             line(f, "run", &format!("a checkpoint of step {step}, which can be resumed"))?;
         }
-        let mut unusual = self.unusual.iter();
-        line(f, "unusual", unusual.next().map_or("nothing", String::as_str))?;
-        unusual.try_for_each(|more| line(f, "", more))
+        if !self.faults.is_empty() {
+            lines(f, "unusable", &self.faults)?;
+        }
+        lines(f, "unusual", &self.unusual)
     }
+}
+
+/// A line for each of `texts`, the first of them named.
+fn lines(f: &mut fmt::Formatter<'_>, name: &str, texts: &[String]) -> fmt::Result {
+    let mut texts = texts.iter();
+    line(f, name, texts.next().map_or("nothing", String::as_str))?;
+    texts.try_for_each(|more| line(f, "", more))
 }
 
 /// What a family does to attention besides its sizes.

@@ -67,19 +67,26 @@ fn weights(inspection: &Inspection, unread: &[String], unusual: &mut Vec<String>
     }
 }
 
+/// A tokenizer that needs more rows than the embedding has.
+pub(super) fn foreign_tokenizer(inspection: &Inspection) -> Option<String> {
+    let rows = inspection.config.as_ref()?.vocab_size as u64;
+    let needed = inspection.tokenizer.as_ref()?.rows as u64;
+    (needed > rows).then(|| {
+        format!(
+            "the tokenizer has ids to {}, but the embedding only {} rows: they belong to different \
+             models",
+            thousands(needed - 1),
+            thousands(rows)
+        )
+    })
+}
+
 fn vocabulary(inspection: &Inspection, unusual: &mut Vec<String>) {
     let (Some(config), Some(tokenizer)) = (&inspection.config, &inspection.tokenizer) else {
         return;
     };
     let (rows, needed) = (config.vocab_size as u64, tokenizer.rows as u64);
-    if needed > rows {
-        unusual.push(format!(
-            "the tokenizer has ids to {}, but the embedding only {} rows: they belong to different \
-             models",
-            thousands(needed - 1),
-            thousands(rows)
-        ));
-    } else if rows > needed {
+    if rows > needed {
         unusual.push(format!(
             "{} of {} rows of the embedding belong to no token; sampled, they are no text",
             thousands(rows - needed),

@@ -117,6 +117,12 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(rest, "");
         }
     }),
+    case(&["model.new.alphabet='0123456789+=xyz'"], TINY, &["warmup={}", "train.steps=1"], |run| {
+        let letters =
+            |run: &Run| run.completions().iter().any(|it| it.text.contains(['x', 'y', 'z']));
+        assert!(letters(run) && !letters(&run.without()));
+        assert_eq!(run.json("config.json")["vocab_size"], 17);
+    }),
     case(&["model.new.vocab_size=40"], LETTERS, &[], |run| {
         shaped(run, "vocab_size", 40, "model.embed_tokens.weight", &[40, 16]);
     }),

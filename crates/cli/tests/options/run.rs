@@ -35,6 +35,12 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(run.values("update/count"), [1.0, 1.0, 1.0]);
         assert_eq!(run.summary()["steps"], 3);
     }),
+    // Of the 80 prompts a step draws four, because every group is trained on.
+    case(&["train.epochs=0.1"], TINY, &["warmup={}", "sampling.dynamic=false"], |run| {
+        assert_eq!(run.summary()["stopped_because"], "epochs");
+        assert_eq!(run.summary()["steps"], 2);
+        assert_eq!(run.without().summary()["stopped_because"], "steps");
+    }),
     case(&["train.mini_batch=4"], LETTERS, &["sampling.dynamic=false"], |run| {
         assert_eq!(run.values("update/count"), [4.0, 4.0]);
     }),

@@ -4,6 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use firebrick_core::Step;
@@ -65,6 +66,7 @@ impl<M: PolicyModel> Run<M> {
     /// Writes a checkpoint, and removes what is old of them.
     pub(super) fn checkpoint(&mut self) -> Result<(), Error> {
         self.read_clock();
+        let began = Instant::now();
         let step = self.wired.trainer.state.step;
         let temporary = self.folder.begin_checkpoint(step)?;
         self.write_checkpoint(&temporary)?;
@@ -72,6 +74,7 @@ impl<M: PolicyModel> Run<M> {
         if self.recipe.checkpoint.keep > 0 {
             self.folder.prune(self.recipe.checkpoint.keep)?;
         }
+        self.progress.seconds.checkpoint += began.elapsed().as_secs_f64();
         Ok(())
     }
 

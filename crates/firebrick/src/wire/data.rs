@@ -104,11 +104,12 @@ pub(super) fn text_folder<'a>(
 }
 
 pub(super) fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokenizer, Error> {
-    match (folder, &recipe.data.task) {
-        (Some(folder), _) => Ok(Tokenizer::from_folder(folder)?),
-        (None, Some(task)) => Ok(Tokenizer::characters(generator(task).alphabet())?),
-        (None, None) => Err(Error::NewModelNeedsTask),
+    if let Some(folder) = folder {
+        return Ok(Tokenizer::from_folder(folder)?);
     }
+    let of_new = recipe.model.new.as_ref().and_then(|new| new.alphabet.as_deref());
+    let of_task = recipe.data.task.as_ref().map(|task| generator(task).alphabet());
+    Ok(Tokenizer::characters(of_new.or(of_task).ok_or(Error::NewModelNeedsAlphabet)?)?)
 }
 
 /// The longest prompt that is kept: what the recipe allows, as far as the model's context has room
@@ -167,7 +168,7 @@ fn problems(
         Ok(set)
     };
     let Some(path) = &data.train else {
-        let task = generator(data.task.as_ref().ok_or(Error::NewModelNeedsTask)?);
+        let task = generator(data.task.as_ref().ok_or(Error::NewModelNeedsAlphabet)?);
         let (train, heldout) =
             (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?);
         return Ok(ProblemSets { train, heldout, dropped: ProblemSet::default() });

@@ -1,0 +1,67 @@
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use firebrick::Error;
+
+use crate::ProgramError;
+
+/// The arguments of `firebrick init`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Init {
+    /// The folder to make; one that is there has to be empty
+    folder: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+It gets a recipe, twenty rows of data, a judge as a program with its test, and a
+README. The judge is in Python; a judge may be any program.
+
+Examples:
+  firebrick init my-task
+  cd my-task
+  firebrick train recipe.toml";
+
+const FILES: [(&str, &str); 5] = [
+    ("recipe.toml", include_str!("init/recipe.toml")),
+    ("rows.jsonl", include_str!("init/rows.jsonl")),
+    ("judge.py", include_str!("init/judge.py")),
+    ("test_judge.py", include_str!("init/test_judge.py")),
+    ("README.md", include_str!("init/README.md")),
+];
+
+impl Init {
+    pub(super) fn run(self) -> Result<(), ProgramError> {
+        let Init { folder } = self;
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ProgramError::Library(Error::File { path, source })
+        };
+        fs::create_dir_all(&folder).map_err(failed(&folder))?;
+        if fs::read_dir(&folder).map_err(failed(&folder))?.next().is_some() {
+            return Err(ProgramError::NotEmpty { folder });
+        }
+        for (name, text) in FILES {
+            let path = folder.join(name);
+            write(&path, &here(text)).map_err(failed(&path))?;
+        }
+        let names = FILES.map(|(name, _)| name).join(", ");
+        super::print(&format!(
+            "{folder} has {names}\n\nnext:\n  cd {folder}\n  firebrick train recipe.toml\n",
+            folder = folder.display()
+        ))
+    }
+}
+
+/// A text with the name that Python has on this system.
+fn here(text: &str) -> String {
+    if cfg!(windows) { text.replace("python3", "python") } else { text.to_owned() }
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
+}

@@ -1,0 +1,26 @@
+"""Right is an answer of two to six letters that begins as the prompt's word does.
+
+Firebrick writes one completion a line, as JSON, and reads one verdict a line.
+"""
+
+import json
+import re
+import sys
+
+
+def score(prompt: str, completion: str, finish: str = "stop") -> float:
+    """What a completion is worth, from 0 to 1."""
+    if finish != "stop" or not re.fullmatch("[a-z]{2,6}", completion):
+        return 0.0
+    return float(completion[0] == prompt[0])
+
+
+def main() -> None:
+    for line in sys.stdin:
+        row = json.loads(line)
+        worth = score(row["prompt"], row["completion"], row["finish"])
+        print(json.dumps({"id": row["id"], "score": worth}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, Subcommand, ValueEnum};
+use firebrick::{
+    Error,
+    recipe::{Loaded, Recipe},
+};
+use firebrick_import::{Origin, import};
+use firebrick_recipes::{ALL, BuiltIn};
+use serde_json::json;
+
+use crate::ProgramError;
+
+/// The arguments of `firebrick recipes`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+pub struct Recipes {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Print the list as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to do with recipes.
+#[derive(Subcommand)]
+enum Action {
+    /// Print a recipe that is built in, to begin one's own with
+    Show(Show),
+    /// Print the recipe that a configuration of verl or SkyRL amounts to
+    Import(Import),
+}
+
+/// The arguments of `firebrick recipes show`.
+#[derive(Args)]
+struct Show {
+    /// Its name, such as quickstart
+    name: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Without a subcommand the recipes are listed that are built in. `firebrick train`
+takes their names.
+
+Examples:
+  firebrick recipes
+  firebrick recipes show gsm8k > my.toml
+  firebrick recipes import run_dapo_qwen2.5_32b.sh > dapo-32b.toml";
+
+/// The arguments of `firebrick recipes import`.
+#[derive(Args)]
+#[command(after_help = OF_IMPORT)]
+struct Import {
+    /// A YAML file; a shell script (.sh) that sets keys as hydra takes them; or lines of key=value
+    config: PathBuf,
+    /// Further values, as the other program takes them on its command line
+    #[arg(value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Whose configuration it is; by default it shows in its keys
+    #[arg(long, value_enum)]
+    from: Option<Program>,
+}
+
+/// A program whose configurations can be translated.
+#[derive(Clone, Copy, ValueEnum)]
+enum Program {
+    /// verl
+    Verl,
+    /// SkyRL
+    Skyrl,
+}
+
+const OF_IMPORT: &str = "\
+The recipe goes to standard output. What is not the same here, what has no
+counterpart and what is not known is listed on standard error, and at the end of
+the recipe. A script is read and not run: of variables only those count that it
+sets itself.
+
+Examples:
+  firebrick recipes import run_dapo_qwen2.5_32b.sh > dapo-32b.toml
+  firebrick recipes import skyrl.yaml trainer.train_batch_size=64 > my.toml";
+
+/// A script or a configuration has some thousand bytes.
+const MOST_BYTES: u64 = 1 << 20;
+
+impl Recipes {
+    pub(super) fn run(self) -> Result<(), ProgramError> {
+        match self.action {
+            None => super::print(&list(self.json)),
+            Some(Action::Show(Show { name })) => {
+                let recipe = built_in(&name).ok_or_else(|| ProgramError::no_recipe(name))?;
+                super::print(&own(recipe))
+            }
+            Some(Action::Import(import)) => import.run(),
+        }
+    }
+}
+
+/// The recipe that is built in under this name.
+fn built_in(name: &Path) -> Option<&'static BuiltIn> {
+    firebrick_recipes::find(name.to_str()?)
+}
+
+/// The recipe that a command is given: a file, or else the name of one that is built in.
+pub(super) fn load(given: &Path, set: &[String]) -> Result<Loaded, ProgramError> {
+    if given.is_file() {
+        return Ok(Recipe::load(given, set)?);
+    }
+    match built_in(given) {
+        Some(recipe) => {
+            let file = format!("{}.toml", recipe.name);
+            Ok(Recipe::load_text(file.as_ref(), recipe.text, set)?)
+        }
+        // Why a file can't be read is the system's to say.
+        None if given.exists() || given.extension().is_some() => Ok(Recipe::load(given, set)?),
+        None => Err(ProgramError::no_recipe(given.to_owned())),
+    }
+}
+
+fn list(json: bool) -> String {
+    if json {
+        let recipe = |recipe: &BuiltIn| json!({"name": recipe.name, "about": recipe.about});
+        let recipes: Vec<_> = ALL.iter().map(recipe).collect();
+        return format!("{:#}\n", json!({ "recipes": recipes }));
+    }
+    let width = ALL.iter().map(|recipe| recipe.name.len()).max().unwrap_or_default();
+    let line = |recipe: &BuiltIn| format!("{:<width$}  {}\n", recipe.name, recipe.about);
+    ALL.iter().map(line).collect()
+}
+
+/// The recipe as the start of one's own: the schema is not beside it.
+fn own(recipe: &BuiltIn) -> String {
+    recipe.text.split_inclusive('\n').filter(|line| !line.starts_with("#:schema")).collect()
+}
+
+impl Import {
+    fn run(self) -> Result<(), ProgramError> {
+        let Import { config, set, from } = self;
+        let unread = |source| Error::File { path: config.clone(), source };
+        let mut text = String::new();
+        let file = File::open(&config).map_err(unread)?;
+        file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(unread)?;
+        if text.len() as u64 > MOST_BYTES {
+            return Err(unread(std::io::Error::other("it is larger than 1 MiB")).into());
+        }
+        let origin = from.map(|from| match from {
+            Program::Verl => Origin::Verl,
+            Program::Skyrl => Origin::Skyrl,
+        });
+        let imported = import(&config, &text, &set, origin)?;
+        // What a closed terminal can't show is no reason to keep the recipe back.
+        let _ = std::io::stderr().write_all(imported.remarks.as_bytes());
+        super::print(&imported.text)
+    }
+}

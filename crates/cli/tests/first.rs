@@ -1,0 +1,106 @@
+//! The first ten minutes: what is built in, a task of one's own, and what a shell knows of the program.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use std::{fs, process::Command};
+
+use place::{Place, repository};
+
+#[test]
+fn a_built_in_recipe_needs_no_clone() {
+    let place = Place::new();
+    let list = place.succeed(&["recipes"]).stdout;
+    assert!(list.starts_with("quickstart "), "{list}");
+    let text = place.succeed(&["recipes", "show", "quickstart"]).stdout;
+    let file = fs::read_to_string(repository("recipes/quickstart.toml")).unwrap();
+    assert_eq!(text, file.split_once('\n').unwrap().1, "without the line about the schema");
+    // Printed, it is a recipe of one's own.
+    place.write("mine.toml", &text);
+    for recipe in ["quickstart", "recipes/quickstart.toml", "mine.toml"] {
+        place.succeed(&["plan", recipe]);
+    }
+    let short = ["warmup={}", "train.steps=1", "sampling.prompts_per_step=2", "train.mini_batch=4"];
+    let short = ["sampling.dynamic=false", "eval.prompts=2"].iter().chain(&short);
+    let set: Vec<&str> = short.flat_map(|set| ["--set", set]).collect();
+    let told = place.succeed(&[&["train", "quickstart"], &set[..]].concat()).stderr;
+    for line in ["  wrong  ", "\nnext:\n  firebrick eval runs/quickstart/checkpoints/step-000001"] {
+        assert!(told.contains(line), "{told}");
+    }
+
+    // A file beats a name, and what is neither is told what there is.
+    place.write("quickstart", "[model]");
+    assert!(
+        place.run(&["plan", "quickstart"]).stderr.contains("quickstart"),
+        "the file was passed over"
+    );
+    let outcome = place.run(&["train", "quikstart"]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("did you mean quickstart?"), "{}", outcome.stderr);
+}
+
+/// The judge is in Python, which is not on every machine.
+#[test]
+fn a_task_begins_with_a_command_and_trains_from_anywhere() {
+    let place = Place::new();
+    place.succeed(&["init", "tasks/mine"]);
+    let judge = place.path("tasks/mine/judge.py");
+    assert!(judge.is_file());
+    assert_eq!(fs::read_to_string(place.path("tasks/mine/README.md")).unwrap().lines().count(), 5);
+    assert_eq!(
+        fs::read_to_string(place.path("tasks/mine/rows.jsonl")).unwrap().lines().count(),
+        20
+    );
+    let again = place.run(&["init", "tasks/mine"]);
+    assert!(again.code == Some(2) && again.stderr.contains("is not empty"), "{}", again.stderr);
+
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no python3 to run the judge with");
+        return;
+    }
+    let mut test = Command::new("python3");
+    test.args(["-m", "unittest", "-q"]).current_dir(place.path("tasks/mine"));
+    assert!(test.output().unwrap().status.success(), "the judge fails its own test");
+    // Rows and judge lie beside the recipe, and the current folder is another.
+    let set = ["--set", "train.steps=2", "--set", "eval.every=1"];
+    place.succeed(&[&["train", "tasks/mine/recipe.toml", "--runs", "out"], &set[..]].concat());
+    let kept = fs::read_to_string(place.path("out/recipe/recipe.toml")).unwrap();
+    assert!(kept.contains(judge.to_str().unwrap()), "{kept}");
+    let resumed = ["train", "out/recipe/recipe.toml", "--runs", "out", "--resume"];
+    let told = place.succeed(&[&resumed[..], &["--set", "train.steps=3"]].concat()).stderr;
+    assert!(!told.contains("judge.py") && !told.contains("rows.jsonl"), "a path changed: {told}");
+    place.succeed(&["eval", "out/recipe/checkpoints/step-000003", "--samples", "2"]);
+}
+
+#[test]
+fn a_shell_and_man_know_every_command() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = place.succeed(&["completions", shell]).stdout;
+        assert!(script.contains("generate") && script.contains("max-tokens"), "{shell}");
+    }
+    place.succeed(&["man", "man/man1"]);
+    for page in ["firebrick", "firebrick-train", "firebrick-recipes-import"] {
+        let text = fs::read_to_string(place.path(&format!("man/man1/{page}.1"))).unwrap();
+        assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    let version = place.succeed(&["--version"]).stdout;
+    assert!(version.starts_with("firebrick 0.") && version.contains("built with cpu"), "{version}");
+}
+
+/// A recipe of one long line, and a value of half a megabyte in it.
+#[test]
+fn what_came_is_not_echoed_whole() {
+    let place = Place::new();
+    let long = "x".repeat(500_000);
+    place.write("long.toml", format!("[model]\n{long} = 1\npath = 3 # {long}\n"));
+    let outcome = place.run(&["train", "long.toml"]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.len() < 8_000, "{} bytes", outcome.stderr.len());
+    assert!(outcome.stderr.contains("unknown key"), "{}", outcome.stderr);
+    let outcome = place.run(&["train", &format!("{}.toml", &long[..100_000])]);
+    assert!(outcome.stderr.len() < 4_000, "{} bytes", outcome.stderr.len());
+    let outcome = place.run(&["generate", "nowhere", "--prompt", "a", "--temperature", "-1"]);
+    assert!(!outcome.stderr.contains("unexpected argument"), "{}", outcome.stderr);
+}

@@ -1,0 +1,91 @@
+//! The recipes that come with Firebrick, as text. The program `firebrick` has them built in, so that it
+//! needs no clone: `firebrick train quickstart`.
+//!
+//! ```
+//! let quickstart = firebrick_recipes::find("quickstart").unwrap();
+//! assert!(quickstart.text.contains("[model.new]"));
+//! assert!(firebrick_recipes::find("quikstart").is_none());
+//! ```
+
+/// A recipe that comes with Firebrick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuiltIn {
+    /// Its file in the folder `recipes`, without the ending: `quickstart`, `ablation/5-dapo`.
+    pub name: &'static str,
+    /// What it trains, in a few words.
+    pub about: &'static str,
+    /// The recipe, in TOML with its comments.
+    pub text: &'static str,
+}
+
+/// The recipe of that name, which may have the file's ending and begin with its folder:
+/// `quickstart`, `quickstart.toml` and `recipes/quickstart.toml` are one.
+pub fn find(name: &str) -> Option<&'static BuiltIn> {
+    let name = name.strip_prefix("recipes/").unwrap_or(name);
+    let name = name.strip_suffix(".toml").unwrap_or(name);
+    ALL.iter().find(|recipe| recipe.name == name)
+}
+
+macro_rules! recipes {
+    ($($name:literal: $about:literal,)*) => {
+        &[$(BuiltIn {
+            name: $name,
+            about: $about,
+            text: include_str!(concat!("../", $name, ".toml")),
+        }),*]
+    };
+}
+
+/// All of them, what a newcomer runs first at the top.
+pub const ALL: &[BuiltIn] = recipes! {
+    "quickstart": "a new, tiny model learns to add; CPU, minutes",
+    "gsm8k-tiny": "two steps that show whether a model and a file of GSM8K fit together; CPU",
+    "gsm8k": "Qwen2.5-0.5B-Instruct on grade-school mathematics, both from the Hub; 24 GB",
+    "dapo-math-17k": "the DAPO paper's task at the size of one GPU",
+    "paper/dapo-24gb": "the paper's run scaled to a card with 24 GB: a 1.5B model through adapters",
+    "paper/dapo-80gb": "the paper's run scaled to a card with 80 GB: a 7B model through adapters",
+    "paper/dapo-qwen2.5-32b": "the paper's run with its own numbers, to plan with and to compare",
+    "ablation/0-grpo": "the paper's ladder on sums: naive GRPO",
+    "ablation/1-overlong-filtering": "the ladder: with overlong filtering",
+    "ablation/2-clip-higher": "the ladder: with Clip-Higher",
+    "ablation/3-soft-overlong-punishment": "the ladder: with soft overlong punishment",
+    "ablation/4-token-level-loss": "the ladder: with the token-level loss",
+    "ablation/5-dapo": "the ladder: with dynamic sampling, which is DAPO",
+    "variants/sampling-drop": "5-dapo, but filtered groups are not made up for",
+    "variants/sampling-replace": "5-dapo, but copies of kept groups take the places of filtered ones",
+    "variants/dapo-unfiltered": "5-dapo without overlong filtering, to compare PPO with",
+    "variants/ppo": "PPO: a value head on the policy, and GAE",
+    "variants/ppo-separate": "PPO with a critic of its own",
+    "variants/adaptive-off": "5-dapo in smaller mini-batches, to compare adaptive updates with",
+    "variants/adaptive": "as many updates a mini-batch as its score says",
+    "variants/adaptive-unguarded": "adaptive updates without the guard against collapse",
+    "variants/dapo-few-prompts": "1000 prompts, many out of reach, to compare prompt memories with",
+    "variants/memory-variance": "a prompt memory by the variance of the last group",
+    "variants/memory-posterior": "a prompt memory that predicts which groups will have spread",
+};
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use super::*;
+
+    /// Every file is built in but those of `ci`, which nobody learns from.
+    #[test]
+    fn the_list_is_the_folder() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut files = BTreeSet::new();
+        for folder in ["", "ablation", "paper", "variants"] {
+            for entry in fs::read_dir(root.join(folder)).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap().replace('\\', "/");
+                if let Some(name) = name.strip_suffix(".toml").filter(|name| *name != "Cargo") {
+                    files.insert(name.to_owned());
+                }
+            }
+        }
+        let listed: BTreeSet<String> = ALL.iter().map(|recipe| recipe.name.to_owned()).collect();
+        assert_eq!(listed, files);
+        assert_eq!(find("recipes/paper/dapo-24gb.toml").unwrap().name, "paper/dapo-24gb");
+    }
+}
