@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Makes what is given away: archives and a Python wheel for Linux on x86-64 that run wherever glibc is 2.28
+# or newer (Debian 10, Ubuntu 18.10, RHEL 8), with checksums, licences and a bill of materials.
+# `tools/release.sh --help` says how.
+set -euo pipefail
+export LC_ALL=C
+
+GLIBC=2.28
+TARGET=x86_64-unknown-linux-gnu
+
+usage() {
+    cat <<TEXT
+usage: tools/release.sh OUT [FEATURES...]
+
+  OUT         the folder that gets the files
+  FEATURES    one archive each: cpu, vulkan, or cuda,vulkan (default: cpu vulkan). The wheel holds the
+              first
+
+It needs cargo, python3, objdump and a network. A C library of this machine is not linked: zig brings
+those of older ones. Whatever it builds stays in \$CARGO_TARGET_DIR. With cuda, LLVM is needed as
+tools/llvm-for-cuda.sh makes it.
+TEXT
+}
+
+fail() { echo "release.sh: $*" >&2; exit 1; }
+say() { echo "release.sh: $*" >&2; }
+
+# The tools in a virtual environment of their own, made anew when the list changes.
+tools() {
+    local cache=${FIREBRICK_CI_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/firebrick} made
+    venv=$cache/release-tools
+    made=$venv/made-$(sha256sum tools/release.txt | cut -c 1-16)
+    if [ ! -f "$made" ]; then
+        rm -rf "$venv"
+        python3 -m venv "$venv"
+        "$venv/bin/pip" install --quiet --only-binary :all: -r tools/release.txt
+        touch "$made"
+    fi
+    PATH=$venv/bin:$PATH
+}
+
+# The newest version of glibc that a program asks for.
+newest_glibc() { objdump -T "$1" | grep -oE 'GLIBC_[0-9]+(\.[0-9]+)+' | cut -d _ -f 2 | sort -uV | tail -n 1; }
+
+# A wheel with these features, in $2.
+wheel() {
+    local features=$1 out=$2
+    local chosen=()
+    [ "$features" = cpu ] || chosen=(--features "$features")
+    maturin build --zig --profile dist --target "$TARGET" --compatibility "manylinux_${GLIBC/./_}" \
+        --out "$out" "${chosen[@]}" >&2
+}
+
+# The archive of what is in the wheel $2.
+archive() {
+    local features=$1 wheel=$2 out=$3 name folder program newest
+    name=firebrick-$version-$TARGET
+    [ "$features" = cpu ] || name=$name-${features//,/-}
+    folder=$work/$name program=$work/$name/firebrick
+    rm -rf "$folder" "$work/wheel"
+    mkdir -p "$folder/completions" "$folder/man/man1"
+    python3 -m zipfile -e "$wheel" "$work/wheel"
+    cp "$work/wheel/firebrick-$version.data/scripts/firebrick" "$program"
+    chmod 755 "$program"
+    newest=$(newest_glibc "$program")
+    [ "$(printf '%s\n' "$newest" "$GLIBC" | sort -V | tail -n 1)" = "$GLIBC" ] ||
+        fail "$name asks for glibc $newest, expected $GLIBC at most"
+    "$program" --version >&2
+    "$program" completions bash >"$folder/completions/firebrick.bash"
+    "$program" completions zsh >"$folder/completions/_firebrick"
+    "$program" completions fish >"$folder/completions/firebrick.fish"
+    "$program" man "$folder/man/man1"
+    cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$folder/"
+    python3 tools/licences.py "$TARGET" "$features" "$folder/THIRD-PARTY.txt" "$folder/sbom.cdx.json"
+    # The same files give the same archive, whoever packs them and when.
+    tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" -cf - "$name" |
+        gzip -9n >"$out/$name.tar.gz"
+    say "$name.tar.gz: $(($(stat -c %s "$out/$name.tar.gz") / 1000000)) MB, glibc $newest"
+}
+
+case ${1:-} in
+    '' | -h | --help) usage; exit 0 ;;
+esac
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+shift
+[ $# -gt 0 ] || set -- cpu vulkan
+cd "$(dirname "$0")/.."
+for tool in cargo python3 objdump; do
+    command -v "$tool" >/dev/null || fail "$tool is not there"
+done
+tools
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+when=$(git log -1 --format=%ct 2>/dev/null || echo 0)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+rm -f "$out"/firebrick-"$version"*
+
+first=yes
+for features in "$@"; do
+    mkdir -p "$work/$features"
+    wheel "$features" "$work/$features"
+    made=$(ls "$work/$features"/*.whl)
+    archive "$features" "$made" "$out"
+    [ -z "$first" ] || cp "$made" "$out/"
+    first=
+done
+(cd "$out" && sha256sum firebrick-"$version"* >SHA256SUMS)
+cat "$out/SHA256SUMS"
