@@ -1,6 +1,6 @@
 //! The pages that speak of every option, every key and every metric: they must speak of those there are.
 //!
-//! `FIREBRICK_UPDATE=1 cargo test -p firebrick-book` writes the pages of options and of keys anew.
+//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book` writes the pages of options and of keys anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -26,7 +26,7 @@ fn the_page_of_options_is_current() {
     assert!(
         stored.replace("\r\n", "\n") == page,
         "book/src/options.md is not made from the recipe's schema as it is now; make it anew with\n\
-         FIREBRICK_UPDATE=1 cargo test -p firebrick-book"
+         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book"
     );
 }
 
@@ -50,7 +50,7 @@ fn the_page_of_keys_is_current_and_names_keys_that_exist() {
     assert!(
         stored.replace("\r\n", "\n") == page,
         "book/src/parts/keys.md is not made from the table of keys as it is now; make it anew with\n\
-         FIREBRICK_UPDATE=1 cargo test -p firebrick-book"
+         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book"
     );
 }
 
@@ -58,7 +58,7 @@ fn the_page_of_keys_is_current_and_names_keys_that_exist() {
 fn page_of_keys() -> String {
     let mut page = String::from(
         "<!-- Made from the tables in crates/import/src; a change here is overwritten.\n     \
-         FIREBRICK_UPDATE=1 cargo test -p firebrick-book -->\n\n# From verl and SkyRL\n\n\
+         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book -->\n\n# From verl and SkyRL\n\n\
          `firebrick recipes import` translates a configuration by these tables, and says of each of its \
          keys that is not the same here what is different. A key that is left out has *its* default, \
          so the recipe says that where ours is another. `a.*` stands for every key below `a` that has \
@@ -175,7 +175,7 @@ impl Options {
     fn page(&self) -> String {
         let mut page = String::from(
             "<!-- Made from the recipe's JSON schema; a change here is overwritten.\n     \
-             FIREBRICK_UPDATE=1 cargo test -p firebrick-book -->\n\n# Every option\n\n\
+             FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book -->\n\n# Every option\n\n\
              Made from the same types that the program reads a recipe with. A key without a \
              default may be left out, unless it says *required*.\n",
         );

@@ -1,7 +1,7 @@
 //! What the program says about everything that can be wrong with what it is given: each error names
 //! the file, the place and the remedy, and nothing panics.
 //!
-//! The snapshots are written anew by `INSTA_UPDATE=always cargo test -p firebrick-cli --test bad_input`.
+//! The snapshots are written anew by `INSTA_UPDATE=always cargo test --release -p firebrick-cli --test bad_input`.
 
 // The system's own words are in the messages, and other systems have others.
 #![cfg(target_os = "linux")]

@@ -148,6 +148,8 @@ impl Hub {
             let missing = || HubError::Offline { name: name.clone(), cache: self.cache.clone() };
             return at_hand().ok_or_else(missing);
         }
+        // Without a network this takes some seconds, after which an error comes.
+        progress(Progress::Note(&format!("looking for {name} on the Hub")));
         let client = net::Client::new(self, kind, name);
         let (commit, listing) = match client.listing() {
             Ok(found) => found,

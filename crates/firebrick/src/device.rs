@@ -86,7 +86,9 @@ pub fn unsaved<T>(
 
 /// What to do when not even the weights fit.
 pub(crate) fn smaller_model() -> String {
-    "take a smaller model, or a device with more memory".into()
+    "train an adapter (--set model.lora.rank=16), or take a smaller model or a device with more memory; \
+     `firebrick plan` says what fits"
+        .into()
 }
 
 /// What to change when sampling takes too much memory.

@@ -298,8 +298,8 @@ impl Error {
         Some(match self {
             Error::Recipe(error) => return error.help(),
             Error::Other(_) => return None,
-            Error::Reward(RewardError::Command { .. }) => "reward.program is started as it stands, in the current \
-                                        directory and without a shell"
+            Error::Reward(RewardError::Command { .. }) => "reward.program is started without a shell; its first word is a program in PATH or a path, \
+                 and a further word that leads to a file beside the recipe is that file"
                 .into(),
             Error::Reward(_) => return None,
             Error::Device(error) => error.remedy(),
@@ -397,7 +397,7 @@ impl Error {
             | Error::Run(_)
             | Error::NoRevision { .. }
             | Error::Progress { .. }
-            | Error::File { .. } => return None,
+            | Error::File { .. } => return of_system(&self.to_string()).map(String::from),
         })
     }
 
@@ -440,5 +440,39 @@ impl Error {
             }
             other => other,
         }
+    }
+}
+
+/// What to do about a system that refused, as far as its words are known. Not every error has what the
+/// system said as a value, but every one has it in its text.
+fn of_system(text: &str) -> Option<&'static str> {
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if says(&["No space left on device", "os error 28)", "os error 112)", "disk is full"]) {
+        Some(
+            "free some space, then give the same command with --resume: each folder in a run's \
+             checkpoints/ is a whole model, and checkpoint.keep says how many stay",
+        )
+    } else if says(&["Permission denied", "Read-only file system"]) {
+        Some("choose a place that you may write to; --runs FOLDER says where run folders are")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_has_a_next_command() {
+        let help = |code| {
+            let source = std::io::Error::from_raw_os_error(code);
+            Error::File { path: "runs/a/summary.json".into(), source }.help()
+        };
+        if cfg!(target_os = "linux") {
+            assert!(help(28).unwrap().contains("--resume"));
+            assert!(help(13).unwrap().contains("--runs"));
+        }
+        assert_eq!(help(5), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The chapter on rewards: its tables of hard cases, its figures and its programs.
 //!
-//! `FIREBRICK_UPDATE=1 cargo test -p firebrick-book --test rewards` draws the figures anew.
+//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book --test rewards` draws the figures anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![allow(clippy::print_stderr, reason = "what is not tried is said")]
@@ -162,7 +162,7 @@ fn the_figures_are_current() {
         assert!(
             stored.replace("\r\n", "\n") == drawn,
             "book/src/figures/{name} is not what the crate computes now; draw it anew with\n\
-             FIREBRICK_UPDATE=1 cargo test -p firebrick-book --test rewards"
+             FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book --test rewards"
         );
         assert!(
             page().contains(&format!("{{{{#include figures/{name}}}}}")),
