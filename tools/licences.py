@@ -27,17 +27,25 @@ def linked(target, features):
     # Metadata has every package that some feature might bring; the tree has those that are built.
     tree = cargo(
         "tree", "--locked", "--package", PROGRAM, "--edges", "normal,no-proc-macro", "--target", target,
-        "--prefix", "none", "--format", "{p}", "--no-dedupe", *chosen,
+        "--prefix", "none", "--format", "{p}", *chosen,
     )
-    built = {tuple(line.split()[:2]) for line in tree.splitlines()}
-    found = json.loads(cargo("metadata", "--locked", "--format-version", "1"))
+    built = {tuple(line.split()[:2]) for line in tree.splitlines() if line.strip()}
+    found = json.loads(cargo("metadata", "--locked", "--all-features", "--format-version", "1"))
     packages = [
         package for package in found["packages"]
         if (package["name"], "v" + package["version"]) in built
     ]
+    lacking = built - {(package["name"], "v" + package["version"]) for package in packages}
+    if lacking:
+        sys.exit(f"cargo metadata knows nothing of {sorted(lacking)}")
     keys = {package["id"] for package in packages}
+
+    def is_linked(dependency):
+        kinds = dependency["dep_kinds"]
+        return dependency["pkg"] in keys and any(kind["kind"] is None for kind in kinds)
+
     edges = {
-        node["id"]: [dependency["pkg"] for dependency in node["deps"] if dependency["pkg"] in keys]
+        node["id"]: [dependency["pkg"] for dependency in node["deps"] if is_linked(dependency)]
         for node in found["resolve"]["nodes"]
     }
     return sorted(packages, key=lambda package: (package["name"], package["version"])), edges

@@ -73,7 +73,8 @@ archive() {
     cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$folder/"
     python3 tools/licences.py "$TARGET" "$features" "$folder/THIRD-PARTY.txt" "$folder/sbom.cdx.json"
     # The same files give the same archive, whoever packs them and when.
-    tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" -cf - "$name" |
+    tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" \
+        --mode=u+rwX,go+rX,go-w -cf - "$name" |
         gzip -9n >"$out/$name.tar.gz"
     say "$name.tar.gz: $(($(stat -c %s "$out/$name.tar.gz") / 1000000)) MB, glibc $newest"
 }

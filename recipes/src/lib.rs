@@ -9,6 +9,7 @@
 
 /// A recipe that comes with Firebrick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BuiltIn {
     /// Its file in the folder `recipes`, without the ending: `quickstart`, `ablation/5-dapo`.
     pub name: &'static str,
@@ -18,11 +19,9 @@ pub struct BuiltIn {
     pub text: &'static str,
 }
 
-/// The recipe of that name, which may have the file's ending and begin with its folder:
-/// `quickstart`, `quickstart.toml` and `recipes/quickstart.toml` are one.
+/// The recipe of that name, which has neither the file's folder nor its ending: whoever names a file means
+/// that file.
 pub fn find(name: &str) -> Option<&'static BuiltIn> {
-    let name = name.strip_prefix("recipes/").unwrap_or(name);
-    let name = name.strip_suffix(".toml").unwrap_or(name);
     ALL.iter().find(|recipe| recipe.name == name)
 }
 
@@ -86,6 +85,7 @@ mod tests {
         }
         let listed: BTreeSet<String> = ALL.iter().map(|recipe| recipe.name.to_owned()).collect();
         assert_eq!(listed, files);
-        assert_eq!(find("recipes/paper/dapo-24gb.toml").unwrap().name, "paper/dapo-24gb");
+        assert_eq!(find("paper/dapo-24gb").unwrap().name, "paper/dapo-24gb");
+        assert!(find("quickstart.toml").is_none());
     }
 }

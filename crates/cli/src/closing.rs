@@ -48,18 +48,23 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>) -> Vec<String> {
     let Some(run) = checkpoint.parent().and_then(Path::parent) else { return Vec::new() };
     let runs = run.parent().filter(|runs| *runs != Path::new("runs"));
     let runs = runs.map_or_else(String::new, |runs| format!(" --runs {}", runs.display()));
-    let steps = match summary.stopped_because == INTERRUPTED {
-        true => String::new(),
-        false => format!(" --set train.steps={}", 2 * summary.steps.max(1)),
+    // A run that has seen its data, or reached its accuracy, is not to be made longer by steps.
+    let more = match summary.stopped_because.as_str() {
+        INTERRUPTED => Some(String::new()),
+        "steps" => Some(format!(" --set train.steps={}", 2 * summary.steps.max(1))),
+        _ => None,
     };
     let (checkpoint, run) = (checkpoint.display(), run.display());
-    vec![
+    let mut lines = vec![
         String::new(),
         "next:".into(),
         format!("  firebrick eval {checkpoint} --samples 8"),
         format!("  firebrick generate {checkpoint} --prompt '{}'", prompt.unwrap_or("…")),
-        format!("  firebrick train {run}/recipe.toml{runs} --resume{steps}"),
-    ]
+    ];
+    lines.extend(
+        more.map(|more| format!("  firebrick train {run}/recipe.toml{runs} --resume{more}")),
+    );
+    lines
 }
 
 /// A span of time in at most six letters: `4 ms`, `8.1s`, `1m02s`, `1h02m`, `3d04h`.

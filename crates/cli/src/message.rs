@@ -20,8 +20,6 @@ pub struct Message {
     more: Vec<Message>,
 }
 
-/// Further faults that are shown.
-const MORE: usize = 9;
 /// The most characters of a line that are shown: what came may be a file of one line.
 const LINE: usize = 300;
 
@@ -30,10 +28,9 @@ impl From<&ProgramError> for Message {
         match error {
             ProgramError::Library(Error::Recipe(RecipeError::Invalid(fault))) => {
                 let mut message = Message::of(fault);
-                message.more = fault.more.iter().take(MORE).map(Message::of).collect();
-                let left = fault.more.len().saturating_sub(MORE);
-                if left > 0 {
-                    message.text += &format!(" (and {left} more faults than are shown here)");
+                message.more = fault.more.iter().map(Message::of).collect();
+                if fault.left > 0 {
+                    message.text += &format!(" (and {} more faults than are shown)", fault.left);
                 }
                 message
             }
@@ -60,15 +57,15 @@ impl Message {
     }
 }
 
-/// A text whose lines end where nobody would read on.
+/// A text whose long lines lack their middle: the end mostly says what to do about the beginning.
 fn cut(text: &str) -> String {
-    let line = |line: &str| match line.char_indices().nth(LINE) {
-        // The end says what to do about the beginning, mostly.
-        Some((head, _)) => {
-            let tail = line.char_indices().rev().nth(LINE / 3).map_or(head, |(tail, _)| tail);
-            format!("{}…{}", &line[..head], &line[tail.max(head)..])
+    let line = |line: &str| {
+        let at = |index: usize| line.char_indices().nth(index).map_or(line.len(), |(at, _)| at);
+        let (length, tail) = (line.chars().count(), LINE / 3);
+        match length > LINE + tail {
+            true => format!("{}…{}", &line[..at(LINE)], &line[at(length - tail)..]),
+            false => line.to_owned(),
         }
-        None => line.to_owned(),
     };
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
@@ -141,7 +138,10 @@ mod tests {
         assert_eq!(shown[..span.start].matches('\n').count(), 1);
         assert!(shown.len() < 2 * LINE, "{}", shown.len());
         assert!(cut(&format!("{long}\nno end")).chars().count() < 2 * LINE);
-        assert_eq!(cut("as it is"), "as it is");
+        for length in [0, 1, LINE, LINE + 1, LINE + LINE / 3] {
+            assert_eq!(cut(&"é".repeat(length)), "é".repeat(length));
+        }
+        assert_eq!(cut(&"é".repeat(LINE + LINE / 3 + 1)).matches('…').count(), 1);
         assert_eq!(around("a = é", 4..6), ("a = é".to_owned(), 4..6));
     }
 }

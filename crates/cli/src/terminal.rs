@@ -138,8 +138,10 @@ impl Watcher for Terminal {
     }
 
     fn example(&mut self, example: &Example) {
-        let is_shell_word =
-            |text: &&str| text.chars().count() <= 30 && !text.contains(['\'', '\n', '<']);
+        let is_shell_word = |text: &&str| {
+            text.chars().count() <= 30
+                && !text.contains(|c: char| c.is_control() || c == '\'' || c == '<')
+        };
         self.prompt = Some(example.prompt.text.as_str()).filter(is_shell_word).map(String::from);
         self.answers.push(Answer::of(example));
     }

@@ -18,7 +18,7 @@ fn a_built_in_recipe_needs_no_clone() {
     assert_eq!(text, file.split_once('\n').unwrap().1, "without the line about the schema");
     // Printed, it is a recipe of one's own.
     place.write("mine.toml", &text);
-    for recipe in ["quickstart", "recipes/quickstart.toml", "mine.toml"] {
+    for recipe in ["quickstart", "mine.toml"] {
         place.succeed(&["plan", recipe]);
     }
     let short = ["warmup={}", "train.steps=1", "sampling.prompts_per_step=2", "train.mini_batch=4"];
@@ -30,6 +30,11 @@ fn a_built_in_recipe_needs_no_clone() {
     }
 
     // A file beats a name, and what is neither is told what there is.
+    assert_eq!(
+        place.run(&["plan", "quickstart.toml"]).code,
+        Some(1),
+        "whoever names a file means it"
+    );
     place.write("quickstart", "[model]");
     assert!(
         place.run(&["plan", "quickstart"]).stderr.contains("quickstart"),
@@ -65,12 +70,12 @@ fn a_task_begins_with_a_command_and_trains_from_anywhere() {
     // Rows and judge lie beside the recipe, and the current folder is another.
     let set = ["--set", "train.steps=2", "--set", "eval.every=1"];
     place.succeed(&[&["train", "tasks/mine/recipe.toml", "--runs", "out"], &set[..]].concat());
-    let kept = fs::read_to_string(place.path("out/recipe/recipe.toml")).unwrap();
+    let kept = fs::read_to_string(place.path("out/mine/recipe.toml")).unwrap();
     assert!(kept.contains(judge.to_str().unwrap()), "{kept}");
-    let resumed = ["train", "out/recipe/recipe.toml", "--runs", "out", "--resume"];
+    let resumed = ["train", "out/mine/recipe.toml", "--runs", "out", "--resume"];
     let told = place.succeed(&[&resumed[..], &["--set", "train.steps=3"]].concat()).stderr;
     assert!(!told.contains("judge.py") && !told.contains("rows.jsonl"), "a path changed: {told}");
-    place.succeed(&["eval", "out/recipe/checkpoints/step-000003", "--samples", "2"]);
+    place.succeed(&["eval", "out/mine/checkpoints/step-000003", "--samples", "2"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::{fmt, fs};
 
 /// Who makes a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Vendor {
     /// AMD.
     Amd,
@@ -17,6 +18,7 @@ pub enum Vendor {
 
 /// An operating system, as far as packages are called differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum System {
     /// Debian, Ubuntu and what is made of them.
     Debian,
@@ -146,9 +148,8 @@ pub fn cards() -> Vec<Vendor> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten() {
         let read = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
-        // 0x03 is a display controller, 0x12 an accelerator.
-        let class = read("class");
-        if !class.starts_with("0x03") && !class.starts_with("0x12") {
+        // A display controller; some cards for computing alone are accelerators, 0x12, but so are NPUs.
+        if !read("class").starts_with("0x03") {
             continue;
         }
         let vendor = match read("vendor").trim() {

@@ -447,13 +447,13 @@ impl Error {
 /// system said as a value, but every one has it in its text.
 fn of_system(text: &str) -> Option<&'static str> {
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&["No space left on device", "os error 28)", "os error 112)", "disk is full"]) {
+    if says(&["No space left on device", "not enough space on the disk", "disk is full"]) {
         Some(
-            "free some space, then give the same command with --resume: each folder in a run's \
-             checkpoints/ is a whole model, and checkpoint.keep says how many stay",
+            "free some space; a run then goes on with --resume. Each folder in a run's checkpoints/ is a \
+             whole model, and checkpoint.keep says how many stay",
         )
     } else if says(&["Permission denied", "Read-only file system"]) {
-        Some("choose a place that you may write to; --runs FOLDER says where run folders are")
+        Some("choose a place that you may write to; for a run that is --runs FOLDER")
     } else {
         None
     }

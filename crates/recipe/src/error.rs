@@ -48,9 +48,14 @@ pub struct Invalid {
     pub text: String,
     /// The part of `text` that is to blame, if one is.
     pub label: Option<Label>,
-    /// The faults after this one, in the order of the text; each of them has none.
+    /// The next faults, in the order of the text; each of them has none.
     pub more: Vec<Invalid>,
+    /// How many faults there are beyond those.
+    pub left: usize,
 }
+
+/// The most faults that are kept: each holds the text, and a text may be all faults.
+const MOST: usize = 10;
 
 /// Words beside a part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,10 +152,12 @@ impl<'text> Text<'text> {
     /// blame the same place only the first counts: the others mostly follow from it.
     pub(crate) fn point_all(&self, mut problems: Vec<Problem>) -> Option<RecipeError> {
         problems.sort_by_key(|problem| problem.span.start);
-        problems.dedup_by_key(|problem| problem.span.start);
-        let mut faults = problems.into_iter().map(|problem| self.fault(problem));
+        problems
+            .dedup_by(|next, first| !next.span.is_empty() && next.span.start == first.span.start);
+        let left = problems.len().saturating_sub(MOST);
+        let mut faults = problems.into_iter().take(MOST).map(|problem| self.fault(problem));
         let first = faults.next()?;
-        Some(RecipeError::Invalid(Box::new(Invalid { more: faults.collect(), ..first })))
+        Some(RecipeError::Invalid(Box::new(Invalid { more: faults.collect(), left, ..first })))
     }
 
     /// Where `problem` lies. When an override set one of its keys, the message names it.
@@ -173,7 +180,7 @@ impl<'text> Text<'text> {
             (place, Some(Label { span, words: label }))
         };
         let (name, text) = (self.name.clone(), self.text.to_owned());
-        Invalid { place, message, help, name, text, label, more: Vec::new() }
+        Invalid { place, message, help, name, text, label, more: Vec::new(), left: 0 }
     }
 }
 

@@ -16,7 +16,7 @@
 //! assert_eq!((loaded.name.as_str(), loaded.recipe.rollout.group_size), ("my", 8));
 //! ```
 //!
-//! A recipe is read in four passes, each of which points into the text where it fails: its syntax, TOML
+//! A recipe is read in passes, each of which points into the text where it fails: its syntax, TOML
 //! or YAML (`yaml`), `--set` overrides (`overrides`), the shape of the document against the schema
 //! (`shape`), and the meaning of its values (`meaning`). The last two walk the same document, whatever
 //! it was written in.
@@ -191,7 +191,8 @@ impl Recipe {
         Recipe::load_text(path, &text, overrides)
     }
 
-    /// As [`Recipe::load`] of a file at `path` with this `text`; no file is read.
+    /// As [`Recipe::load`] of a file at `path` with this `text`, which need not be there. The disk is asked
+    /// what is beside it.
     ///
     /// # Errors
     /// When an override can't be applied, or the result is no valid recipe.

@@ -37,10 +37,7 @@ impl Override {
         let value = value.trim();
         let value: Value = match value.parse() {
             Ok(value) => value,
-            Err(_)
-                if value.parse::<f64>().is_ok()
-                    && value.ends_with(|c: char| c.is_ascii_digit()) =>
-            {
+            Err(_) if is_too_large(value) => {
                 return Err(RecipeError::Override {
                     given: given.to_owned(),
                     message: format!("`{value}` is a number that a recipe can't hold"),
@@ -61,6 +58,13 @@ impl Override {
             help: format!("set it as a whole: --set {key}=value"),
         }
     }
+}
+
+/// Whether a text is a number beyond those of TOML, which would else be taken for a text.
+fn is_too_large(text: &str) -> bool {
+    let digits = text.ends_with(|last: char| last.is_ascii_digit());
+    let overflows = text.parse::<f64>().is_ok_and(f64::is_infinite);
+    digits && (overflows || (text.parse::<i64>().is_err() && text.parse::<i128>().is_ok()))
 }
 
 /// The recipe's text with every override in place, in their order, and its comments kept.

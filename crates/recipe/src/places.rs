@@ -1,10 +1,7 @@
 //! Where the paths of a recipe begin: those in its file at the file's folder, those of `--set` at the
 //! current one. So a folder with a recipe and its data can be trained from anywhere, and be moved.
 
-use std::{
-    path::{Component, Path, PathBuf},
-    sync::LazyLock,
-};
+use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, Value};
 
@@ -19,7 +16,8 @@ pub(super) fn settled(mut loaded: Loaded, file: &Path, overrides: &[Override]) -
         false => folder,
     };
     let mut changed = moved(&mut loaded.recipe, begin);
-    changed.extend(moved(&mut loaded.recipe.clone(), |_| &CURRENT));
+    let current = current();
+    changed.extend(moved(&mut loaded.recipe.clone(), |_| &current));
     if !changed.is_empty()
         && let Ok(mut document) = loaded.text.parse::<DocumentMut>()
     {
@@ -31,15 +29,26 @@ pub(super) fn settled(mut loaded: Loaded, file: &Path, overrides: &[Override]) -
     loaded
 }
 
+impl Loaded {
+    /// The same with absolute paths in its text, relative ones being taken from the current folder: for
+    /// a copy that is read from another place.
+    #[must_use]
+    pub fn with_absolute_text(self) -> Self {
+        settled(self, Path::new(""), &[])
+    }
+}
+
 /// The recipe with its paths as the text of a [`Loaded`] has them.
 pub(super) fn absolute(recipe: &Recipe) -> Recipe {
-    let mut recipe = recipe.clone();
-    moved(&mut recipe, |_| &CURRENT);
+    let (mut recipe, current) = (recipe.clone(), current());
+    moved(&mut recipe, |_| &current);
     recipe
 }
 
 /// The current folder; an empty path, which changes nothing, where there is none any more.
-static CURRENT: LazyLock<PathBuf> = LazyLock::new(|| std::env::current_dir().unwrap_or_default());
+fn current() -> PathBuf {
+    std::env::current_dir().unwrap_or_default()
+}
 
 /// Makes each relative path begin at the folder that `begin` gives for its key; gives the keys of those
 /// that changed, with the new paths.
@@ -59,11 +68,9 @@ fn moved<'a>(
     let mut join = |key: Vec<String>, path: &mut PathBuf, hub: bool| {
         let there = begin(&key).join(&*path);
         let is_path = !hub || !may_be_a_name(path) || there.exists();
-        if is_path
-            && there != *path
-            && let Some(text) = there.to_str()
-        {
-            changed.push((key, text.to_owned()));
+        if is_path && there != *path {
+            // TOML holds no path that is no text; such a one stays in the values alone.
+            changed.extend(there.to_str().map(|text| (key, text.to_owned())));
             *path = there;
         }
     };
@@ -106,14 +113,17 @@ fn verifiers(reward: &mut Reward) -> Vec<(Vec<String>, &mut RewardKind)> {
     }
 }
 
-/// Whether a model or a data set on the Hub may be meant: `name` or `owner/name`, and no ending of a
-/// file of data.
+/// Whether a model or a data set on the Hub may be meant: `owner/name`, with or without `@revision`, and no
+/// ending of a file of data. What the Hub itself takes for a name is `firebrick-data`'s to say.
 fn may_be_a_name(path: &Path) -> bool {
-    let data = ["jsonl", "json", "parquet"];
+    let data = ["json", "jsonl", "ndjson", "parquet"];
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    let mut parts = path.components();
-    let plain = parts.all(|part| matches!(part, Component::Normal(_)));
-    plain && path.components().count() <= 2 && !data.contains(&ending)
+    let text = path.to_str().unwrap_or_default();
+    let (name, _) = text.split_once('@').unwrap_or((text, ""));
+    let parts: Vec<&str> = name.split('/').collect();
+    let plain =
+        |part: &&str| !part.is_empty() && !part.starts_with('.') && !part.contains(['\\', ':']);
+    parts.len() == 2 && parts.iter().all(plain) && !data.contains(&ending.to_lowercase().as_str())
 }
 
 /// Replaces the value at `key`; numbers in it count the items of a list.

@@ -185,7 +185,8 @@ pub enum RewardKind {
     },
     /// A program of your own, which reads and writes a line of JSON for each completion.
     Command {
-        /// The program and its arguments, such as `["python3", "judge.py"]`; no shell reads them.
+        /// The program and its arguments, such as `["python3", "judge.py"]`; no shell reads them. A word
+        /// after the first that leads to a file beside the recipe is that file.
         #[schemars(length(min = 1))]
         program: Vec<String>,
         /// Seconds that one completion may take; the first after a start includes the start.

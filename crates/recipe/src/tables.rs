@@ -430,7 +430,7 @@ pub struct Train {
     pub steps: u64,
     /// How often the training prompts are drawn, all of them: the run ends with the step that has drawn
     /// the last one, if `steps` does not end it before. With dynamic sampling a step draws more than it
-    /// trains on.
+    /// trains on. `optim.schedule` goes by `steps` all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = bounds::STEPS), extend("exclusiveMinimum" = 0.0))]
     pub epochs: Option<f64>,

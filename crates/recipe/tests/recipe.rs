@@ -472,6 +472,14 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
         loaded.recipe
     );
 
+    // Only what the Hub may have is a name, and a revision may have slashes.
+    for (name, is_path) in [("org/set@refs/pr/1", false), ("rows.ndjson", true), ("qwen", true)] {
+        let text = format!("[model]\npath = 'org/m'\n[data]\ntrain = '{name}'\n");
+        let loaded = Recipe::load_text(&here.join("a.toml"), &text, &[]).unwrap();
+        assert_eq!(loaded.recipe.data.train.unwrap().is_absolute(), is_path, "{name}");
+        assert_eq!(loaded.text.contains(here.to_str().unwrap()), is_path, "{name}");
+    }
+
     let set = read(&["data.train=rows/train.jsonl", "model={ path = 'qwen' }"]);
     assert_eq!(set.recipe.data.train.as_deref(), Some(Path::new("rows/train.jsonl")));
     assert_eq!(set.recipe.model.path.as_deref(), Some(Path::new("qwen")));

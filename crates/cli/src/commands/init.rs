@@ -47,13 +47,27 @@ impl Init {
         }
         for (name, text) in FILES {
             let path = folder.join(name);
-            write(&path, &here(text)).map_err(failed(&path))?;
+            let text = match name {
+                "recipe.toml" => named(text, &folder),
+                _ => text.to_owned(),
+            };
+            write(&path, &here(&text)).map_err(failed(&path))?;
         }
         let names = FILES.map(|(name, _)| name).join(", ");
         super::print(&format!(
             "{folder} has {names}\n\nnext:\n  cd {folder}\n  firebrick train recipe.toml\n",
             folder = folder.display()
         ))
+    }
+}
+
+/// The recipe with the folder's name as its run's, where that can be one: two tasks that are trained from
+/// one place have each a run of their own.
+fn named(recipe: &str, folder: &Path) -> String {
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match firebrick_core::check_run_name(name) {
+        Ok(()) => recipe.replacen("seed = ", &format!("name = \"{name}\"\nseed = "), 1),
+        Err(_) => recipe.to_owned(),
     }
 }
 

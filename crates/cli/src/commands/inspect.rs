@@ -34,7 +34,7 @@ Examples:
   firebrick inspect runs/quickstart/checkpoints/step-000200 --check
   firebrick inspect qwen --tensors --json
 
-Exit codes: 0 the folder can be used, 1 it can't.";
+Exit codes: 0 nothing was found that keeps it from being used, 1 something was.";
 
 impl Inspect {
     /// Exit code 1 when the folder can't be used.

@@ -19,7 +19,8 @@ def main() -> None:
     for line in sys.stdin:
         row = json.loads(line)
         worth = score(row["prompt"], row["completion"], row["finish"])
-        print(json.dumps({"id": row["id"], "score": worth}), flush=True)
+        answer = {"id": row["id"], "score": worth, "extracted": row["completion"]}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
