@@ -1,4 +1,4 @@
-//! What a machine has to be given before its card computes: by the card's maker and by the system.
+//! The driver that a card needs before it computes: by the card's maker and by the system.
 
 use std::{fmt, fs};
 
@@ -105,8 +105,8 @@ impl System {
     }
 }
 
-/// How a card of this maker gets its driver on this system, and with which cargo feature it is built in:
-/// names of packages, as the distributions have them in 2026.
+/// How a card of this maker gets its driver on this system, and with which cargo feature it is built in.
+/// Nobody has tried these names but those of Mesa on Debian.
 pub fn driver(vendor: Vendor, system: System) -> String {
     use System::{Arch, Debian, Fedora, Linux, Macos, Windows};
     use Vendor::{Amd, Apple, Intel, Nvidia};

@@ -16,7 +16,7 @@ use super::{
     Adaptive, Length, NewModel, Recipe, RewardKind, Schedule, Task, effect::Idle, error::Problem,
 };
 
-/// What does not agree; `name` is what the run would be called.
+/// Every fault of agreement; `name` is what the run would be called.
 pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> Vec<Problem> {
     let mut checks = Checks { recipe, document, problems: Vec::new() };
     checks.name(name);
