@@ -47,24 +47,29 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>) -> Vec<String> {
     let Some(checkpoint) = &summary.checkpoint else { return Vec::new() };
     let Some(run) = checkpoint.parent().and_then(Path::parent) else { return Vec::new() };
     let runs = run.parent().filter(|runs| *runs != Path::new("runs"));
-    let runs = runs.map_or_else(String::new, |runs| format!(" --runs {}", runs.display()));
+    let runs = runs.map_or_else(String::new, |runs| format!(" --runs {}", word(runs)));
     // A run that has seen its data, or reached its accuracy, is not to be made longer by steps.
     let more = match summary.stopped_because.as_str() {
         INTERRUPTED => Some(String::new()),
         "steps" => Some(format!(" --set train.steps={}", 2 * summary.steps.max(1))),
         _ => None,
     };
-    let (checkpoint, run) = (checkpoint.display(), run.display());
+    let (checkpoint, recipe) = (word(checkpoint), word(&run.join("recipe.toml")));
     let mut lines = vec![
         String::new(),
         "next:".into(),
         format!("  firebrick eval {checkpoint} --samples 8"),
         format!("  firebrick generate {checkpoint} --prompt '{}'", prompt.unwrap_or("…")),
     ];
-    lines.extend(
-        more.map(|more| format!("  firebrick train {run}/recipe.toml{runs} --resume{more}")),
-    );
+    lines.extend(more.map(|more| format!("  firebrick train {recipe}{runs} --resume{more}")));
     lines
+}
+
+/// A path as one word of a shell's command.
+fn word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/\\:._-+=@%".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// A span of time in at most six letters: `4 ms`, `8.1s`, `1m02s`, `1h02m`, `3d04h`.
@@ -108,6 +113,12 @@ mod tests {
             shown,
             ["0 ms", "99 ms", "0.1s", "59.9s", "1m00s", "1h00m", "23h59m", "3d04h", "-"]
         );
+    }
+
+    #[test]
+    fn a_path_with_a_blank_is_one_word() {
+        assert_eq!(word(Path::new("runs/a.b/step-000001")), "runs/a.b/step-000001");
+        assert_eq!(word(Path::new("my runs/it's")), r"'my runs/it'\''s'");
     }
 
     #[test]

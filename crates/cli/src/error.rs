@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Everything that can end a command, said once: what was expected, what came, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +109,12 @@ where
 }
 
 impl ProgramError {
+    /// Of a system that refused to read or to write `path`.
+    pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| ProgramError::Library(firebrick::Error::File { path, source })
+    }
+
     /// That no recipe is called `given`.
     pub(crate) fn no_recipe(given: PathBuf) -> Self {
         let asked = given.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();

@@ -1,13 +1,9 @@
 //! What a shell and `man` know of the program, made from its own arguments.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
 
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
-use firebrick::Error;
 
 use super::Arguments;
 use crate::ProgramError;
@@ -47,11 +43,7 @@ impl Completions {
 impl Man {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let Man { folder } = self;
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| ProgramError::Library(Error::File { path, source })
-        };
-        fs::create_dir_all(&folder).map_err(failed(&folder))?;
-        clap_mangen::generate_to(Arguments::command(), &folder).map_err(failed(&folder))
+        fs::create_dir_all(&folder).map_err(ProgramError::file(&folder))?;
+        clap_mangen::generate_to(Arguments::command(), &folder).map_err(ProgramError::file(&folder))
     }
 }

@@ -5,7 +5,6 @@ use std::{
 };
 
 use clap::Args;
-use firebrick::Error;
 
 use crate::ProgramError;
 
@@ -37,12 +36,8 @@ const FILES: [(&str, &str); 5] = [
 impl Init {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let Init { folder } = self;
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| ProgramError::Library(Error::File { path, source })
-        };
-        fs::create_dir_all(&folder).map_err(failed(&folder))?;
-        if fs::read_dir(&folder).map_err(failed(&folder))?.next().is_some() {
+        fs::create_dir_all(&folder).map_err(ProgramError::file(&folder))?;
+        if fs::read_dir(&folder).map_err(ProgramError::file(&folder))?.next().is_some() {
             return Err(ProgramError::NotEmpty { folder });
         }
         for (name, text) in FILES {
@@ -51,7 +46,7 @@ impl Init {
                 "recipe.toml" => named(text, &folder),
                 _ => text.to_owned(),
             };
-            write(&path, &here(&text)).map_err(failed(&path))?;
+            write(&path, &here(&text)).map_err(ProgramError::file(&path))?;
         }
         let names = FILES.map(|(name, _)| name).join(", ");
         super::print(&format!(
