@@ -25,20 +25,6 @@ TEXT
 fail() { echo "release.sh: $*" >&2; exit 1; }
 say() { echo "release.sh: $*" >&2; }
 
-# The tools in a virtual environment of their own, made anew when the list changes.
-tools() {
-    local cache=${FIREBRICK_CI_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/firebrick} made
-    venv=$cache/release-tools
-    made=$venv/made-$(sha256sum tools/release.txt | cut -c 1-16)
-    if [ ! -f "$made" ]; then
-        rm -rf "$venv"
-        python3 -m venv "$venv"
-        "$venv/bin/pip" install --quiet --only-binary :all: -r tools/release.txt
-        touch "$made"
-    fi
-    PATH=$venv/bin:$PATH
-}
-
 # The newest version of glibc that a program asks for.
 newest_glibc() { objdump -T "$1" | grep -oE 'GLIBC_[0-9]+(\.[0-9]+)+' | cut -d _ -f 2 | sort -uV | tail -n 1; }
 
@@ -90,7 +76,8 @@ cd "$(dirname "$0")/.."
 for tool in cargo python3 objdump; do
     command -v "$tool" >/dev/null || fail "$tool is not there"
 done
-tools
+bin=$(tools/venv.sh tools/release.txt)
+PATH=$bin:$PATH
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 when=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 work=$(mktemp -d)

@@ -7,8 +7,7 @@ folder=${1:?usage: tools/zig.sh FOLDER}
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 cd "$(dirname "$0")/.."
-python3 -m venv "$folder/python"
-"$folder/python/bin/pip" install --quiet --only-binary :all: "$(grep '^ziglang' tools/release.txt)"
+python=$(tools/venv.sh tools/release.txt)/python
 for target in x86_64-windows-gnu aarch64-macos; do
     # cc's own --target, such as arm64-apple-macosx, is none of zig's.
     cat >"$folder/cc-$target" <<SH
@@ -20,9 +19,9 @@ for argument in "\$@"; do
         *) arguments+=("\$argument") ;;
     esac
 done
-exec "$folder/python/bin/python" -m ziglang cc -target $target "\${arguments[@]}"
+exec "$python" -m ziglang cc -target $target "\${arguments[@]}"
 SH
     chmod +x "$folder/cc-$target"
 done
-printf '#!/usr/bin/env bash\nexec "%s" -m ziglang ar "$@"\n' "$folder/python/bin/python" >"$folder/ar"
+printf '#!/usr/bin/env bash\nexec "%s" -m ziglang ar "$@"\n' "$python" >"$folder/ar"
 chmod +x "$folder/ar"

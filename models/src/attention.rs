@@ -14,7 +14,7 @@ use crate::{
 #[derive(Module, Debug)]
 pub(crate) struct Attention {
     pub(crate) qkv: Projection,
-    /// Of each query head and of each key head, `[head_dim]`.
+    /// Norms of each query head and of each key head, `[head_dim]`.
     query_norm: Option<Param<Tensor<1>>>,
     key_norm: Option<Param<Tensor<1>>>,
     pub(crate) output: Projection,

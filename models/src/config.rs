@@ -31,7 +31,7 @@ pub struct DecoderConfig {
     pub norm_offset: f64,
     /// Multiplies the embedding: √hidden_size in Gemma, else 1.
     pub embedding_scale: f64,
-    /// Of the MLP's gate.
+    /// The activation of the MLP's gate.
     pub activation: Activation,
     /// Which projections have biases.
     pub biases: Biases,

@@ -2,6 +2,7 @@
 
 use firebrick::Example;
 use firebrick_core::{FinishReason, Verdict};
+use textwrap::core::display_width;
 
 use crate::inspect::printable;
 
@@ -30,33 +31,75 @@ impl Answer {
     }
 
     /// In at most `columns`, as far as that is possible: the ends of prompt and completion, where the
-    /// question and the answer mostly are.
+    /// question and the answer mostly are. A narrow terminal has no room for the reference.
     pub(crate) fn within(&self, columns: usize) -> String {
-        let verdict = format!("  {:<5}  ", self.verdict);
-        let reference = match &self.reference {
+        let wide = columns >= WIDE;
+        let verdict = format!("  {:<1$}  ", self.verdict, if wide { LONGEST } else { 0 });
+        let reference = match self.reference.as_ref().filter(|_| wide) {
             Some(reference) => format!("  (reference {})", end(reference, columns / 6)),
             None => String::new(),
         };
-        let taken = verdict.len() + " → ".chars().count() + reference.chars().count();
+        let taken = verdict.len() + display_width(" → ") + display_width(&reference);
         let room = columns.saturating_sub(taken).max(10);
         let prompt =
-            end(&self.prompt, (room / 3).max(room.saturating_sub(self.completion.chars().count())));
-        let completion = end(&self.completion, room - prompt.chars().count().min(room));
+            end(&self.prompt, (room / 3).max(room.saturating_sub(display_width(&self.completion))));
+        let completion = end(&self.completion, room.saturating_sub(display_width(&prompt)));
         format!("{verdict}{prompt} → {completion}{reference}")
     }
 }
 
-/// The last `most` characters of a text, with a sign where it was cut.
+/// From so many columns on, verdicts are aligned and references shown.
+const WIDE: usize = 60;
+
+/// The letters of `unparsable`, the longest verdict that a model earns by itself.
+const LONGEST: usize = 10;
+
+/// As much of a text's end as `most` columns hold, with a sign where it was cut.
 fn end(text: &str, most: usize) -> String {
-    let length = text.chars().count();
-    if length <= most {
+    if display_width(text) <= most {
         return text.to_owned();
     }
-    let kept = text.chars().skip(length - most.saturating_sub(1));
-    std::iter::once('…').chain(kept).collect()
+    let mut kept = text;
+    while display_width(kept) + 1 > most {
+        let Some(first) = kept.chars().next() else { break };
+        kept = &kept[first.len_utf8()..];
+    }
+    format!("…{kept}")
 }
 
 /// A text without line ends, and without what would command a terminal.
 fn one_line(text: &str) -> String {
     printable(&text.replace('\n', "⏎"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(prompt: &str, completion: &str) -> Answer {
+        Answer {
+            verdict: "unparsable",
+            prompt: prompt.into(),
+            completion: completion.into(),
+            reference: Some("72".into()),
+        }
+    }
+
+    #[test]
+    fn an_answer_keeps_to_its_columns_and_loses_neither_end() {
+        let long = "a question that goes on and on ".repeat(20);
+        // Each of these takes two columns.
+        let wide = "火の煉瓦".repeat(50);
+        for answer in [answer(&(long.clone() + "why?"), &(long + "72")), answer(&wide, &wide)] {
+            for columns in [40, 59, 60, 80, 200] {
+                let line = answer.within(columns);
+                assert!(display_width(&line) <= columns, "{columns}: {line}");
+                assert!(display_width(&line) + 3 >= columns, "{columns}: {line}");
+                assert_eq!(line.contains("(reference 72)"), columns >= 60, "{line}");
+            }
+        }
+        let short = answer("6*12=", "72").within(80);
+        assert_eq!(short, "  unparsable  6*12= → 72  (reference 72)");
+        assert!(answer(&"x".repeat(100), "72").within(40).contains("xxx → 72"));
+    }
 }

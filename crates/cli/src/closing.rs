@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use firebrick::INTERRUPTED;
+use firebrick_device::Name;
 use firebrick_runs::Summary;
 
 /// The rows, aligned in three columns; what was not measured has none.
@@ -11,10 +12,12 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
     let time = |seconds: f64| (seconds > 0.0).then(|| duration(seconds));
     let rate = |rate: f64| (rate > 0.0).then(|| format!("{rate:.0}"));
     let Summary { heldout, completions, seconds, tokens_per_second, .. } = summary;
+    // After the last step nothing was measured, where Ctrl-C ended the run.
+    let last = if summary.stopped_because == INTERRUPTED { "last measured" } else { "final" };
     let rows = [
         ("held-out accuracy", "initial", accuracy(heldout.initial)),
         ("held-out accuracy", "after warm-up", accuracy(heldout.after_warmup)),
-        ("held-out accuracy", "final", accuracy(heldout.r#final)),
+        ("held-out accuracy", last, accuracy(heldout.r#final)),
         ("steps", "", Some(summary.steps.to_string())),
         ("completions", "generated", Some(completions.generated.to_string())),
         ("completions", "trained", Some(completions.trained.to_string())),
@@ -28,7 +31,7 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
         ("time", "checkpoints", time(seconds.checkpoint)),
         ("time", "total", time(seconds.total)),
         ("peak memory", "", summary.peak_rss_bytes.map(bytes)),
-        ("stopped because", "", Some(summary.stopped_because.clone())),
+        ("stopped because", "", Some(reason(&summary.stopped_because).into())),
         ("checkpoint", "", checkpoint.map(|path| path.display().to_string())),
     ];
     let mut above = "";
@@ -42,8 +45,19 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
     lines
 }
 
-/// The commands that one would give next: to measure the model, to ask it, and to go on.
-pub(crate) fn next(summary: &Summary, prompt: Option<&str>) -> Vec<String> {
+/// Why a run ended, in words; a stop in the middle has its own.
+fn reason(stopped_because: &str) -> &str {
+    match stopped_because {
+        "steps" => "all its steps are done",
+        "epochs" => "all its epochs are done",
+        "stop_at" => "train.stop_at is reached",
+        other => other,
+    }
+}
+
+/// The commands that one would give next: to measure the model, to ask it `prompt` on `device`, and to go
+/// on. The others find the device in the recipe.
+pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>) -> Vec<String> {
     let Some(checkpoint) = &summary.checkpoint else { return Vec::new() };
     let Some(run) = checkpoint.parent().and_then(Path::parent) else { return Vec::new() };
     let runs = run.parent().filter(|runs| *runs != Path::new("runs"));
@@ -54,12 +68,13 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>) -> Vec<String> {
         "steps" => Some(format!(" --set train.steps={}", 2 * summary.steps.max(1))),
         _ => None,
     };
+    let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
     let (checkpoint, recipe) = (word(checkpoint), word(&run.join("recipe.toml")));
     let mut lines = vec![
         String::new(),
         "next:".into(),
         format!("  firebrick eval {checkpoint} --samples 8"),
-        format!("  firebrick generate {checkpoint} --prompt '{}'", prompt.unwrap_or("…")),
+        format!("  firebrick generate {checkpoint} --prompt '{}'{device}", prompt.unwrap_or("…")),
     ];
     lines.extend(more.map(|more| format!("  firebrick train {recipe}{runs} --resume{more}")));
     lines
@@ -140,7 +155,7 @@ mod tests {
                 "                   trained        0",
                 "time               total          12m34s",
                 "peak memory                       3.0 GiB",
-                "stopped because                   steps",
+                "stopped because                   all its steps are done",
                 "checkpoint                        runs/addition/checkpoints/step-000200",
             ]
         );

@@ -138,6 +138,7 @@ fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError
     match sources.model_folder("the model", given, None, Need::Model) {
         Ok(folder) if folder.join("config.json").is_file() || is_adapter(&folder) => Ok(folder),
         Ok(_) => refuse("it has no config.json", remedy),
+        Err(Error::NoModel { .. }) if given.exists() => refuse("it is a file", remedy),
         Err(Error::NoModel { .. }) => refuse("there is no such folder", remedy),
         Err(other) => Err(other.into()),
     }

@@ -134,9 +134,9 @@ pub struct Point {
     pub seconds: f64,
     /// Mean accuracy.
     pub accuracy: f64,
-    /// That of the worst run.
+    /// The value of the worst run.
     pub least: f64,
-    /// That of the best one.
+    /// The value of the best run.
     pub most: f64,
 }
 
@@ -317,7 +317,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// That of a sample, over n − 1; none of fewer than two.
+/// The standard deviation of a sample, over n − 1; none of fewer than two values.
 fn deviation(values: &[f64]) -> Option<f64> {
     let center = mean(values.iter().copied())?;
     let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();

@@ -109,7 +109,7 @@ where
 }
 
 impl ProgramError {
-    /// Of a system that refused to read or to write `path`.
+    /// The error of a system that refused to read or to write `path`.
     pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| ProgramError::Library(firebrick::Error::File { path, source })
@@ -117,10 +117,16 @@ impl ProgramError {
 
     /// That no recipe is called `given`.
     pub(crate) fn no_recipe(given: PathBuf) -> Self {
-        let asked = given.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        // As close as clap wants misspelt commands to be.
-        let likeness =
-            |name: &str| strsim::jaro_winkler(asked, name.rsplit('/').next().unwrap_or(name));
+        let asked = given.with_extension("").to_string_lossy().to_lowercase();
+        let last = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
+        let part = last(&asked);
+        // As close as clap wants misspelt commands to be; or a part of the name, such as `dapo` of `5-dapo`.
+        let likeness = |name: &str| match part.len() > 2 && last(name).contains(&part) {
+            true => 2.0 - (name.len() - part.len()) as f64 / 100.0,
+            false => {
+                strsim::jaro_winkler(&asked, name).max(strsim::jaro_winkler(&part, &last(name)))
+            }
+        };
         let names =
             firebrick_recipes::ALL.iter().map(|recipe| (likeness(recipe.name), recipe.name));
         let likely =

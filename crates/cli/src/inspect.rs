@@ -13,7 +13,9 @@ use std::{
 };
 
 use firebrick_data::{ChatTemplate, Tokenizer, TokenizerFacts};
-use firebrick_models::{DecoderConfig, Inventory, inventory, load_config, unread_tensors};
+use firebrick_models::{
+    DecoderConfig, Inventory, adapter_lora, inventory, is_adapter, load_config, unread_tensors,
+};
 use serde_json::{Map, Value, json};
 
 /// A model folder's content.
@@ -67,9 +69,14 @@ impl Inspection {
         let tokenizer = Tokenizer::from_folder(folder).map_err(|error| or_say(error.to_string()));
         let template = ChatTemplate::from_folder(folder).map_err(|error| or_say(error.to_string()));
         let unread = match (&config, &found) {
-            (Some(_), Some(_)) => unread_tensors(folder).unwrap_or_default(),
-            _ => Vec::new(),
+            (Some(_), Some(_)) => unread_tensors(folder).map_err(|error| or_say(error.to_string())),
+            _ => Err(()),
         };
+        if is_adapter(folder)
+            && let Err(error) = adapter_lora(folder)
+        {
+            broken.push(error.to_string());
+        }
         let mut inspection = Inspection {
             folder: folder.display().to_string(),
             fields: fields.unwrap_or_default(),
@@ -87,7 +94,11 @@ impl Inspection {
             unusual: Vec::new(),
         };
         inspection.faults.extend(unusual::foreign_tokenizer(&inspection));
-        inspection.unusual = [odd, unusual::unusual(&inspection, &unread)].concat();
+        if let Ok(unread) = &unread {
+            inspection.faults.extend(unusual::foreign_weights(&inspection, unread));
+        }
+        inspection.unusual =
+            [odd, unusual::unusual(&inspection, &unread.unwrap_or_default())].concat();
         inspection
     }
 

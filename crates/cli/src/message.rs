@@ -73,10 +73,13 @@ fn cut(text: &str) -> String {
 /// A text with the lines of `span` in it cut to what surrounds it, and the span there. Lines before it stay,
 /// so that it keeps its number, and long ones of them become empty.
 fn around(text: &str, span: Range<usize>) -> (String, Range<usize>) {
+    if text.get(span.clone()).is_none() {
+        return (text.to_owned(), span);
+    }
     let begin = text[..span.start].rfind('\n').map_or(0, |end| end + 1);
     let end = text[span.start..].find('\n').map_or(text.len(), |end| span.start + end);
     let near = text.lines().all(|line| line.len() <= LINE);
-    if near || !text.is_char_boundary(span.end) {
+    if near {
         return (text.to_owned(), span);
     }
     let boundary = |mut at: usize| {

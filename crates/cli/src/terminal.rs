@@ -8,6 +8,7 @@ use std::{
 
 use firebrick::{Example, Stage, Watcher};
 use firebrick_core::{Metrics, Step};
+use firebrick_device::{Kind, Name};
 use firebrick_runs::Summary;
 
 use crate::{
@@ -28,8 +29,8 @@ pub struct Terminal {
     color: bool,
     total: Step,
     width: Width,
-    /// Whether commands to go on with are printed at the end.
-    next: bool,
+    /// Whether commands to go on with are printed at the end, and the device that they name.
+    next: Option<Option<Name>>,
     lines: usize,
     /// The columns under the last heading.
     columns: Vec<&'static Column>,
@@ -79,7 +80,7 @@ impl Terminal {
             color,
             total,
             width: Width::Endless,
-            next: false,
+            next: None,
             lines: 0,
             columns: Vec::new(),
             recent: VecDeque::new(),
@@ -102,10 +103,10 @@ impl Terminal {
         self
     }
 
-    /// Ends with the commands that one would give next.
+    /// Ends with the commands that one would give next, for a run on `device`.
     #[must_use]
-    pub fn with_next_commands(mut self) -> Self {
-        self.next = true;
+    pub fn with_next_commands(mut self, device: Name) -> Self {
+        self.next = Some(Some(device).filter(|device| device.kind != Kind::Cpu));
         self
     }
 }
@@ -179,7 +180,7 @@ const COLUMNS: [Column; 11] = [
 struct Column {
     heading: &'static str,
     width: usize,
-    /// Of the columns that a terminal has no room for, the one with the highest goes first.
+    /// The column with the highest rank goes first, where a terminal has no room for all.
     rank: usize,
     /// How the metrics fill it.
     cell: fn(&Metrics) -> String,
@@ -222,8 +223,8 @@ impl Terminal {
         for row in closing::table(summary, summary.checkpoint.as_deref()) {
             self.line(&row)?;
         }
-        if self.next {
-            for row in closing::next(summary, self.prompt.as_deref()) {
+        if let Some(device) = self.next {
+            for row in closing::next(summary, self.prompt.as_deref(), device) {
                 self.line(&row)?;
             }
         }
@@ -317,6 +318,7 @@ fn broken(text: &str, columns: usize) -> Vec<String> {
     let indent = " ".repeat(text.len() - text.trim_start_matches(' ').len());
     let options = textwrap::Options::new(columns)
         .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
         .word_splitter(textwrap::WordSplitter::NoHyphenation)
         .subsequent_indent(&indent);
     let lines = textwrap::wrap(text, options);
@@ -403,5 +405,30 @@ mod tests {
         let widths: Vec<usize> = lines[1..].iter().map(|line| line.chars().count()).collect();
         assert!(widths.iter().all(|&width| width == widths[0]), "{widths:?}");
         assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn what_matters_least_goes_first_and_no_line_is_too_long() {
+        let all = columns_within(None, 7).len();
+        let mut before = all;
+        for room in (30..=120).rev() {
+            let columns = columns_within(Some(room), 7);
+            let width = 7 + columns.iter().map(|column| GAP.len() + column.width).sum::<usize>();
+            assert!(width + GAP.len() + LEFT <= room, "{room}");
+            assert!(columns.len() <= before, "{room}");
+            before = columns.len();
+        }
+        let headings: Vec<_> = columns_within(Some(40), 7).iter().map(|c| c.heading).collect();
+        assert_eq!(headings, ["reward", "accuracy"]);
+        for text in ["  a note of some words that is too long for a line", "one", ""] {
+            let lines = broken(text, 20);
+            assert!(lines.iter().all(|line| line.chars().count() <= 20), "{lines:?}");
+            let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+            assert_eq!(words(&lines.join(" ")), words(text));
+        }
+        assert_eq!(
+            broken("see /a/path/that/has/no/end and more", 12)[1],
+            "/a/path/that/has/no/end"
+        );
     }
 }

@@ -65,7 +65,7 @@ fn lengths_are_known_by_verdict_and_by_end() {
     }
 }
 
-/// Of completions that are all right, or all wrong, the mean reward says what lengths have cost.
+/// Where completions are all right, or all wrong, their mean reward says what lengths have cost.
 #[test]
 fn length_and_truncation_cost_what_the_recipe_says() {
     let place = Place::new();

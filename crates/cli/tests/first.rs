@@ -41,9 +41,16 @@ fn a_built_in_recipe_needs_no_clone() {
         place.run(&["plan", "quickstart"]).stderr.contains("quickstart"),
         "the file was passed over"
     );
-    let outcome = place.run(&["train", "quikstart"]);
-    assert_eq!(outcome.code, Some(2));
-    assert!(outcome.stderr.contains("did you mean quickstart?"), "{}", outcome.stderr);
+    for (asked, meant) in [
+        ("quikstart", "quickstart"),
+        ("GSM8K", "gsm8k"),
+        ("ablation/dapo", "ablation/5-dapo"),
+        ("clip-higher.toml", "ablation/2-clip-higher"),
+    ] {
+        let outcome = place.run(&["recipes", "show", asked]);
+        assert_eq!(outcome.code, Some(2));
+        assert!(outcome.stderr.contains(&format!("did you mean {meant}?")), "{}", outcome.stderr);
+    }
 }
 
 /// The judge is in Python, which is not on every machine.

@@ -98,6 +98,12 @@ fn a_reader_that_leaves_ends_a_completion() {
     assert!(!stderr.contains("panic"), "{stderr}");
 }
 
+/// A field of `config.json` with its number, as it stands there.
+fn size(config: &str, field: &str) -> String {
+    let line = config.lines().find(|line| line.contains(field)).unwrap();
+    line.trim().trim_end_matches(',').to_owned()
+}
+
 #[test]
 fn an_inspection_says_what_is_there_and_what_is_unusual() {
     for name in ["qwen2-f32", "qwen2-bf16"] {
@@ -116,6 +122,23 @@ fn an_inspection_says_what_is_there_and_what_is_unusual() {
     for word in ["Qwen2ForCausalLM", "unusable", "model.safetensors", "tokenizer.json"] {
         assert!(outcome.stdout.contains(word), "{word} is not in {}", outcome.stdout);
     }
+    // Weights of another size, or of other names, than config.json says.
+    let place = with_model("qwen2-f32");
+    let config = fs::read_to_string(place.path("model/config.json")).unwrap();
+    let wrong = |from: &str, to: &str, words: &str| {
+        assert!(config.contains(from), "{config}");
+        place.write("model/config.json", config.replace(from, to));
+        let outcome = place.run(&["inspect", "model"]);
+        assert_eq!(outcome.code, Some(1), "{to}");
+        assert!(outcome.stdout.contains(words), "{}", outcome.stdout);
+    };
+    let intermediate = size(&config, "intermediate_size");
+    wrong(&intermediate, &format!("{intermediate}0"), "they belong to different models");
+    let layers = size(&config, "num_hidden_layers");
+    wrong(&layers, &format!("{layers}0"), "unusable");
+    place.write("adapter/adapter_config.json", "{}");
+    assert_eq!(place.run(&["inspect", "adapter"]).code, Some(1));
+
     place.write("model/config.json", "{");
     let text = place.run(&["inspect", "model"]).stdout;
     assert_eq!(text.matches("model/config.json").count(), 1, "{text}");

@@ -338,6 +338,21 @@ fn every_variant_of_the_loop_runs() {
 }
 
 #[test]
+fn an_epoch_counts_what_is_drawn_and_goes_on_where_it_was() {
+    let place = Place::new();
+    // Half of 80 prompts, four a step: ten steps, if no group were filtered.
+    let epoch = ["train.epochs=0.5", "train.steps=30", "checkpoint.every=1"];
+    succeed(&place, "whole", &epoch);
+    succeed(&place, "parts", &["train.epochs=0.5", "train.steps=2", "checkpoint.every=1"]);
+    let told = succeed(&place, "parts", &[&epoch[..], &["--resume"]].concat()).stderr;
+    assert!(told.contains("all its epochs are done"), "{told}");
+    let rewards = values(&place, "whole", "reward/mean");
+    assert!((3..10).contains(&rewards.len()), "{rewards:?}");
+    assert_eq!(rewards, values(&place, "parts", "reward/mean"));
+    assert!(values(&place, "whole", "sampling/groups_filtered").iter().sum::<f64>() > 0.0);
+}
+
+#[test]
 #[cfg(unix)]
 fn a_program_of_the_user_s_own_judges() {
     let place = Place::new();
@@ -352,12 +367,34 @@ fn a_program_of_the_user_s_own_judges() {
     assert!(values(&place, "judged", "reward/accuracy").iter().all(|mean| *mean >= 0.25));
     assert_eq!(values(&place, "judged", "reward/error"), [0.0, 0.0]);
 
-    // One that fails ends no run, which says once why every verdict is an error.
+    // One that fails now and then is told of once, and counted.
+    let clumsy = "read -r line || exit; id=${line#*:}; id=${id%%,*}; \
+                  [ $((id % 5)) = 4 ] && { echo no idea >&2; exit 7; }; \
+                  echo \"{\\\"id\\\": $id, \\\"score\\\": 1}\"";
+    let clumsy = format!("while :; do {clumsy}; done");
+    let clumsy = ["reward.kind=command", &judge(&clumsy)];
+    let outcome = succeed(&place, "clumsy", &[&short[..], &clumsy].concat());
+    assert_eq!(outcome.stderr.matches("exit status: 7; its last words: no idea").count(), 1);
+    let errors = values(&place, "clumsy", "reward/error");
+    assert!(errors.iter().all(|&errors| errors >= 3.0), "{errors:?}");
+    let told = outcome.stderr.matches("of 16 completions could not be judged").count();
+    assert_eq!(told, 1, "{}", outcome.stderr);
+
+    // One that only fails ends the run: a step that learns from errors is worth nothing.
     let failing = ["reward.kind=command", "reward.restarts=1", &judge("echo no idea >&2; exit 7")];
-    let outcome = succeed(&place, "failing", &[&short[..], &failing].concat());
+    let outcome = run(&place, "failing", &[&short[..], &failing].concat());
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert_eq!(outcome.stderr.matches("is given up").count(), 1, "{}", outcome.stderr);
     assert!(outcome.stderr.contains("exit status: 7; its last words: no idea"));
-    assert_eq!(values(&place, "failing", "reward/error"), [16.0, 16.0]);
+
+    // What was done before it failed is saved, and goes on with a judge that works.
+    let late = "read -r line || exit; id=${line#*:}; id=${id%%,*}; [ $id -gt 20 ] && exit 7; \
+                echo \"{\\\"id\\\": $id, \\\"score\\\": 1}\"";
+    let late = format!("while :; do {late}; done");
+    let late = ["reward.kind=command", "reward.restarts=1", "eval.prompts=2", &judge(&late)];
+    let outcome = run(&place, "late", &[&short[..], &late].concat());
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(place.path("runs/late/checkpoints/step-000001").is_dir(), "{}", outcome.stderr);
 }
 
 #[test]

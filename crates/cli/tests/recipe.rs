@@ -469,6 +469,15 @@ fn every_fault_of_a_recipe_at_once() {
         ]
     );
     assert!(shown.contains("an AMD or Intel card is vulkan"), "{shown}");
+    // What a misspelt key would have allowed is no fault; what has nothing to do with it is.
+    for (tables, count) in [
+        ("[optim]\nlr = -1.0\n[train]\nmini_batch = 4096", 2),
+        ("[rollout]\ngroup_siz = 64\n[train]\nmini_batch = 2048", 1),
+        ("[rollot]\ngroup_size = 64\n[train]\nmini_batch = 2048", 1),
+    ] {
+        let shown = error(&with_files(tables), &[]);
+        assert_eq!(shown.matches("× recipe.toml:").count(), count, "{shown}");
+    }
     // Those of its meaning too.
     let tables =
         "[train]\nmini_batch = 4096\n[reward]\noverlong = { buffer = 2048, penalty = 1.0 }";

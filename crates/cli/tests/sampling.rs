@@ -106,7 +106,7 @@ fn options_of_the_memory_change_what_is_passed_over() {
     assert_ne!(forgetful, posterior);
 }
 
-/// Of a step whose groups are not refilled, what the memory left out is missing.
+/// A step whose groups are not refilled lacks what the memory left out.
 #[test]
 fn a_step_is_smaller_by_what_was_skipped() {
     let place = Place::new();

@@ -20,6 +20,12 @@ pub trait Verifier: Send + Sync {
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
         asked.par_iter().map(|(prompt, completion)| self.score(prompt, completion)).collect()
     }
+
+    /// Why nothing can be judged any more, in a sentence: a program that died for good, a server that is
+    /// gone. The run then ends with it, finished steps saved, instead of learning from errors.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 }
 
 impl<T: Verifier + ?Sized> Verifier for Box<T> {
@@ -29,6 +35,10 @@ impl<T: Verifier + ?Sized> Verifier for Box<T> {
 
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
         (**self).score_all(asked)
+    }
+
+    fn failure(&self) -> Option<String> {
+        (**self).failure()
     }
 }
 

@@ -201,7 +201,7 @@ const MODEL_FILES: [&str; 7] = [
     "chat_template.json",
 ];
 
-/// Of all files of a repository, those of the model in it.
+/// The files of a model, among all those of a repository.
 fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
     let has = |file: &str| files.contains(&file);
     let mut chosen: Vec<String> =

@@ -125,7 +125,7 @@ fn group(file: &str) -> (String, String) {
     (format!("{folder}/*.{extension}"), stem.to_ascii_lowercase())
 }
 
-/// Of `train-00000-of-00002.parquet`, also with a hash behind it, `train` and 2.
+/// `train` and 2 for `train-00000-of-00002.parquet`, also with a hash behind it.
 fn shard(name: &str) -> Option<(&str, u64)> {
     let (before, after) = name.split_once("-of-")?;
     let of = after.split(['-', '.']).next()?.parse().ok()?;

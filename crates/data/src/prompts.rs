@@ -55,7 +55,7 @@ impl PromptSource for Prompts {
         self.prompts.len() as u64
     }
 
-    /// Of ids and tokens, in the order in which the prompts were given.
+    /// A number for ids and tokens, in the order in which the prompts were given.
     fn fingerprint(&self) -> u64 {
         let all = self.prompts.iter().fold(Seed::run(0), |seed, prompt| {
             let tokens = prompt.tokens.iter().map(|&token| u64::from(token));

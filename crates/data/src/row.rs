@@ -43,9 +43,9 @@ impl Row {
 /// A place in a file, as a person finds it there: `line 3`, `row 17`. Both are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Of a text file; blank lines count.
+    /// A line of a text file; blank lines count.
     Line(u64),
-    /// Of a table.
+    /// A row of a table.
     Row(u64),
 }
 

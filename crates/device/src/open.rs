@@ -206,7 +206,12 @@ impl OpenError {
             OpenError::NotCompiled { name, compiled } => {
                 let all = compiled.iter().chain([&name.kind]).filter(|kind| **kind != Kind::Cpu);
                 let all: Vec<&str> = all.map(|kind| kind.name()).collect();
-                format!("build it in: cargo build --release --features {}", all.join(","))
+                // Whoever has no clone has an archive or a wheel, which there are several of.
+                let archive = match name.kind {
+                    Kind::Vulkan | Kind::Cuda => "take an archive with it, or in a clone: ",
+                    _ => "in a clone: ",
+                };
+                format!("{archive}cargo install --path crates/cli --features {}", all.join(","))
             }
             OpenError::Absent { name, count: 0 } => missing(name.kind).to_owned(),
             OpenError::Absent { .. } | OpenError::Precision { .. } => {

@@ -19,7 +19,7 @@ pub const CARD: &str = "README.md";
 
 /// What a card says. Its [`Display`](fmt::Display) is the file.
 pub struct Card<'a> {
-    /// Of the run.
+    /// The run's name.
     pub name: &'a str,
     /// What was done.
     pub recipe: &'a Recipe,

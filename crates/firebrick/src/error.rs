@@ -391,6 +391,11 @@ impl Error {
                  format and the limits on length that the run began with, or begin a new run"
                     .into()
             }
+            Error::Train(TrainError::Verifier(_)) => {
+                "mend it, and try it by itself first; --resume goes on from the last checkpoint. \
+                 reward.restarts is how many failures in a row are borne"
+                    .into()
+            }
             Error::Data(_)
             | Error::Checkpoint(_)
             | Error::Train(_)

@@ -42,6 +42,8 @@ pub(crate) struct Run<M: PolicyModel> {
     pub(crate) store: Store,
     /// Where its numbers go besides.
     pub(crate) trackers: Vec<Box<dyn Tracker>>,
+    /// Whether somebody was told that completions could not be judged.
+    pub(crate) told_of_errors: bool,
     /// Whoever hears of it while it goes.
     pub(crate) watcher: Box<dyn Watcher>,
     /// Set from outside: finish the step, save, end.
@@ -269,6 +271,7 @@ impl<M: PolicyModel> Run<M> {
             self.count(&sampling, &update);
             self.watcher.metrics(step, &metrics);
             self.pass_on_notes();
+            self.explain_errors(step, &metrics, sampling.completions);
             self.explain_empty(&sampling, &update);
             self.save_skipped(step, &skipped)?;
             self.record(step, &metrics, &groups);
@@ -324,6 +327,17 @@ impl<M: PolicyModel> Run<M> {
                  no group is filtered: raise train.steps to get there",
                 train.epochs.unwrap_or(0.0),
                 train.steps
+            ));
+        }
+    }
+
+    /// Says at the first time that completions could not be judged.
+    fn explain_errors(&mut self, step: Step, metrics: &Metrics, completions: u64) {
+        let errors = metrics.get("reward/error").unwrap_or(0.0);
+        if errors > 0.0 && !std::mem::replace(&mut self.told_of_errors, true) {
+            self.watcher.note(&format!(
+                "step {step}: {errors} of {completions} completions could not be judged and count as \
+                 wrong; reward/error in the metrics has their number at each step"
             ));
         }
     }

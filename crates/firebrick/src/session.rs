@@ -375,6 +375,7 @@ impl<M: PolicyModel> Session<M> {
             folder,
             store,
             trackers,
+            told_of_errors: false,
             watcher,
             interrupted,
             progress,

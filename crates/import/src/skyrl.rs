@@ -218,9 +218,10 @@ pub(super) static ROWS: &[Row] = &[
     // Run
     by("trainer.max_training_steps", "null", "train.steps",
         |_, draft| draft.take("train.steps", "trainer.max_training_steps"), ""),
-    by("trainer.epochs", "1", "train.steps", epochs,
-        "Steps here, passes there: a pass is the number of prompts divided by `sampling.prompts_per_step`, \
-         and fewer steps with dynamic sampling. Set `train.steps` yourself."),
+    by("trainer.epochs", "1", "train.epochs", epochs,
+        "The run ends when all prompts were drawn so often, or after `train.steps`, whichever comes first: \
+         raise that as well. A pass is the number of prompts divided by `sampling.prompts_per_step`, and fewer \
+         steps with dynamic sampling."),
     same("trainer.seed", "42", "seed"),
     by("trainer.eval_interval", "5", "eval.every",
         |settings, draft| every("trainer.eval_interval", "eval.every", settings, draft), ""),
@@ -404,8 +405,10 @@ fn warmup(settings: &Settings, draft: &mut Draft) {
 
 fn epochs(settings: &Settings, draft: &mut Draft) {
     let key = "trainer.epochs";
-    if !settings.is_given(key) && settings.whole("trainer.max_training_steps").is_none() {
-        draft.lacks(key, "Is left out, and 1 there. Set `train.steps` yourself.");
+    if settings.is_given(key) {
+        draft.take("train.epochs", key);
+    } else if settings.whole("trainer.max_training_steps").is_none() {
+        draft.lacks(key, "Is left out, and 1 there. Set `train.epochs` or `train.steps` yourself.");
     }
 }
 

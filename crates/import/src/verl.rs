@@ -227,9 +227,10 @@ pub(super) static ROWS: &[Row] = &[
     // Run
     by("trainer.total_training_steps", "null", "train.steps",
         |_, draft| draft.take("train.steps", "trainer.total_training_steps"), ""),
-    by("trainer.total_epochs", "30", "train.steps", epochs,
-        "Steps here, passes there: a pass is the number of prompts divided by `sampling.prompts_per_step`, \
-         and fewer steps with dynamic sampling. Set `train.steps` yourself."),
+    by("trainer.total_epochs", "30", "train.epochs", epochs,
+        "The run ends when all prompts were drawn so often, or after `train.steps`, whichever comes first: \
+         raise that as well. A pass is the number of prompts divided by `sampling.prompts_per_step`, and fewer \
+         steps with dynamic sampling."),
     by("trainer.test_freq", "-1", "eval.every",
         |settings, draft| every("trainer.test_freq", "eval.every", settings, draft), ""),
     by("trainer.save_freq", "-1", "checkpoint.every",
@@ -480,7 +481,10 @@ fn mini_batch(settings: &Settings, draft: &mut Draft) {
 
 fn epochs(settings: &Settings, draft: &mut Draft) {
     let key = "trainer.total_epochs";
-    if !settings.is_given(key) && settings.whole("trainer.total_training_steps").is_none() {
-        draft.lacks(key, "Is left out, and 30 there. Set `train.steps` yourself.");
+    if settings.is_given(key) {
+        draft.take("train.epochs", key);
+    } else if settings.whole("trainer.total_training_steps").is_none() {
+        draft
+            .lacks(key, "Is left out, and 30 there. Set `train.epochs` or `train.steps` yourself.");
     }
 }

@@ -62,7 +62,7 @@ pub enum Certainty {
 }
 
 impl Judgement {
-    /// Of texts that gave nothing to compare.
+    /// The judgement of texts that gave nothing to compare.
     pub(crate) fn none(verdict: Verdict, why: &str) -> Judgement {
         Judgement {
             verdict,

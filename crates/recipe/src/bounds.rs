@@ -3,8 +3,7 @@
 //! A number without a bound ends the process where a list is made for it, and says nothing. These are
 //! far above what any run needs, and small enough that a list of so many entries can be asked for.
 
-/// Of everything that a list in memory has an entry for, of lengths in tokens, and of the widths of a
-/// model; `config.json` has the same bound on these.
+/// The largest size of a list in memory, of a length in tokens, and of a width of a model; `config.json` has the same bound on these.
 pub(crate) const SIZE: u32 = 1 << 24;
 
 /// Completions of one prompt, examples of a supervised step, and the width of adapters.

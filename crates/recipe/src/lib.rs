@@ -307,22 +307,29 @@ fn text_of(path: &Path) -> std::io::Result<String> {
     }
 }
 
-/// The recipe that a document means, and the name of its run; else every fault of its form, or where its
-/// form is right every fault of its meaning.
+/// The recipe that a document means, and the name of its run; else every fault of its form and of its
+/// meaning.
 fn checked(
     path: &Path,
-    document: Spanned<DeTable<'_>>,
+    mut document: Spanned<DeTable<'_>>,
     file: &Text<'_>,
 ) -> Result<(Recipe, String), RecipeError> {
-    let problems = shape::problems(document.get_ref(), &Recipe::schema());
-    if let Some(error) = file.point_all(problems) {
-        return Err(error);
-    }
-    let recipe = Recipe::deserialize(toml::Deserializer::from(document.clone()))
-        .map_err(|error| file.point(Problem::syntax(&error)))?;
+    let mut problems = shape::problems(document.get_ref(), &Recipe::schema());
+    // Without the values of a wrong form, the others can be held against each other.
+    shape::leave_out(document.get_mut(), &problems);
+    let recipe = Recipe::deserialize(toml::Deserializer::from(document.clone()));
+    let recipe = match recipe {
+        Ok(recipe) => recipe,
+        Err(error) => {
+            let syntax = || file.point(Problem::syntax(&error));
+            return Err(file.point_all(problems).unwrap_or_else(syntax));
+        }
+    };
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let name = recipe.name.clone().or(stem).unwrap_or_default();
-    match file.point_all(meaning::problems(&recipe, &name, document.get_ref())) {
+    let meant = meaning::problems(&recipe, &name, document.get_ref());
+    problems.extend(shape::unrelated(meant, &problems));
+    match file.point_all(problems) {
         Some(error) => Err(error),
         None => Ok((recipe, name)),
     }

@@ -194,7 +194,7 @@ pub enum RewardKind {
         #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
         time_limit: f64,
         /// Failures in a row after which the program is started again; after one more it is given
-        /// up, and every further verdict is an error.
+        /// up, and the run ends, finished steps saved.
         #[serde(default = "default_restarts")]
         #[schemars(range(max = bounds::STEPS))]
         restarts: u32,

@@ -22,6 +22,32 @@ pub(super) fn problems(document: &DeTable<'_>, schema: &Json) -> Vec<Problem> {
     walk.problems
 }
 
+/// Takes what `problems` blame out of the document; where they blame an entry of a list, the list.
+pub(super) fn leave_out(document: &mut DeTable<'_>, problems: &[Problem]) {
+    fn remove(table: &mut DeTable<'_>, path: &[String]) {
+        let [key, rest @ ..] = path else { return };
+        match table.get_mut(key.as_str()).map(Spanned::get_mut) {
+            Some(DeValue::Table(inner)) if !rest.is_empty() => remove(inner, rest),
+            _ => drop(table.remove(key.as_str())),
+        }
+    }
+    problems.iter().flat_map(|problem| &problem.keys).for_each(|path| remove(document, path));
+}
+
+/// Those of `found` that no table of `problems` has a part in: with a value that was left out, or misspelt,
+/// they may be no faults. A table that is itself misspelt may have a part in all.
+pub(super) fn unrelated(found: Vec<Problem>, problems: &[Problem]) -> Vec<Problem> {
+    let paths: Vec<&Vec<String>> = problems.iter().flat_map(|problem| &problem.keys).collect();
+    let touches = |key: &Vec<String>| {
+        let table = |path: &[String]| path.split_last().map(|(_, table)| table.to_vec());
+        paths.iter().any(|path| {
+            let related = path.starts_with(key) || key.starts_with(path);
+            path.len() < 2 || related || table(path) == table(key)
+        })
+    };
+    found.into_iter().filter(|problem| !problem.keys.iter().any(touches)).collect()
+}
+
 /// Whether the recipe's schema has a table at `path`, and not a value.
 pub(super) fn is_table_at(root: &Json, path: &[&str]) -> bool {
     let walk = Walk { root, path: Vec::new(), in_list: false, problems: Vec::new() };
@@ -43,6 +69,33 @@ const MOVED: [(&str, &str, &str); 1] = [(
     "min_replace_ratio",
     "it belongs to the kind: `dynamic = { kind = \"replace\", min_ratio = 0.3 }`",
 )];
+
+/// What TRL and its kin call a setting, and its key here. A unit that is another one is said.
+const ELSEWHERE: [(&str, &str); 20] = [
+    ("batch_size", "`sampling.prompts_per_step` and `train.mini_batch`"),
+    ("beta", "`coef` in [loss.kl]"),
+    ("epsilon_high", "`loss.clip_ratio_high`"),
+    ("epsilon_low", "`loss.clip_ratio_low`"),
+    (
+        "gradient_accumulation_steps",
+        "nothing: `train.micro_batch_tokens` cuts an update and changes no result",
+    ),
+    ("learning_rate", "`optim.lr`"),
+    ("logging_steps", "nothing: every step has its line"),
+    ("lr_scheduler_type", "`optim.schedule`"),
+    ("mask_truncated_completions", "`filter` in [reward.overlong]"),
+    ("max_completion_length", "`rollout.max_completion_tokens`"),
+    ("max_new_tokens", "`rollout.max_completion_tokens`"),
+    ("max_prompt_length", "`data.max_prompt_tokens`"),
+    ("max_steps", "`train.steps`"),
+    ("model_name_or_path", "`model.path`"),
+    ("num_generations", "`rollout.group_size`"),
+    ("num_train_epochs", "`train.epochs`"),
+    ("output_dir", "the option --runs"),
+    ("per_device_train_batch_size", "`train.mini_batch`, which counts completions"),
+    ("save_steps", "`checkpoint.every`"),
+    ("eval_steps", "`eval.every`"),
+];
 
 struct Walk<'schema> {
     root: &'schema Json,
@@ -317,6 +370,8 @@ impl<'schema> Walk<'schema> {
         } else if !owners.is_empty() {
             let needs = if kinds.kind.is_some() { "" } else { ", which has to stand beside it" };
             format!("`{key}` is an option of kind = {}{needs}", one_of(&quoted(&owners, '"')))
+        } else if let Some((_, here)) = ELSEWHERE.iter().find(|(name, _)| *name == key) {
+            format!("what other programs call {key} is {here}")
         } else if let Some(name) = likely(&key, valid) {
             format!("did you mean `{name}`?")
         } else if homes.is_empty() {

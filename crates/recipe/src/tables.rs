@@ -514,7 +514,7 @@ impl Default for Checkpoint {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckpointDtype {
-    /// That of the model that the run starts from; float32 for a new one.
+    /// The format of the model that the run starts from; float32 for a new one.
     #[default]
     Auto,
     /// Four bytes: the weights as they were trained.

@@ -1,7 +1,7 @@
 //! YAML as a tree whose nodes know their places: recipes are read from it, and the configurations of
 //! other programs.
 //!
-//! Of YAML what a configuration needs: one document of mappings, sequences and scalars, with texts as
+//! As much of YAML as a configuration needs: one document of mappings, sequences and scalars, with texts as
 //! keys, each once. Anchors, aliases and tags are refused where they stand, so that nothing is ever
 //! expanded; nesting is bounded by the parser. What a scalar is decides `scalar`, by YAML 1.2.
 

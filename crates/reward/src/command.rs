@@ -41,8 +41,8 @@ use process::{Fault, Process};
 ///
 /// A copy of the program that ends, writes anything else or more than 1 MiB in a line
 /// ([`Verdict::Error`]), or takes longer than the limit ([`Verdict::OverBudget`]) is killed, and the
-/// next completion starts a new one. Nothing is asked twice. After too many failures in a row every
-/// further score is [`Verdict::Error`].
+/// next completion starts a new one. Nothing is asked twice. After too many failures in a row the program
+/// is given up: [`Verifier::failure`] says why, and every further score is [`Verdict::Error`].
 ///
 /// This is the one verifier that looks at a clock. All others count their work in operations, so
 /// that their verdict is the same under any load; another program's operations can't be counted,
@@ -86,7 +86,10 @@ struct Copies {
     /// Idle ones and those at work.
     running: usize,
     failures_in_a_row: u32,
-    given_up: bool,
+    /// Whether the first failure was told.
+    told: bool,
+    /// Why the program is started no more.
+    given_up: Option<String>,
 }
 
 /// How long a copy may take to end by itself, when there is nothing more to ask it.
@@ -122,7 +125,7 @@ impl Command {
         })
     }
 
-    /// Calls `hear` with the reason, once, when the program is given up.
+    /// Calls `hear` with the reason, once, when the program fails for the first time.
     #[must_use]
     pub fn on_failure(mut self, hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_failure = Box::new(hear);
@@ -151,7 +154,7 @@ impl Command {
     fn take(&self) -> Option<Process> {
         let mut copies = self.lock();
         loop {
-            if copies.given_up {
+            if copies.given_up.is_some() {
                 return None;
             }
             if let Some(process) = copies.idle.pop() {
@@ -186,20 +189,22 @@ impl Command {
         copies.running -= 1;
         copies.failures_in_a_row = copies.failures_in_a_row.saturating_add(1);
         let failures = copies.failures_in_a_row;
-        let last = failures > self.options.restarts && !copies.given_up;
-        copies.given_up |= last;
+        let program = shown(&self.options.program);
+        if failures > self.options.restarts && copies.given_up.is_none() {
+            let times = match failures {
+                1 => "failed".to_owned(),
+                _ => format!("failed {failures} times in a row"),
+            };
+            let why = format!("the verifier `{program}` {times} and is given up: {problem}");
+            copies.given_up = Some(why);
+        }
+        let first = !std::mem::replace(&mut copies.told, true) && copies.given_up.is_none();
         drop(copies);
         self.changed.notify_all();
-        if last {
-            let times = if failures == 1 {
-                "failed".into()
-            } else {
-                format!("failed {failures} times in a row")
-            };
-            let program = shown(&self.options.program);
+        if first {
             (self.on_failure)(&format!(
-                "the verifier `{program}` {times} and is given up, every further score is an \
-                 error: {problem}"
+                "the verifier `{program}` failed, which counts as an error of that completion, and is \
+                 started again: {problem}"
             ));
         }
     }
@@ -233,6 +238,10 @@ impl Verifier for Command {
         process.kill();
         self.failed(&format!("{problem}{}", process.last_words()));
         Score::none(verdict)
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.lock().given_up.clone()
     }
 }
 

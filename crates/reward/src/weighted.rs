@@ -75,6 +75,10 @@ impl Verifier for Weighted {
         let join = |_| self.join(of_parts.iter_mut().filter_map(Iterator::next).collect());
         asked.iter().map(join).collect()
     }
+
+    fn failure(&self) -> Option<String> {
+        self.parts.iter().find_map(|part| part.verifier.failure())
+    }
 }
 
 impl Weighted {

@@ -49,11 +49,11 @@ pub struct Signals {
 /// The three terms of a score, each with its weight in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Importance {
-    /// Of the advantages.
+    /// The part of the advantages.
     pub advantage: f64,
-    /// Of the change.
+    /// The part of the change.
     pub change: f64,
-    /// Of 1 / entropy.
+    /// The part of 1 / entropy.
     pub entropy: f64,
     /// Whether [`AdaptiveUpdates::max_entropy_term`] made the last one smaller.
     pub capped: bool,

@@ -45,9 +45,9 @@ pub struct CriticConfig {
 
 /// What the critic gives to the gradient of one micro-batch.
 pub(crate) struct Judged {
-    /// Of its own weights.
+    /// Gradients of its own weights.
     pub(crate) gradients: GradientsParams,
-    /// Of the policy's hidden states, `[rows · width, hidden]`.
+    /// The gradient of the policy's hidden states, `[rows · width, hidden]`.
     pub(crate) d_hidden: Option<Tensor<2>>,
     /// Parts of the update's metrics.
     pub(crate) parts: Vec<(&'static str, Tensor<1>)>,

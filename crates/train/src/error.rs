@@ -43,6 +43,9 @@ pub enum TrainError {
         /// Scores.
         came: usize,
     },
+    /// The verifier can judge nothing any more.
+    #[error("{0}")]
+    Verifier(String),
     /// An estimator did not give what it was asked for.
     #[error(
         "the advantage estimator gave {came} {what}, expected {expected}: one for each \

@@ -32,7 +32,7 @@ pub struct EvalReport {
 /// whoever wants to look.
 ///
 /// # Errors
-/// When the engine fails.
+/// When the engine fails, or the verifier can judge no more.
 pub fn evaluate<M>(
     engine: &mut dyn RolloutEngine<M>,
     verifier: &dyn Verifier,

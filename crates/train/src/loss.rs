@@ -14,7 +14,7 @@ const MAX_LOG_RATIO: f64 = 20.0;
 pub struct LossInput {
     /// Under the policy in training; the one input that receives gradient, with `entropy`.
     pub logprobs: Tensor<2>,
-    /// Of the policy's distribution at each token.
+    /// The entropy of the policy's distribution at each token.
     pub entropy: Tensor<2>,
     /// Under the policy that the update starts from.
     pub old_logprobs: Tensor<2>,

@@ -8,8 +8,8 @@ use crate::TrainError;
 /// credit is worth is `scale`'s; `shapers` come after it, in their order.
 ///
 /// # Errors
-/// When the verifier does not give one score for each completion: a missing one would shift every later
-/// reward onto another completion.
+/// When the verifier can judge no more, and when it does not give one score for each completion: a missing
+/// one would shift every later reward onto another completion.
 pub fn reward(
     groups: Vec<Group>,
     verifier: &dyn Verifier,
@@ -22,6 +22,9 @@ pub fn reward(
         .flat_map(|group| group.completions.iter().map(|completion| (&group.prompt, completion)))
         .collect();
     let scores = verifier.score_all(&asked);
+    if let Some(why) = verifier.failure() {
+        return Err(TrainError::Verifier(why));
+    }
     if scores.len() != asked.len() {
         return Err(TrainError::Scores { expected: asked.len(), came: scores.len() });
     }

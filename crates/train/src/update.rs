@@ -323,9 +323,9 @@ impl Updater {
 /// What one micro-batch gives to an update.
 struct Part {
     gradients: GradientsParams,
-    /// Of a value head on the policy.
+    /// Gradients of a value head on the policy.
     of_head: Option<GradientsParams>,
-    /// Of sums over the update.
+    /// Parts of sums over the update.
     parts: Vec<(&'static str, Tensor<1>)>,
     /// The largest of a log-probability.
     change: Tensor<1>,

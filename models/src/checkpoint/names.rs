@@ -10,10 +10,11 @@ use crate::{Decoder, DecoderConfig, init::ParameterSource};
 /// The tensors of a model folder that its model does not read, by name; reads no weights.
 ///
 /// # Errors
-/// When a file is missing or damaged.
+/// When a file is missing or damaged, and when the names of the tensors are not those of the model that
+/// `config.json` describes.
 pub fn unread_tensors(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     let (config, _) = load_config(folder)?;
-    Ok(unread(&Tensors::open(folder)?, &config, &names_of_one_layer(&config)?))
+    check(&Tensors::open(folder)?, &config)
 }
 
 /// Finds by the names alone whether `tensors` are a model of `config`, before any weight is read:

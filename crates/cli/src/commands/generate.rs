@@ -1,5 +1,5 @@
 use std::{
-    io::{ErrorKind, Read as _, Write as _},
+    io::{ErrorKind, IsTerminal as _, Read as _, Write as _},
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
@@ -24,7 +24,7 @@ use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
 use serde_json::{Map, Value, json};
 
-use crate::ProgramError;
+use crate::{ProgramError, inspect::printable};
 
 /// The arguments of `firebrick generate`.
 #[derive(Args)]
@@ -273,6 +273,8 @@ impl<'a> Printer<'a> {
             return ControlFlow::Continue(());
         }
         let mut out = std::io::stdout();
+        // A terminal would obey what a model writes; a file gets it as it is.
+        let piece = if out.is_terminal() { &shown(piece) } else { piece };
         match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
@@ -294,6 +296,14 @@ impl<'a> Printer<'a> {
         }
         (text, self.problem)
     }
+}
+
+/// A piece of text with what would command a terminal spelt out, but for its layout.
+fn shown(piece: &str) -> String {
+    piece.split_inclusive(['\n', '\t']).fold(String::new(), |text, part| {
+        let words = part.trim_end_matches(['\n', '\t']);
+        text + &printable(words) + &part[words.len()..]
+    })
 }
 
 fn as_json(prompt: &Prompt, text: &str, streamed: &Streamed) -> Value {

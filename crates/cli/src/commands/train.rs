@@ -59,7 +59,8 @@ impl Train {
         let bars = Bars::on_stderr();
         let own = bars.clone();
         let interrupted = move || interrupted(own);
-        let terminal = terminal(&bars, loaded.recipe.train.steps).with_next_commands();
+        let terminal = terminal(&bars, loaded.recipe.train.steps)
+            .with_next_commands(loaded.recipe.device.name());
         let session = session(loaded, &self.runs, terminal, &bars, interrupted);
         let summary = session.resume(self.resume).run()?;
         Ok(if summary.stopped_because == INTERRUPTED { 130 } else { 0 })
@@ -89,7 +90,9 @@ fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
 
 /// A run's lines on standard error, between `bars`.
 pub(super) fn terminal(bars: &Bars, steps: Step) -> Terminal {
-    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+        || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let color = std::io::stderr().is_terminal() && !refused;
     Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, steps).within(Width::Terminal)
 }
 

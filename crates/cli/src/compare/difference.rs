@@ -11,7 +11,7 @@ use serde_json::Value;
 pub struct Difference {
     /// Such as `loss.clip_ratio_high`.
     pub key: String,
-    /// That of each recipe, in their order; none where the key was left out and has no default.
+    /// The value in each recipe, in their order; none where the key was left out and has no default.
     pub values: Vec<Option<Value>>,
 }
 

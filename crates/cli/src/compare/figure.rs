@@ -48,7 +48,7 @@ const HUES: [RGBColor; 8] = [
 const WIDTH: u32 = 860;
 const PANEL: u32 = 330;
 const LINE: u32 = 22;
-/// Of a letter of the legend, about: nobody measures fonts here.
+/// The width of a letter of the legend, about: nobody measures fonts here.
 const LETTER: usize = 8;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

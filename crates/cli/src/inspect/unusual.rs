@@ -67,6 +67,23 @@ fn weights(inspection: &Inspection, unread: &[String], unusual: &mut Vec<String>
     }
 }
 
+/// Weights that are as many as `config.json` makes them, or else of another model. Which tensor has the
+/// wrong shape is said by whoever reads them.
+pub(super) fn foreign_weights(inspection: &Inspection, unread: &[String]) -> Option<String> {
+    let described = inspection.config.as_ref()?.parameters().total;
+    let read = inspection.inventory.as_ref()?.tensors.iter();
+    let read = read.filter(|tensor| !unread.contains(&tensor.name));
+    let found: u64 = read.map(firebrick_models::TensorInfo::parameters).sum();
+    (found != described).then(|| {
+        format!(
+            "the sizes in config.json make {} parameters, but the files hold {}: they belong to \
+             different models",
+            thousands(described),
+            thousands(found)
+        )
+    })
+}
+
 /// A tokenizer that needs more rows than the embedding has.
 pub(super) fn foreign_tokenizer(inspection: &Inspection) -> Option<String> {
     let rows = inspection.config.as_ref()?.vocab_size as u64;

@@ -91,7 +91,7 @@ pub(crate) const CASES: &[Case] = &[
         LETTERS,
         FEW,
         |run| {
-            run.says("failed 3 times in a row and is given up");
+            run.fails(1, "failed 3 times in a row and is given up");
             assert_eq!(starts(run, "failing"), 3);
         },
     ),
@@ -145,6 +145,5 @@ fn of_score(run: &Run, credit: fn(f64) -> f64) {
 }
 
 fn starts(run: &Run, file: &str) -> usize {
-    run.said();
     fs::read_to_string(run.bench.place.path(file)).unwrap().lines().count()
 }

@@ -87,7 +87,7 @@ impl Run<'_> {
         format!("runs/{}/{file}", self.name)
     }
 
-    /// Of every step, but for what a clock measured.
+    /// The metrics of every step, but for what a clock measured.
     pub(crate) fn metrics(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.bench.place.path(&self.path("metrics.jsonl"))).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -10,7 +10,7 @@ use crate::{
 /// The sizes of a run's models, which the recipe alone does not say.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Models {
-    /// Of the policy.
+    /// Sizes of the policy.
     pub policy: DecoderConfig,
     /// Its adapters, where they are all that is trained.
     pub lora: Option<Lora>,
@@ -26,7 +26,7 @@ pub struct Facts {
     pub parameters: u128,
     /// Values that are trained: these have a gradient and moments.
     pub trainable: u128,
-    /// Of those the ones of which the optimizer remembers one number instead of two: under Muon those
+    /// Trained values of which the optimizer remembers one number instead of two: under Muon those
     /// of the layers, whose vectors are few.
     pub one_moment: u128,
     /// Values of the largest single parameter that is trained.
@@ -57,7 +57,7 @@ pub struct Facts {
 pub struct Shape {
     /// Layers.
     pub layers: u128,
-    /// Of the residual stream.
+    /// Width of the residual stream.
     pub hidden: u128,
     /// Query heads.
     pub heads: u128,
@@ -65,9 +65,9 @@ pub struct Shape {
     pub query: u128,
     /// All key heads side by side; as many for values.
     pub key: u128,
-    /// Of the MLP.
+    /// Width of the MLP.
     pub inner: u128,
-    /// Of the logits.
+    /// Width of the logits.
     pub vocab: u128,
 }
 

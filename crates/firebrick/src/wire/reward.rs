@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_program_judges_and_its_failure_is_noted() {
+    fn a_program_judges_and_its_failure_is_told() {
         let program = r#"kind = "command"
             program = ["sh", "-c", '''read line; echo '{"id": 0, "score": 0.5}'; read line''']
             restarts = 0"#;
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(score(verifier.as_ref(), "", "").credit, 0.5);
         assert!(notes.try_recv().is_err());
         assert_eq!(score(verifier.as_ref(), "", "").verdict, Verdict::Error);
-        assert!(notes.try_recv().unwrap().contains("is given up"));
+        assert!(verifier.failure().unwrap().contains("is given up"));
     }
 
     #[test]

@@ -1,7 +1,4 @@
-use std::{
-    process::Stdio,
-    sync::{Arc, atomic::AtomicUsize},
-};
+use std::{process::Stdio, sync::Arc};
 
 use super::*;
 use Verdict::*;
@@ -41,13 +38,11 @@ fn score(command: &Command, text: &str) -> Score {
     command.score(&prompt, &completion)
 }
 
-/// What the verifier says when it gives up after scoring `text` once.
-fn complaint(command: Command, text: &str) -> String {
-    let heard = Arc::new(Mutex::new(String::new()));
-    let ear = heard.clone();
-    let command = command.on_failure(move |reason| ear.lock().unwrap().push_str(reason));
-    score(&command, text);
-    heard.lock().unwrap().clone()
+/// Why the verifier gives up after scoring `text` once.
+fn complaint(command: &Command, text: &str) -> String {
+    assert_eq!(command.failure(), None);
+    score(command, text);
+    command.failure().unwrap()
 }
 
 #[test]
@@ -116,11 +111,11 @@ fn the_reason_says_what_happened() {
         ("other", &["expected the answer to id 0"]),
         ("giant", &["more than 1048576 bytes"]),
     ] {
-        let said = complaint(script(0, 1), text);
+        let said = complaint(&script(0, 1), text);
         assert!(parts.iter().all(|part| said.contains(part)), "{text}: {said}");
     }
     let flood = "yes chatter | head -c 1000000 >&2; echo the end >&2; kill -9 $$";
-    let said = complaint(command(&["sh", "-c", flood], 0, 1), "");
+    let said = complaint(&command(&["sh", "-c", flood], 0, 1), "");
     assert!(said.contains("signal: 9"), "{said}");
     assert!(said.ends_with("chatter\nthe end") && said.len() < 6000, "{said}");
 }
@@ -149,20 +144,23 @@ fn a_program_that_does_not_read_or_does_not_wait_blocks_nobody() {
 
 #[test]
 fn after_too_many_failures_in_a_row_the_program_is_given_up() {
-    let heard = Arc::new(AtomicUsize::new(0));
+    let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = heard.clone();
-    let command = script(2, 1).on_failure(move |_| {
-        ear.fetch_add(1, Ordering::Relaxed);
-    });
+    let command =
+        script(2, 1).on_failure(move |reason| ear.lock().unwrap().push(reason.to_owned()));
     for text in ["crash", "crash", "right", "crash", "garbage"] {
         score(&command, text);
     }
+    let heard = || heard.lock().unwrap().clone();
+    assert!(matches!(&heard()[..], [first] if first.contains("oh dear")), "{:?}", heard());
     assert_eq!(score(&command, "right").verdict, Right, "two in a row are allowed");
+    assert_eq!(command.failure(), None);
     for _ in 0..3 {
         assert_eq!(score(&command, "crash").verdict, Error);
     }
     assert_eq!(score(&command, "right").verdict, Error);
-    assert_eq!(heard.load(Ordering::Relaxed), 1);
+    assert!(command.failure().unwrap().contains("failed 3 times in a row and is given up"));
+    assert_eq!(heard().len(), 1);
 }
 
 #[test]
@@ -210,7 +208,7 @@ fn a_program_that_is_not_there_is_named() {
     let error = missing.start().unwrap_err().to_string();
     assert!(error.starts_with("the verifier `firebrick-no-such-program --fast`: "), "{error}");
     assert!(error.contains("can't be started: No such file"), "{error}");
-    let said = complaint(missing, "right");
+    let said = complaint(&missing, "right");
     assert!(said.contains("can't be started: No such file"), "{said}");
     for (program, time_limit, processes) in
         [(vec![], 1.0, 1), (vec!["true".into()], 0.0, 1), (vec!["true".into()], 1.0, 0)]

@@ -42,7 +42,7 @@ struct Row {
     request: RequestId,
     index: usize,
     sampling: Arc<Sampling>,
-    /// Of the weights that it was begun with.
+    /// The version of the weights that it was begun with.
     version: u64,
     stream: Stream,
     tokens: Vec<TokenId>,

@@ -15,7 +15,7 @@ pub(crate) struct Recall<'a> {
     config: &'a Memory,
     step: Step,
     group_size: usize,
-    /// That of the step's beginning.
+    /// The prior at the step's beginning.
     prior: Beta,
     /// By draw: the predictions for what is being sampled.
     predicted: BTreeMap<u64, f64>,
@@ -31,7 +31,7 @@ pub(crate) struct Recall<'a> {
 pub(crate) struct Recalled {
     /// Draws that the rule passed over.
     pub(crate) skipped: usize,
-    /// Of those, the ones that were sampled all the same.
+    /// Skipped draws that were sampled all the same.
     pub(crate) put_back: usize,
     /// Draws that it would have passed over if their records had been younger.
     pub(crate) expired: usize,

@@ -25,7 +25,7 @@ pub struct Selection {
     pub selected: Vec<usize>,
     /// Those that it skips, in order.
     pub skipped: Vec<usize>,
-    /// Of the skipped ones those that are sampled all the same.
+    /// The skipped ones that are sampled all the same.
     pub put_back: Vec<usize>,
     /// How many of the selected ones were not skipped only because their record had expired.
     pub expired: usize,

@@ -63,7 +63,7 @@ pub struct Muon {
     state: NamedState,
 }
 
-/// Of a path and a shape `[a, b]`: whether Muon moves it.
+/// Whether Muon moves a parameter, by its path and its shape `[a, b]`.
 type Choice = dyn Fn(&str, &[usize]) -> bool + Send;
 
 impl Muon {

@@ -449,7 +449,7 @@ fn muon_is_burns_with_its_momentum_where_it_can_be_named() {
     }
 }
 
-/// Of a gradient whose directions differ 200 times in size, all are taken equally.
+/// The directions of a gradient differ 200 times in size, and all are taken equally.
 #[test]
 fn muon_moves_equally_far_in_every_direction_of_the_gradient() {
     let gradient = [[10.0f32, 0.0, 1.0], [9.9, 0.1, 1.0]];

@@ -175,7 +175,7 @@ pub(super) fn angle(y: &Ball, x: &Ball, p: u32) -> Option<Ball> {
     Some(middle.widened(turn * Magnitude::power_of_two(1), p))
 }
 
-/// Of small numbers directly, without the cancellation of `(e^x − e^-x)/2`.
+/// The hyperbolic sine; small numbers are summed directly, without the cancellation of `(e^x − e^-x)/2`.
 pub(super) fn sinh(x: &Ball, p: u32) -> Ball {
     if x.mid.is_zero() && x.rad == 0 {
         return Ball::integer(0);
