@@ -121,10 +121,13 @@ impl ProgramError {
         let last = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
         let part = last(&asked);
         // As close as clap wants misspelt commands to be; or a part of the name, such as `dapo` of `5-dapo`.
-        let likeness = |name: &str| match part.len() > 2 && last(name).contains(&part) {
-            true => 2.0 - (name.len() - part.len()) as f64 / 100.0,
-            false => {
-                strsim::jaro_winkler(&asked, name).max(strsim::jaro_winkler(&part, &last(name)))
+        let likeness = |name: &str| {
+            let contained = part.len() > 2 && last(name).contains(&part);
+            let alike = strsim::jaro_winkler(&asked, name);
+            if contained {
+                1.0 + alike
+            } else {
+                alike.max(strsim::jaro_winkler(&part, &last(name)))
             }
         };
         let names =
