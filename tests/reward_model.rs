@@ -111,7 +111,7 @@ fn what_cannot_be_scored_is_an_error_and_told_once() {
     });
     let prompt = Prompt::default();
     let asked: Vec<_> = completions.iter().map(|completion| (&prompt, completion)).collect();
-    let scores = verifier.score_all(&asked);
+    let scores = verifier.score_all(&asked).unwrap();
     for (index, score) in scores.iter().enumerate() {
         if [0, 2, 6].contains(&index) {
             let credit = 1.0 / (1.0 + (-score.parts[0].1).exp());

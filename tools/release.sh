@@ -56,7 +56,8 @@ archive() {
     "$program" completions zsh >"$folder/completions/_firebrick"
     "$program" completions fish >"$folder/completions/firebrick.fish"
     "$program" man "$folder/man/man1"
-    cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$folder/"
+    cp README.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE "$folder/"
+    "$mdbook" build book --dest-dir "$folder/book" >&2
     python3 tools/licences.py "$TARGET" "$features" "$folder/THIRD-PARTY.txt" "$folder/sbom.cdx.json"
     # The same files give the same archive, whoever packs them and when.
     tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" \
@@ -66,7 +67,8 @@ archive() {
 }
 
 case ${1:-} in
-    '' | -h | --help) usage; exit 0 ;;
+    -h | --help) usage; exit 0 ;;
+    '') usage >&2; exit 2 ;;
 esac
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
@@ -77,6 +79,7 @@ for tool in cargo python3 objdump; do
     command -v "$tool" >/dev/null || fail "$tool is not there"
 done
 bin=$(tools/venv.sh tools/release.txt)
+mdbook=$(tools/mdbook.sh)
 PATH=$bin:$PATH
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 when=$(git log -1 --format=%ct 2>/dev/null || echo 0)

@@ -24,7 +24,7 @@ impl Answer {
         let right = score.verdict == Verdict::Right;
         Answer {
             verdict: score.verdict.name(),
-            prompt: one_line(&prompt.text),
+            prompt: one_line(prompt.asked()),
             completion: one_line(&completion.text) + end,
             reference: (!right).then(|| one_line(&prompt.reference)),
         }
@@ -56,15 +56,17 @@ const LONGEST: usize = 10;
 
 /// As much of a text's end as `most` columns hold, with a sign where it was cut.
 fn end(text: &str, most: usize) -> String {
-    if display_width(text) <= most {
+    if text.len() <= 4 * most && display_width(text) <= most {
         return text.to_owned();
     }
-    let mut kept = text;
-    while display_width(kept) + 1 > most {
-        let Some(first) = kept.chars().next() else { break };
-        kept = &kept[first.len_utf8()..];
-    }
-    format!("…{kept}")
+    // From the end, as long as it fits: a completion may have a hundred thousand characters.
+    let mut taken = 1;
+    let kept = text.char_indices().rev().take_while(|(_, letter)| {
+        taken += display_width(letter.encode_utf8(&mut [0; 4]));
+        taken <= most
+    });
+    let start = kept.last().map_or(text.len(), |(start, _)| start);
+    format!("…{}", &text[start..])
 }
 
 /// A text without line ends, and without what would command a terminal.

@@ -6,6 +6,8 @@ use firebrick::INTERRUPTED;
 use firebrick_device::Name;
 use firebrick_runs::Summary;
 
+use crate::shell::word;
+
 /// The rows, aligned in three columns; what was not measured has none.
 pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String> {
     let accuracy = |value: Option<f64>| value.map(|value| format!("{value:.3}"));
@@ -60,8 +62,9 @@ fn reason(stopped_because: &str) -> &str {
 pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>) -> Vec<String> {
     let Some(checkpoint) = &summary.checkpoint else { return Vec::new() };
     let Some(run) = checkpoint.parent().and_then(Path::parent) else { return Vec::new() };
+    let path_word = |path: &Path| word(&path.display().to_string());
     let runs = run.parent().filter(|runs| *runs != Path::new("runs"));
-    let runs = runs.map_or_else(String::new, |runs| format!(" --runs {}", word(runs)));
+    let runs = runs.map_or_else(String::new, |runs| format!(" --runs {}", path_word(runs)));
     // A run that has seen its data, or reached its accuracy, is not to be made longer by steps.
     let more = match summary.stopped_because.as_str() {
         INTERRUPTED => Some(String::new()),
@@ -69,22 +72,18 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>
         _ => None,
     };
     let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
-    let (checkpoint, recipe) = (word(checkpoint), word(&run.join("recipe.toml")));
+    let (checkpoint, recipe) = (path_word(checkpoint), path_word(&run.join("recipe.toml")));
     let mut lines = vec![
         String::new(),
         "next:".into(),
         format!("  firebrick eval {checkpoint} --samples 8"),
-        format!("  firebrick generate {checkpoint} --prompt '{}'{device}", prompt.unwrap_or("…")),
+        format!(
+            "  firebrick generate {checkpoint} --prompt {}{device}",
+            word(prompt.unwrap_or("…"))
+        ),
     ];
     lines.extend(more.map(|more| format!("  firebrick train {recipe}{runs} --resume{more}")));
     lines
-}
-
-/// A path as one word of a shell's command.
-fn word(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_alphanumeric() || "/\\:._-+=@%".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// A span of time in at most six letters: `4 ms`, `8.1s`, `1m02s`, `1h02m`, `3d04h`.
@@ -128,12 +127,6 @@ mod tests {
             shown,
             ["0 ms", "99 ms", "0.1s", "59.9s", "1m00s", "1h00m", "23h59m", "3d04h", "-"]
         );
-    }
-
-    #[test]
-    fn a_path_with_a_blank_is_one_word() {
-        assert_eq!(word(Path::new("runs/a.b/step-000001")), "runs/a.b/step-000001");
-        assert_eq!(word(Path::new("my runs/it's")), r"'my runs/it'\''s'");
     }
 
     #[test]

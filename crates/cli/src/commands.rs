@@ -28,6 +28,8 @@ use firebrick::{
 };
 use firebrick_models::is_adapter;
 
+pub(crate) use recipes::is_file_name;
+
 use crate::{ProgramError, version::version};
 
 /// Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
@@ -44,7 +46,7 @@ Examples:
   firebrick train quickstart
   firebrick train quickstart --set train.steps=20 --set name=short
   firebrick train quickstart --resume
-  firebrick compare recipes/ablation/*.toml --seeds 3
+  firebrick compare ablation/0-grpo ablation/5-dapo --seeds 3
   firebrick init my-task
   firebrick plan quickstart
   firebrick doctor

@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use crate::commands::is_file_name;
+
 /// Everything that can end a command, said once: what was expected, what came, what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
@@ -117,7 +119,8 @@ impl ProgramError {
 
     /// That no recipe is called `given`.
     pub(crate) fn no_recipe(given: PathBuf) -> Self {
-        let asked = given.with_extension("").to_string_lossy().to_lowercase();
+        let asked = if is_file_name(&given) { given.with_extension("") } else { given.clone() };
+        let asked = asked.to_string_lossy().to_lowercase();
         let last = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
         let part = last(&asked);
         // As close as clap wants misspelt commands to be; or a part of the name, such as `dapo` of `5-dapo`.

@@ -24,6 +24,7 @@ pub mod compare;
 mod error;
 pub mod inspect;
 mod message;
+mod shell;
 pub mod terminal;
 mod version;
 

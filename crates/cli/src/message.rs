@@ -30,7 +30,12 @@ impl From<&ProgramError> for Message {
                 let mut message = Message::of(fault);
                 message.more = fault.more.iter().map(Message::of).collect();
                 if fault.left > 0 {
-                    message.text += &format!(" (and {} more faults than are shown)", fault.left);
+                    message.more.push(Message {
+                        text: format!("{} more faults are not shown", fault.left),
+                        help: None,
+                        place: None,
+                        more: Vec::new(),
+                    });
                 }
                 message
             }

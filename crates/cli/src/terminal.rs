@@ -143,7 +143,7 @@ impl Watcher for Terminal {
             text.chars().count() <= 30
                 && !text.contains(|c: char| c.is_control() || c == '\'' || c == '<')
         };
-        self.prompt = Some(example.prompt.text.as_str()).filter(is_shell_word).map(String::from);
+        self.prompt = Some(example.prompt.asked()).filter(is_shell_word).map(String::from);
         self.answers.push(Answer::of(example));
     }
 

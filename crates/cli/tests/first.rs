@@ -86,6 +86,18 @@ fn a_task_begins_with_a_command_and_trains_from_anywhere() {
     place.succeed(&["eval", "out/mine/checkpoints/step-000003", "--samples", "2"]);
 }
 
+/// A path that is not there is no name on the Hub, from wherever the recipe is read.
+#[test]
+fn a_folder_that_is_missing_is_not_looked_for_on_the_hub() {
+    let place = Place::new();
+    place.write("task/recipe.toml", "[model]\npath = 'qwen'\n[data]\ntrain = 'rows.jsonl'\n");
+    let outcome = place.run(&["train", "task/recipe.toml"]);
+    assert_eq!(outcome.code, Some(1));
+    let told = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("model.path is ./task/qwen, expected a folder"), "{told}");
+    assert!(!told.contains("looking for"), "{told}");
+}
+
 #[test]
 fn a_shell_and_man_know_every_command() {
     let place = Place::new();
@@ -97,6 +109,8 @@ fn a_shell_and_man_know_every_command() {
     for page in ["firebrick", "firebrick-train", "firebrick-recipes-import"] {
         let text = fs::read_to_string(place.path(&format!("man/man1/{page}.1"))).unwrap();
         assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
+        // Examples keep their lines.
+        assert!(text.contains(".nf") && !text.contains("EXTRA"), "{page}: {text}");
     }
     let version = place.succeed(&["--version"]).stdout;
     assert!(version.starts_with("firebrick 0.") && version.contains("built with cpu"), "{version}");

@@ -224,7 +224,9 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
         ("dapo-24gb", "24GB", true, "21.0 GiB"),
     ] {
         let path = repository(&format!("recipes/paper/{name}.toml"));
-        let plan = ["plan", &path, "--memory", memory, "--device", "cuda:0"];
+        // Built in, it begins at the current folder, which has the models.
+        let built_in = format!("paper/{name}");
+        let plan = ["plan", &built_in, "--memory", memory, "--device", "cuda:0"];
         let outcome = place.run(&plan);
         assert_eq!(outcome.code, Some(i32::from(!fits)), "{}{}", outcome.stdout, outcome.stderr);
         assert!(outcome.stdout.contains(&format!("{needed} are needed")), "{}", outcome.stdout);
@@ -232,14 +234,14 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
         assert!(header.contains(needed.trim_end_matches(" GiB")), "{name} says another number");
     }
     // A device that is not there is planned for as it is asked to compute, or as it is likely to.
-    let path = repository("recipes/paper/dapo-24gb.toml");
+    let path = "paper/dapo-24gb";
     for (device, dtype, needed, assumed) in [
         ("cuda:0", "bfloat16", "26.7 GiB", false),
         ("cuda:0", "auto", "26.7 GiB", true),
         ("vulkan:0", "auto", "21.0 GiB", true),
     ] {
         let dtype = format!("model.dtype={dtype}");
-        let plan = ["plan", &path, "--memory", "24GB", "--device", device, "--set", &dtype];
+        let plan = ["plan", path, "--memory", "24GB", "--device", device, "--set", &dtype];
         let said = place.run(&plan).stdout;
         assert!(said.contains(&format!("{needed} are needed")), "{device} {dtype}: {said}");
         assert_eq!(said.contains("(assumed"), assumed, "{device} {dtype}: {said}");

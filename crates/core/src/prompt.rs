@@ -20,8 +20,19 @@ pub struct Prompt {
     pub tokens: Vec<TokenId>,
     /// The reference answer, in the form that the task's verifier reads.
     pub reference: String,
+    /// The question as the data has it, before pattern and template; of a conversation its last message.
+    /// Empty where nothing stands between it and `text`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub question: String,
     /// The messages that `text` was made from, as a JSON list, for a verifier that reads a
     /// conversation with another template; empty when no verifier does.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub messages: String,
+}
+
+impl Prompt {
+    /// The question for a person, or for a verifier that knows no template.
+    pub fn asked(&self) -> &str {
+        if self.question.is_empty() { &self.text } else { &self.question }
+    }
 }

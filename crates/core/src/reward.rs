@@ -6,39 +6,39 @@ use crate::{Completion, Group, Prompt};
 /// Scores one completion against its prompt's reference.
 ///
 /// A verifier is a pure function of its arguments: it must not hang, panic, read the clock or keep
-/// state, because it is called from many threads on text that a model in training wrote.
+/// state, because it is called from many threads on text that a model in training wrote. One that asks
+/// something outside, a program or a server, is as near to that as it can be.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not judge completions",
     label = "needs `fn score(&self, prompt: &Prompt, completion: &Completion) -> Score`"
 )]
 pub trait Verifier: Send + Sync {
-    /// The verdict, and what it rests on.
+    /// The verdict, and what it rests on. A completion that can't be judged is [`Verdict::Error`].
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score;
 
     /// One score for each completion, in the same order: what [`Verifier::score`] says of them. A
     /// verifier that computes on a device judges them together; the others are asked on every core.
-    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
-        asked.par_iter().map(|(prompt, completion)| self.score(prompt, completion)).collect()
-    }
-
-    /// Why nothing can be judged any more, in a sentence: a program that died for good, a server that is
-    /// gone. The run then ends with it, finished steps saved, instead of learning from errors.
-    fn failure(&self) -> Option<String> {
-        None
+    ///
+    /// # Errors
+    /// When nothing can be judged any more. The run then ends, finished steps saved, because a step that
+    /// learns from errors is worth nothing.
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        Ok(asked.par_iter().map(|(prompt, completion)| self.score(prompt, completion)).collect())
     }
 }
+
+/// Why a verifier can judge no more, in a sentence: its program died for good, its server is gone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct VerifierFailed(pub String);
 
 impl<T: Verifier + ?Sized> Verifier for Box<T> {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
         (**self).score(prompt, completion)
     }
 
-    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
         (**self).score_all(asked)
-    }
-
-    fn failure(&self) -> Option<String> {
-        (**self).failure()
     }
 }
 

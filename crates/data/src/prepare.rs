@@ -68,7 +68,10 @@ impl<'a> Preparation<'a> {
             true => self.format.messages(&problem.question).to_string(),
             false => String::new(),
         };
-        Ok(Prompt { id: problem.id, text, tokens, reference: problem.reference.clone(), messages })
+        let words = problem.question.words();
+        let question = if words == text { String::new() } else { words.to_owned() };
+        let reference = problem.reference.clone();
+        Ok(Prompt { id: problem.id, text, tokens, reference, question, messages })
     }
 
     /// Whether a prompt of that many tokens is kept; counts it where it belongs.

@@ -49,6 +49,17 @@ pub enum Question {
 }
 
 impl Question {
+    /// The words that are asked: in a conversation those of its last message.
+    pub(crate) fn words(&self) -> &str {
+        match self {
+            Question::Text(text) => text,
+            Question::Messages(messages) => {
+                let last = messages.as_array().and_then(|messages| messages.last());
+                last.and_then(|message| message.get("content")?.as_str()).unwrap_or_default()
+            }
+        }
+    }
+
     /// The question as one text, by which questions are told apart.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {

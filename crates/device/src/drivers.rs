@@ -143,10 +143,10 @@ pub fn driver(vendor: Vendor, system: System) -> String {
     format!("{how}; feature {feature}")
 }
 
-/// The makers of this machine's graphics cards, as Linux lists them; none on other systems.
-pub fn cards() -> Vec<Vendor> {
+/// The makers of this machine's graphics cards, as Linux lists them; none where nothing lists them.
+pub fn cards() -> Option<Vec<Vendor>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten() {
+    for entry in fs::read_dir("/sys/bus/pci/devices").ok()?.flatten() {
         let read = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
         // A display controller; some cards for computing alone are accelerators, 0x12, but so are NPUs.
         if !read("class").starts_with("0x03") {
@@ -162,7 +162,7 @@ pub fn cards() -> Vec<Vendor> {
             found.push(vendor);
         }
     }
-    found
+    Some(found)
 }
 
 #[cfg(test)]

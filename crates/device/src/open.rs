@@ -208,10 +208,13 @@ impl OpenError {
                 let all: Vec<&str> = all.map(|kind| kind.name()).collect();
                 // Whoever has no clone has an archive or a wheel, which there are several of.
                 let archive = match name.kind {
-                    Kind::Vulkan | Kind::Cuda => "take an archive with it, or in a clone: ",
+                    Kind::Vulkan => "take an archive with it, or in a clone: ",
                     _ => "in a clone: ",
                 };
-                format!("{archive}cargo install --path crates/cli --features {}", all.join(","))
+                format!(
+                    "{archive}cargo install --path crates/cli --locked --features {}",
+                    all.join(",")
+                )
             }
             OpenError::Absent { name, count: 0 } => missing(name.kind).to_owned(),
             OpenError::Absent { .. } | OpenError::Precision { .. } => {

@@ -309,7 +309,7 @@ impl<M: PolicyModel> Run<M> {
     /// The limit that the run has reached, as its key in `[train]` is called.
     fn over(&self) -> Option<&'static str> {
         let (train, Trainer { state, source, .. }) = (&self.recipe.train, &self.wired.trainer);
-        let drawn = |epochs: f64| state.cursor as f64 >= (epochs * source.size() as f64).round();
+        let drawn = |epochs: f64| state.cursor as f64 >= (epochs * source.size() as f64).ceil();
         match state.step >= train.steps {
             true => Some("steps"),
             false => train.epochs.is_some_and(drawn).then_some("epochs"),

@@ -320,7 +320,9 @@ impl<M: PolicyModel> Session<M> {
             true => Some(Earlier::find(&runs, &loaded)?),
             false => RunFolder::check_free(&runs, &loaded.name).map(|()| None)?,
         };
-        let Loaded { recipe, text, name } = loaded.with_absolute_text();
+        // A policy and data of the program's own are at no path.
+        let settled = if own_policy { loaded } else { loaded.with_absolute_text() };
+        let Loaded { recipe, text, name } = settled;
         // Before anything is loaded, which takes of the memory that there is.
         let warning = if own_policy { None } else { plan::warning(&recipe, &sources) };
         let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use firebrick_core::is_data_file;
 use firebrick_data::{DataError, Hub, HubError, HubName, Part, Progress, data_set_files};
 
 use crate::Error;
@@ -111,12 +112,6 @@ pub fn model_name(path: &Path) -> Option<HubName> {
 /// The same for `data.train` and `data.heldout`.
 pub fn data_name(path: &Path) -> Option<HubName> {
     if is_data_file(path) { None } else { model_name(path) }
-}
-
-/// A file's name that was mistyped is no reason to ask the Hub for it.
-fn is_data_file(path: &Path) -> bool {
-    let ends = ["json", "jsonl", "ndjson", "parquet"];
-    path.extension().is_some_and(|is| ends.iter().any(|end| is.eq_ignore_ascii_case(end)))
 }
 
 /// A mistyped path may look like a name: what the Hub does not give is first of all not here.

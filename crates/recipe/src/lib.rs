@@ -263,6 +263,12 @@ impl Recipe {
         places::absolute(self)
     }
 
+    /// The recipe without the folders of this machine, for a reader elsewhere: of an absolute path the last
+    /// name stays.
+    pub fn without_folders(&self) -> Recipe {
+        places::shortened(self)
+    }
+
     /// Steps in which the policy is trained: those after the critic's warm-up.
     pub fn policy_steps(&self) -> u64 {
         let alone = if self.has_critic() { self.critic.warmup_steps } else { 0 };

@@ -1,8 +1,9 @@
 //! Where the paths of a recipe begin: those in its file at the file's folder, those of `--set` at the
 //! current one. So a folder with a recipe and its data can be trained from anywhere, and be moved.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
+use firebrick_core::{hub_name, is_data_file};
 use toml_edit::{DocumentMut, Item, Value};
 
 use super::{Loaded, Recipe, Reward, RewardKind, overrides::Override};
@@ -15,9 +16,8 @@ pub(super) fn settled(mut loaded: Loaded, file: &Path, overrides: &[Override]) -
         true => Path::new(""),
         false => folder,
     };
-    let mut changed = moved(&mut loaded.recipe, begin);
-    let current = current();
-    changed.extend(moved(&mut loaded.recipe.clone(), |_| &current));
+    let mut changed = moved(&mut loaded.recipe, |key, given, kind| from(begin(key), given, kind));
+    changed.extend(moved(&mut loaded.recipe.clone(), from_anywhere));
     if !changed.is_empty()
         && let Ok(mut document) = loaded.text.parse::<DocumentMut>()
     {
@@ -40,57 +40,117 @@ impl Loaded {
 
 /// The recipe with its paths as the text of a [`Loaded`] has them.
 pub(super) fn absolute(recipe: &Recipe) -> Recipe {
-    let (mut recipe, current) = (recipe.clone(), current());
-    moved(&mut recipe, |_| &current);
+    let mut recipe = recipe.clone();
+    moved(&mut recipe, from_anywhere);
     recipe
 }
 
-/// The current folder; an empty path, which changes nothing, where there is none any more.
-fn current() -> PathBuf {
-    std::env::current_dir().unwrap_or_default()
+/// The recipe for a reader who has not this machine: of an absolute path the last name.
+pub(super) fn shortened(recipe: &Recipe) -> Recipe {
+    let mut recipe = recipe.clone();
+    moved(&mut recipe, |_, given, _| {
+        let name = given.file_name().filter(|_| given.is_absolute());
+        name.map(PathBuf::from)
+    });
+    recipe
 }
 
-/// Makes each relative path begin at the folder that `begin` gives for its key; gives the keys of those
-/// that changed, with the new paths.
-fn moved<'a>(
+/// Kinds of words that may be paths.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// A file or a folder.
+    Path,
+    /// The same, or a name on the Hub.
+    PathOrName,
+    /// The first word of a program, which is looked for where programs are unless it is a path.
+    Program,
+    /// A further word of a program, which is a path if it leads to a file.
+    Word,
+}
+
+/// `given` as a path that begins at `folder`; none where it is none. It can't be taken for a name on the
+/// Hub, nor a name on the Hub for what lies in the current folder.
+fn from(folder: &Path, given: &Path, kind: Kind) -> Option<PathBuf> {
+    let there = folder.join(given);
+    let name = |path: &Path| {
+        !is_data_file(path) && path.to_str().is_some_and(|text| hub_name(text).is_some())
+    };
+    let is_path = match kind {
+        Kind::Path => true,
+        Kind::PathOrName => !name(given) || there.exists(),
+        Kind::Program => given.components().count() > 1 && there.is_file(),
+        Kind::Word => there.is_file(),
+    };
+    match (is_path, kind) {
+        (true, Kind::PathOrName) if name(&there) && !there.exists() => {
+            Some(Path::new(".").join(there))
+        }
+        (true, _) => Some(there),
+        (false, Kind::PathOrName) if given.exists() && !given.to_str()?.contains('@') => {
+            Some(PathBuf::from(format!("{}@main", given.to_str()?)))
+        }
+        (false, _) => None,
+    }
+}
+
+/// `given`, which leads somewhere from the current folder, as an absolute path in one spelling.
+fn from_anywhere(_: &[String], given: &Path, kind: Kind) -> Option<PathBuf> {
+    let path = std::path::absolute(from(Path::new(""), given, kind)?).ok()?;
+    // What `..` leads to is the system's to say, because a folder may be a link.
+    let parts: Vec<Component<'_>> = path.components().collect();
+    let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {
+        return Some(path);
+    };
+    let (up, down) = parts.split_at(last + 1);
+    let up = up.iter().collect::<PathBuf>().canonicalize();
+    Some(up.map_or(path.clone(), |up| up.join(down.iter().collect::<PathBuf>())))
+}
+
+/// Puts in the place of each path what `to` gives for its key; gives the keys of those that changed, with
+/// the new paths.
+fn moved(
     recipe: &mut Recipe,
-    begin: impl Fn(&[String]) -> &'a Path,
+    to: impl Fn(&[String], &Path, Kind) -> Option<PathBuf>,
 ) -> Vec<(Vec<String>, String)> {
     let mut changed = Vec::new();
     let Recipe { model, data, reward, .. } = recipe;
     let tokenizer = model.new.as_mut().and_then(|new| new.tokenizer.as_mut());
     let paths = [
-        ("model.path", model.path.as_mut(), true),
-        ("model.new.tokenizer", tokenizer, false),
-        ("data.train", data.train.as_mut(), true),
-        ("data.heldout", data.heldout.as_mut(), true),
+        ("model.path", model.path.as_mut(), Kind::PathOrName),
+        ("model.new.tokenizer", tokenizer, Kind::Path),
+        ("data.train", data.train.as_mut(), Kind::PathOrName),
+        ("data.heldout", data.heldout.as_mut(), Kind::PathOrName),
     ];
-    let mut join = |key: Vec<String>, path: &mut PathBuf, hub: bool| {
-        let there = begin(&key).join(&*path);
-        let is_path = !hub || !may_be_a_name(path) || there.exists();
-        if is_path && there != *path {
-            // TOML holds no path that is no text; such a one stays in the values alone.
-            changed.extend(there.to_str().map(|text| (key, text.to_owned())));
-            *path = there;
-        }
+    // TOML holds no path that is no text; such a one stays as it is.
+    let mut change = |key: Vec<String>, path: &Path, kind: Kind| {
+        let there = to(&key, path, kind)?.to_str()?.to_owned();
+        (Path::new(&there) != path).then(|| {
+            changed.push((key, there.clone()));
+            there
+        })
     };
-    for (key, path, hub) in paths {
+    for (key, path, kind) in paths {
         let key = key.split('.').map(String::from).collect();
-        path.into_iter().for_each(|path| join(Vec::clone(&key), path, hub));
+        if let Some(path) = path
+            && let Some(there) = change(key, path, kind)
+        {
+            *path = there.into();
+        }
     }
-    for (key, kind) in verifiers(reward) {
-        match kind {
-            RewardKind::Model { path, .. } => join([key, vec!["path".into()]].concat(), path, true),
+    for (key, verifier) in verifiers(reward) {
+        match verifier {
+            RewardKind::Model { path, .. } => {
+                let key = [key, vec!["path".into()]].concat();
+                if let Some(there) = change(key, path, Kind::PathOrName) {
+                    *path = there.into();
+                }
+            }
             RewardKind::Command { program, .. } => {
                 for (index, word) in program.iter_mut().enumerate() {
                     let key = [&key[..], &["program".into(), index.to_string()]].concat();
-                    // The first word is looked for where programs are, unless it is a path; another
-                    // one is a path if it leads to a file.
-                    let mut path = PathBuf::from(&*word);
-                    let is_path = index > 0 || path.components().count() > 1;
-                    if is_path && begin(&key).join(&path).is_file() {
-                        join(key, &mut path, false);
-                        *word = path.to_string_lossy().into_owned();
+                    let kind = if index == 0 { Kind::Program } else { Kind::Word };
+                    if let Some(there) = change(key, Path::new(&*word), kind) {
+                        *word = there;
                     }
                 }
             }
@@ -113,19 +173,6 @@ fn verifiers(reward: &mut Reward) -> Vec<(Vec<String>, &mut RewardKind)> {
     }
 }
 
-/// Whether a model or a data set on the Hub may be meant: `owner/name`, with or without `@revision`, and no
-/// ending of a file of data. What the Hub itself takes for a name is `firebrick-data`'s to say.
-fn may_be_a_name(path: &Path) -> bool {
-    let data = ["json", "jsonl", "ndjson", "parquet"];
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    let text = path.to_str().unwrap_or_default();
-    let (name, _) = text.split_once('@').unwrap_or((text, ""));
-    let parts: Vec<&str> = name.split('/').collect();
-    let plain =
-        |part: &&str| !part.is_empty() && !part.starts_with('.') && !part.contains(['\\', ':']);
-    parts.len() == 2 && parts.iter().all(plain) && !data.contains(&ending.to_lowercase().as_str())
-}
-
 /// Replaces the value at `key`; numbers in it count the items of a list.
 fn put(item: &mut Item, key: &[String], text: String) {
     let Some((first, rest)) = key.split_first() else {
@@ -142,5 +189,42 @@ fn put(item: &mut Item, key: &[String], text: String) {
     };
     if let Some(inner) = inner {
         put(inner, rest, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_no_name_and_a_name_is_no_path() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(place.path().join("org/there")).unwrap();
+        let path = |folder: &str, given: &str| {
+            from(Path::new(folder), Path::new(given), Kind::PathOrName)
+                .map(|path| path.to_str().unwrap().to_owned())
+        };
+        // Joined to a folder, one part becomes two, which the Hub might have.
+        assert_eq!(path("task", "qwen").as_deref(), Some("./task/qwen"));
+        assert_eq!(path("/task", "qwen").as_deref(), Some("/task/qwen"));
+        assert_eq!(path("task", "org/elsewhere"), None);
+        assert_eq!(path("task", "rows/a.jsonl").as_deref(), Some("task/rows/a.jsonl"));
+        assert!(path(place.path().to_str().unwrap(), "org/there").is_some());
+        // A folder of the current one, which is this package's, is none of the recipe's.
+        assert_eq!(path("/task", "src/yaml").as_deref(), Some("src/yaml@main"));
+        assert_eq!(path("", "src/yaml").as_deref(), Some("src/yaml"));
+    }
+
+    #[test]
+    fn a_path_has_one_spelling() {
+        let place = tempfile::tempdir().unwrap();
+        let here = place.path().canonicalize().unwrap();
+        for folder in ["a", "b"] {
+            std::fs::create_dir(here.join(folder)).unwrap();
+        }
+        let rows = |given: &str| from_anywhere(&[], &here.join(given), Kind::Path).unwrap();
+        for given in ["rows", "./rows", "a/../rows", "b/./../rows"] {
+            assert_eq!(rows(given), here.join("rows"), "{given}");
+        }
     }
 }

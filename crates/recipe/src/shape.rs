@@ -70,31 +70,45 @@ const MOVED: [(&str, &str, &str); 1] = [(
     "it belongs to the kind: `dynamic = { kind = \"replace\", min_ratio = 0.3 }`",
 )];
 
-/// What TRL and its kin call a setting, and its key here. A unit that is another one is said.
-const ELSEWHERE: [(&str, &str); 20] = [
-    ("batch_size", "`sampling.prompts_per_step` and `train.mini_batch`"),
-    ("beta", "`coef` in [loss.kl]"),
+/// Settings as TRL and its kin call them, with their keys here. A unit that is another one is said.
+const ELSEWHERE: [(&str, &str); 26] = [
+    ("beta", "`loss.kl.coef`"),
+    ("bf16", "`model.dtype`"),
+    ("dataset_name", "`data.train`"),
+    ("epsilon", "`loss.clip_ratio_low`, and `loss.clip_ratio_high` above it"),
     ("epsilon_high", "`loss.clip_ratio_high`"),
     ("epsilon_low", "`loss.clip_ratio_low`"),
-    (
-        "gradient_accumulation_steps",
-        "nothing: `train.micro_batch_tokens` cuts an update and changes no result",
-    ),
+    ("eval_steps", "`eval.every`"),
     ("learning_rate", "`optim.lr`"),
-    ("logging_steps", "nothing: every step has its line"),
+    ("lora_alpha", "`model.lora.alpha`"),
+    ("lora_r", "`model.lora.rank`"),
+    ("loss_type", "`loss.kind` and `loss.aggregation`"),
     ("lr_scheduler_type", "`optim.schedule`"),
-    ("mask_truncated_completions", "`filter` in [reward.overlong]"),
+    ("mask_truncated_completions", "`reward.overlong.filter`"),
     ("max_completion_length", "`rollout.max_completion_tokens`"),
     ("max_new_tokens", "`rollout.max_completion_tokens`"),
     ("max_prompt_length", "`data.max_prompt_tokens`"),
     ("max_steps", "`train.steps`"),
     ("model_name_or_path", "`model.path`"),
     ("num_generations", "`rollout.group_size`"),
+    ("num_iterations", "`train.adaptive`"),
     ("num_train_epochs", "`train.epochs`"),
-    ("output_dir", "the option --runs"),
     ("per_device_train_batch_size", "`train.mini_batch`, which counts completions"),
     ("save_steps", "`checkpoint.every`"),
-    ("eval_steps", "`eval.every`"),
+    ("save_total_limit", "`checkpoint.keep`"),
+    ("scale_rewards", "`advantage.kind`"),
+    ("warmup_ratio", "`optim.warmup_steps`, in steps"),
+];
+
+/// Settings that others have and nobody needs here.
+const NOWHERE: [(&str, &str); 4] = [
+    (
+        "gradient_accumulation_steps",
+        "`train.micro_batch_tokens` cuts an update and changes no result",
+    ),
+    ("logging_steps", "every step has its line"),
+    ("output_dir", "runs are in the folder that --runs names"),
+    ("use_vllm", "completions are sampled in the same process"),
 ];
 
 struct Walk<'schema> {
@@ -129,14 +143,12 @@ impl<'schema> Walk<'schema> {
         if !all_known {
             return; // A key that seems to be missing is most likely the one misspelt.
         }
-        for missing in shapes.iter().flat_map(|shape| strings(shape.get("required"))) {
-            if !table.contains_key(missing) {
-                self.missing_key(
-                    header.clone(),
-                    missing,
-                    keys.iter().find(|(name, _)| name == missing),
-                );
-            }
+        let required = shapes.iter().flat_map(|shape| strings(shape.get("required")));
+        let missing: Vec<&str> = required.filter(|name| !table.contains_key(*name)).collect();
+        match missing[..] {
+            [] => {}
+            [only] => self.missing_key(header, only, keys.iter().find(|(name, _)| name == only)),
+            _ => self.missing_keys(header, &missing),
         }
     }
 
@@ -370,8 +382,8 @@ impl<'schema> Walk<'schema> {
         } else if !owners.is_empty() {
             let needs = if kinds.kind.is_some() { "" } else { ", which has to stand beside it" };
             format!("`{key}` is an option of kind = {}{needs}", one_of(&quoted(&owners, '"')))
-        } else if let Some((_, here)) = ELSEWHERE.iter().find(|(name, _)| *name == key) {
-            format!("what other programs call {key} is {here}")
+        } else if let Some(help) = elsewhere(&key, valid) {
+            help
         } else if let Some(name) = likely(&key, valid) {
             format!("did you mean `{name}`?")
         } else if homes.is_empty() {
@@ -395,6 +407,16 @@ impl<'schema> Walk<'schema> {
         let message = format!("{} has no {what}", self.name());
         let label = if header.is_empty() { String::new() } else { format!("{what} is missing") };
         self.problem(header, message, &label, Some(help));
+    }
+
+    /// One fault for all of them: they lack at the same place.
+    fn missing_keys(&mut self, header: Range<usize>, keys: &[&str]) {
+        let (first, last) = (quoted(&keys[..keys.len() - 1], '`').join(", "), keys[keys.len() - 1]);
+        let message = format!("{} has no {first} and no `{last}`", self.name());
+        let help =
+            "add them; `firebrick schema`, and the book's page of every option, say what they are";
+        let label = if header.is_empty() { "" } else { "they are missing" };
+        self.problem(header, message, label, Some(help.into()));
     }
 
     /// The tables, from the root, that know `key`.
@@ -570,6 +592,18 @@ fn strings(array: Option<&Json>) -> Vec<&str> {
     array.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect()
 }
 
+/// What to write for a key that another program has; `valid` are those of the table where it stands.
+fn elsewhere(key: &str, valid: &[&str]) -> Option<String> {
+    if let Some((_, why)) = NOWHERE.iter().find(|(name, _)| *name == key) {
+        return Some(format!("leave it out: {why}"));
+    }
+    let (_, here) = ELSEWHERE.iter().find(|(name, _)| *name == key)?;
+    // The table's own key of that name is nearer, such as `lr` of the critic.
+    let last = here.split('`').nth(1)?.rsplit('.').next()?;
+    let here = if valid.contains(&last) { format!("`{last}`") } else { (*here).to_owned() };
+    Some(format!("what other programs call {key} is {here}"))
+}
+
 /// The candidate that `given` was most likely meant to be, if one is close enough.
 fn likely<'a>(given: &str, candidates: &[&'a str]) -> Option<&'a str> {
     // Jaro-Winkler favours a common beginning, as misremembered keys have one. Clap asks for 0.7;
@@ -597,4 +631,25 @@ fn one_of(names: &[String]) -> String {
 fn article(kind: &str) -> String {
     let article = if kind.starts_with(['a', 'i']) { "an" } else { "a" };
     format!("{article} {kind}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_named_for_others_are_there() {
+        let schema = crate::Recipe::schema();
+        for (name, here) in ELSEWHERE {
+            for key in here.split('`').skip(1).step_by(2) {
+                let (table, last) = key.rsplit_once('.').unwrap();
+                let path: Vec<&str> = table.split('.').collect();
+                assert!(is_table_at(&schema, &path), "{name}: {table}");
+                let walk = Walk { root: &schema, path: vec![], in_list: false, problems: vec![] };
+                let nested = path.len() > 1;
+                let known = walk.homes(last).iter().any(|home| *home == format!("[{table}]"));
+                assert!(nested || known, "{name}: {key}");
+            }
+        }
+    }
 }

@@ -188,8 +188,12 @@ fn an_option_belongs_to_its_kind() {
         ("[loss]\nclip_ratio_hi = 0.3", "in [loss]", "did you mean `clip_ratio_high`?"),
         ("[loss]\nkind = \"grpo\"", "loss.kind is \"grpo\", expected \"dapo\", \"gspo\" or", ""),
         ("[rollout]\nclip_ratio_low = 0.1", "in [rollout]", "is a key of [loss]"),
-        ("[optim]\nlearning_rate = 1e-6", "in [optim]", "call learning_rate is `optim.lr`"),
+        ("[optim]\nlearning_rate = 1e-6", "in [optim]", "call learning_rate is `lr`"),
         ("[train]\nnum_generations = 8", "in [train]", "is `rollout.group_size`"),
+        ("[warmup]\nlearning_rate = 1e-3", "in [warmup]", "call learning_rate is `lr`"),
+        ("[warmup]\nbatch_size = 8", "in [warmup]", "did you mean `batch`?"),
+        ("[train]\noutput_dir = 'a'", "in [train]", "leave it out: "),
+        ("[loss]\nepsilon = 0.2", "in [loss]", "is `clip_ratio_low`"),
         (
             "[sampling]\nmin_replace_ratio = 0.5",
             "unknown key `min_replace_ratio` in [sampling]",

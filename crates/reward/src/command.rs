@@ -11,7 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
+use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier, VerifierFailed};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::RewardError;
@@ -22,10 +23,11 @@ use process::{Fault, Process};
 /// The program gets, on its stdin,
 ///
 /// ```json
-/// {"id": 0, "prompt": "…", "reference": "72", "completion": "… #### 72", "finish": "stop"}
+/// {"id": 0, "question": "…", "prompt": "…", "reference": "72", "completion": "… #### 72", "finish": "stop"}
 /// ```
 ///
-/// where `prompt` is what the model read and `finish` is `"stop"` or `"length"`. Before the next
+/// where `question` is what the data asks, `prompt` is what the model read (the question in its pattern and
+/// chat template), and `finish` is `"stop"` or `"length"`. Before the next
 /// line it writes to its stdout, with the same `id`, either a `score` in `[0, 1]` or a `verdict`
 /// (`"right"`, `"wrong"`, `"unparsable"`, `"over_budget"`, `"error"`) or both, and, if it likes, the
 /// `extracted` answer; other keys are ignored:
@@ -42,7 +44,7 @@ use process::{Fault, Process};
 /// A copy of the program that ends, writes anything else or more than 1 MiB in a line
 /// ([`Verdict::Error`]), or takes longer than the limit ([`Verdict::OverBudget`]) is killed, and the
 /// next completion starts a new one. Nothing is asked twice. After too many failures in a row the program
-/// is given up: [`Verifier::failure`] says why, and every further score is [`Verdict::Error`].
+/// is given up: [`Verifier::score_all`] fails, and every further score is [`Verdict::Error`].
 ///
 /// This is the one verifier that looks at a clock. All others count their work in operations, so
 /// that their verdict is the same under any load; another program's operations can't be counted,
@@ -125,7 +127,7 @@ impl Command {
         })
     }
 
-    /// Calls `hear` with the reason, once, when the program fails for the first time.
+    /// Calls `hear` with the reason when the program fails for the first time, unless that is its last.
     #[must_use]
     pub fn on_failure(mut self, hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_failure = Box::new(hear);
@@ -240,8 +242,13 @@ impl Verifier for Command {
         Score::none(verdict)
     }
 
-    fn failure(&self) -> Option<String> {
-        self.lock().given_up.clone()
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        let scores =
+            asked.par_iter().map(|(prompt, completion)| self.score(prompt, completion)).collect();
+        match &self.lock().given_up {
+            Some(why) => Err(VerifierFailed(why.clone())),
+            None => Ok(scores),
+        }
     }
 }
 
@@ -269,6 +276,7 @@ fn request(id: u64, prompt: &Prompt, completion: &Completion) -> Vec<u8> {
     // Inside JSON a line break is written as an escape, so this is one line.
     let mut line = serde_json::json!({
         "id": id,
+        "question": prompt.asked(),
         "prompt": prompt.text,
         "reference": prompt.reference,
         "completion": completion.text,

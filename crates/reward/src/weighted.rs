@@ -1,4 +1,4 @@
-use firebrick_core::{Completion, Prompt, Score, Verifier};
+use firebrick_core::{Completion, Prompt, Score, Verifier, VerifierFailed};
 
 use crate::RewardError;
 
@@ -69,15 +69,11 @@ impl Verifier for Weighted {
     }
 
     /// Each part is asked about all completions at once, since one of them may want them so.
-    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
-        let mut of_parts: Vec<_> =
-            self.parts.iter().map(|part| part.verifier.score_all(asked).into_iter()).collect();
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        let of_part = |part: &Part| Ok(part.verifier.score_all(asked)?.into_iter());
+        let mut of_parts: Vec<_> = self.parts.iter().map(of_part).collect::<Result<_, _>>()?;
         let join = |_| self.join(of_parts.iter_mut().filter_map(Iterator::next).collect());
-        asked.iter().map(join).collect()
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.parts.iter().find_map(|part| part.verifier.failure())
+        Ok(asked.iter().map(join).collect())
     }
 }
 

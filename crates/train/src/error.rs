@@ -1,5 +1,6 @@
 use std::path::{Path, PathBuf};
 
+use firebrick_core::VerifierFailed;
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 
@@ -44,8 +45,8 @@ pub enum TrainError {
         came: usize,
     },
     /// The verifier can judge nothing any more.
-    #[error("{0}")]
-    Verifier(String),
+    #[error(transparent)]
+    Verifier(#[from] VerifierFailed),
     /// An estimator did not give what it was asked for.
     #[error(
         "the advantage estimator gave {came} {what}, expected {expected}: one for each \

@@ -21,10 +21,7 @@ pub fn reward(
         .iter()
         .flat_map(|group| group.completions.iter().map(|completion| (&group.prompt, completion)))
         .collect();
-    let scores = verifier.score_all(&asked);
-    if let Some(why) = verifier.failure() {
-        return Err(TrainError::Verifier(why));
-    }
+    let scores = verifier.score_all(&asked)?;
     if scores.len() != asked.len() {
         return Err(TrainError::Scores { expected: asked.len(), came: scores.len() });
     }

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use firebrick_core::{Completion, Prompt, Score, TokenId, Verdict, Verifier};
+use firebrick_core::{Completion, Prompt, Score, TokenId, Verdict, Verifier, VerifierFailed};
 
 use super::RewardModel;
 
@@ -96,15 +96,8 @@ impl ModelVerifier {
         }
         Score::none(Verdict::Error)
     }
-}
 
-impl Verifier for ModelVerifier {
-    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
-        let score = self.score_all(&[(prompt, completion)]).pop();
-        score.expect("one completion has one score")
-    }
-
-    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
+    fn judge_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
         let texts: Vec<Result<Vec<TokenId>, String>> =
             asked.iter().map(|(prompt, completion)| self.read(prompt, completion)).collect();
         let readable: Vec<&[TokenId]> = texts.iter().flatten().map(Vec::as_slice).collect();
@@ -114,6 +107,17 @@ impl Verifier for ModelVerifier {
             text.and_then(next).unwrap_or_else(|reason| self.failed(&reason))
         };
         texts.into_iter().map(score).collect()
+    }
+}
+
+impl Verifier for ModelVerifier {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        let score = self.judge_all(&[(prompt, completion)]).pop();
+        score.expect("one completion has one score")
+    }
+
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        Ok(self.judge_all(asked))
     }
 }
 

@@ -28,6 +28,7 @@ use crate::{
         Compared, Comparison, Difference, Measured, Outcome, State, differences, differing,
         warmup_folders,
     },
+    shell::word,
     terminal::Terminal,
 };
 
@@ -35,7 +36,7 @@ use crate::{
 #[derive(Args)]
 #[command(allow_negative_numbers = true, after_help = EXAMPLES)]
 pub struct Compare {
-    /// The recipes, TOML or YAML files
+    /// The recipes: TOML or YAML files, or names that `firebrick recipes` lists
     #[arg(required = true, value_name = "RECIPE")]
     recipes: Vec<PathBuf>,
     /// Runs of each recipe: with its own seed, the next one, and so on
@@ -71,7 +72,7 @@ The folder gets compare.md (the table, and in what the recipes differ),
 compare.json (every number) and compare.svg, anew after each run.
 
 Examples:
-  firebrick compare recipes/ablation/*.toml --seeds 3
+  firebrick compare ablation/0-grpo ablation/5-dapo --seeds 3
   firebrick compare a.toml b.toml --target 0.9 --set train.steps=100
   firebrick compare a.toml b.toml --dry-run
 
@@ -311,14 +312,7 @@ fn machine(recipes: &[Recipe]) -> String {
 /// The command line, as a shell would take it again.
 fn command() -> String {
     let arguments = std::env::args_os().skip(1);
-    let quoted = arguments.map(|argument| {
-        let argument = argument.to_string_lossy().into_owned();
-        let plain = |letter: char| letter.is_alphanumeric() || "-_./=,:+@%".contains(letter);
-        match !argument.is_empty() && argument.chars().all(plain) {
-            true => argument,
-            false => format!("'{}'", argument.replace('\'', r"'\''")),
-        }
-    });
+    let quoted = arguments.map(|argument| word(&argument.to_string_lossy()));
     std::iter::once("firebrick".to_owned()).chain(quoted).collect::<Vec<_>>().join(" ")
 }
 

@@ -84,7 +84,7 @@ impl Doctor {
             let text = serde_json::to_string_pretty(&findings).unwrap_or_default();
             print(&format!("{text}\n"))?;
         } else {
-            print(&summary(&findings))?;
+            print(&summary(&findings, self.device.is_none()))?;
         }
         Ok(u8::from(broken || findings.reports.iter().any(|report| !report.passed)))
     }
@@ -178,15 +178,17 @@ fn only_software(devices: &[Description]) -> Vec<Missing> {
     [Kind::Vulkan, Kind::Wgpu].into_iter().filter(in_name_only).map(told).collect()
 }
 
-/// What the cards of this machine need; of any maker's where no card is listed.
+/// The drivers that the cards of this machine need; of any maker's where no card is listed.
 fn drivers_here() -> String {
     let (system, cards) = (System::here(), cards());
-    let mut text = match cards.is_empty() {
-        true => {
+    let mut text = match cards.as_deref() {
+        None => format!("\nto compute on a graphics card, on {system}\n"),
+        Some([]) => {
             format!("\nno graphics card of AMD, Intel or NVIDIA is listed; on {system} they need\n")
         }
-        false => format!("\nto compute on this machine's cards, on {system}\n"),
+        Some(_) => format!("\nto compute on this machine's cards, on {system}\n"),
     };
+    let cards = cards.unwrap_or_default();
     let vendors = if cards.is_empty() { Vendor::on(system) } else { &cards };
     for vendor in vendors {
         let _ = writeln!(text, "{:<9} {}", vendor.to_string(), driver(*vendor, system));
@@ -227,15 +229,16 @@ fn shown(device: &Description) -> String {
     text
 }
 
-/// What is missing and how to get it; the command that tests what is there.
-fn summary(findings: &Findings) -> String {
+/// What is missing and how to get it; the command that tests what is there. Drivers are named where no GPU
+/// was found among `all` devices.
+fn summary(findings: &Findings, all: bool) -> String {
     let mut text = String::new();
     for Missing { device, problem, remedy } in &findings.missing {
         let _ = writeln!(text, "{device:<9} {problem}; {remedy}");
     }
     let has_gpu =
         findings.devices.iter().any(|found| found.device.kind != Kind::Cpu && !found.software);
-    if !has_gpu {
+    if all && !has_gpu {
         text += &drivers_here();
     }
     let _ = writeln!(text, "\nfirebrick {}", version());

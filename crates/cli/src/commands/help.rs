@@ -1,9 +1,13 @@
 //! What a shell and `man` know of the program, made from its own arguments.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
+use clap_mangen::Man as Man1;
 
 use super::Arguments;
 use crate::ProgramError;
@@ -44,6 +48,43 @@ impl Man {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let Man { folder } = self;
         fs::create_dir_all(&folder).map_err(ProgramError::file(&folder))?;
-        clap_mangen::generate_to(Arguments::command(), &folder).map_err(ProgramError::file(&folder))
+        let mut program = Arguments::command().disable_help_subcommand(true);
+        program.build();
+        write_pages(program, &folder)
     }
+}
+
+/// The page of a command, and those of its subcommands.
+fn write_pages(command: clap::Command, folder: &Path) -> Result<(), ProgramError> {
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        write_pages(inner.clone(), folder)?;
+    }
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let path = folder.join(format!("{name}.1"));
+    // The version of `--version` has the commit and the features, too long for a footer.
+    let page = Man1::new(
+        command.version(env!("CARGO_PKG_VERSION")).after_help(clap::builder::Resettable::Reset),
+    );
+    let mut text = Vec::new();
+    let written = page.render(&mut text).and_then(|()| {
+        text.extend(notes(&after).bytes());
+        fs::write(&path, text)
+    });
+    written.map_err(ProgramError::file(&path))
+}
+
+/// A help's text behind the options as a section, in the lines that it has.
+fn notes(text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    let line = |line: &str| {
+        let escaped = line.replace('\\', r"\e").replace('-', r"\-");
+        // What begins with a dot or an apostrophe would be a request to `man`.
+        let guard = if escaped.starts_with(['.', '\'']) { r"\&" } else { "" };
+        format!("{guard}{escaped}\n")
+    };
+    let lines: String = text.lines().map(line).collect();
+    format!(".SH NOTES\n.nf\n{lines}.fi\n")
 }

@@ -6,7 +6,7 @@ use std::{
 
 use clap::Args;
 
-use crate::ProgramError;
+use crate::{ProgramError, shell::word};
 
 /// The arguments of `firebrick init`.
 #[derive(Args)]
@@ -48,10 +48,15 @@ impl Init {
             };
             write(&path, &here(&text)).map_err(ProgramError::file(&path))?;
         }
+        // What begins with a dash would be an option of `cd`.
+        let dashed = folder.to_string_lossy().starts_with('-');
+        let place = if dashed { Path::new(".").join(&folder) } else { folder.clone() };
+        let place = place.display().to_string();
         let names = FILES.map(|(name, _)| name).join(", ");
         super::print(&format!(
-            "{folder} has {names}\n\nnext:\n  cd {folder}\n  firebrick train recipe.toml\n",
-            folder = folder.display()
+            "{} has {names}\n\nnext:\n  cd {}\n  firebrick train recipe.toml\n",
+            folder.display(),
+            word(&place)
         ))
     }
 }

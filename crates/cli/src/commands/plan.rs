@@ -91,8 +91,8 @@ fn adapters_fit(models: Models, recipe: &Recipe, compute: Compute, memory: u64) 
     let (peak, moment) = plan.peak();
     plan.fits(memory).then(|| {
         format!(
-            "  or train adapters: set model.lora = {{ rank = {RANK} }}, with which {} are needed{batches} \
-             ({})\n",
+            "  or train adapters: set model.lora = {{ rank = {RANK} }} and optim.lr = 1e-5, with which {} are \
+             needed{batches} ({})\n",
             gibibytes(peak),
             moment.name()
         )

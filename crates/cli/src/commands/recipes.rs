@@ -112,13 +112,20 @@ pub(super) fn load(given: &Path, set: &[String]) -> Result<Loaded, ProgramError>
     }
     match built_in(given) {
         Some(recipe) => {
-            let file = format!("{}.toml", recipe.name);
+            // Of no folder, so that its paths begin at the current one.
+            let name = recipe.name.rsplit('/').next().unwrap_or(recipe.name);
+            let file = format!("{name}.toml");
             Ok(Recipe::load_text(file.as_ref(), recipe.text, set)?)
         }
         // Why a file can't be read is the system's to say.
-        None if given.exists() || given.extension().is_some() => Ok(Recipe::load(given, set)?),
+        None if given.exists() || is_file_name(given) => Ok(Recipe::load(given, set)?),
         None => Err(ProgramError::no_recipe(given.to_owned())),
     }
+}
+
+/// Whether a path ends as a recipe's file does; a name may have a dot too.
+pub(crate) fn is_file_name(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ["toml", "yaml", "yml"].iter().any(|is| ending == *is))
 }
 
 fn list(json: bool) -> String {

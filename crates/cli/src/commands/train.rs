@@ -5,6 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use clap::Args;
@@ -53,8 +54,11 @@ impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let set = [self.set, super::device_settings(self.device)].concat();
         let mut loaded = super::recipes::load(&self.recipe, &set)?;
-        if self.resume && loaded.recipe.name.is_none() {
-            loaded.name = name_in(&self.runs, &self.recipe)?.unwrap_or(loaded.name);
+        if self.resume
+            && let Some(name) = name_in(&self.runs, &self.recipe)?
+            && loaded.recipe.name.is_none()
+        {
+            loaded.name = name;
         }
         let bars = Bars::on_stderr();
         let own = bars.clone();
@@ -111,17 +115,23 @@ pub(super) fn session(
         .interrupted_by(interrupted)
 }
 
-/// A flag that the first Ctrl-C sets; the second ends the program at once.
+/// `timeout` and others tell a program and its group, so one request may come as two signals.
+const TWICE: Duration = Duration::from_millis(500);
+
+/// A flag that the first Ctrl-C sets; a second one, not at the same moment, ends the program at once.
 pub(super) fn interrupted(bars: Bars) -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let seen = flag.clone();
     let mut terminal = Terminal::plain(bars);
+    let mut first = None;
     // Without a handler Ctrl-C ends the run at once, from which a checkpoint still recovers it.
     let _ = ctrlc::set_handler(move || {
-        if seen.swap(true, Ordering::Relaxed) {
+        let first = *first.get_or_insert_with(Instant::now);
+        if !seen.swap(true, Ordering::Relaxed) {
+            terminal.note("finishing this step, then saving; Ctrl-C again ends at once");
+        } else if first.elapsed() > TWICE {
             std::process::exit(130);
         }
-        terminal.note("finishing this step, then saving; Ctrl-C again ends at once");
     });
     flag
 }

@@ -241,7 +241,8 @@ mod tests {
         assert_eq!(score(verifier.as_ref(), "", "").credit, 0.5);
         assert!(notes.try_recv().is_err());
         assert_eq!(score(verifier.as_ref(), "", "").verdict, Verdict::Error);
-        assert!(verifier.failure().unwrap().contains("is given up"));
+        let why = verifier.score_all(&[]).unwrap_err();
+        assert!(why.0.contains("is given up"), "{why}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl Checks<'_> {
         }
         if recipe.rollout.group_size == 1 {
             self.fail(
-                &["rollout.group_size"],
+                &["rollout.group_size", "advantage.kind"],
                 "rollout.group_size is 1, expected at least 2".into(),
                 "a group of one has no advantage",
                 "only a critic gives a lone completion an advantage: advantage.kind = \"gae\"",

@@ -1,6 +1,8 @@
-"""Right is an answer of two to six letters that begins as the prompt's word does.
+"""Right is an answer of two to six letters that begins as the question's word does.
 
-Firebrick writes one completion a line, as JSON, and reads one verdict a line.
+Firebrick writes one completion a line, as JSON: the row's question, what the model read (prompt), the row's
+answer (reference), the completion, and how it ended (finish: stop or length). It reads one line of JSON back.
+Print anything else to sys.stderr.
 """
 
 import json
@@ -8,17 +10,17 @@ import re
 import sys
 
 
-def score(prompt: str, completion: str, finish: str = "stop") -> float:
+def score(question: str, completion: str, finish: str = "stop") -> float:
     """What a completion is worth, from 0 to 1."""
     if finish != "stop" or not re.fullmatch("[a-z]{2,6}", completion):
         return 0.0
-    return float(completion[0] == prompt[0])
+    return float(completion[0] == question[0])
 
 
 def main() -> None:
     for line in sys.stdin:
         row = json.loads(line)
-        worth = score(row["prompt"], row["completion"], row["finish"])
+        worth = score(row["question"], row["completion"], row["finish"])
         answer = {"id": row["id"], "score": worth, "extracted": row["completion"]}
         print(json.dumps(answer), flush=True)
 

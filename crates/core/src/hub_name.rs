@@ -1,0 +1,61 @@
+use std::path::Path;
+
+/// The repository and the revision of a name on the Hugging Face Hub, `owner/name` or
+/// `owner/name@revision`; the revision is `main` if none is given. None when the text can be no such name,
+/// or is that of a file of data.
+pub fn hub_name(text: &str) -> Option<(&str, &str)> {
+    let (repository, revision) = text.split_once('@').unwrap_or((text, "main"));
+    let (owner, name) = repository.split_once('/')?;
+    let part = |part: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        (1..=96).contains(&part.len())
+            && part.chars().all(plain)
+            && !part.starts_with(['.', '-'])
+            && !part.contains("..")
+    };
+    // The Hub's cache writes `/` as `--`.
+    let clear = part(owner) && part(name) && !repository.contains("--");
+    (clear && is_hub_revision(revision)).then_some((repository, revision))
+}
+
+/// Whether a text can be a branch, a tag or a commit of a repository on the Hub.
+pub fn is_hub_revision(revision: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
+    let parts_are_names = revision
+        .split('/')
+        .all(|part| !part.is_empty() && !part.starts_with(['.', '-']) && !part.ends_with('.'));
+    revision.len() <= 128
+        && revision.chars().all(plain)
+        && parts_are_names
+        && !revision.contains("..")
+}
+
+/// Whether a path ends as a file of data does: a mistyped one is no reason to ask the Hub for it.
+pub fn is_data_file(path: &Path) -> bool {
+    let ends = ["json", "jsonl", "ndjson", "parquet"];
+    path.extension().is_some_and(|is| ends.iter().any(|end| is.eq_ignore_ascii_case(end)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_nowhere_else() {
+        for (text, name) in [
+            ("openai/gsm8k", ("openai/gsm8k", "main")),
+            ("a.b/c_d-E.5", ("a.b/c_d-E.5", "main")),
+            ("a/b@v1.0", ("a/b", "v1.0")),
+            ("a/b@refs/pr/1", ("a/b", "refs/pr/1")),
+        ] {
+            assert_eq!(hub_name(text), Some(name));
+        }
+        for text in [
+            "gsm8k", "a/b/c", "/b", "a/", "../b", "a/..", "a/.b", "a/b..c", "a\\b/c", "a/b c",
+            "~/b", "C:/b", "a/b@", "a/b@../c", "a/b@/c", "a/b@c/", "a/b@c?d", "a--b/c", "a/-b", "",
+            "./a/b",
+        ] {
+            assert_eq!(hub_name(text), None, "{text}");
+        }
+    }
+}
