@@ -26,7 +26,8 @@ impl Answer {
             verdict: score.verdict.name(),
             prompt: one_line(prompt.asked()),
             completion: one_line(&completion.text) + end,
-            reference: (!right).then(|| one_line(&prompt.reference)),
+            reference: (!right && !prompt.reference.is_empty())
+                .then(|| one_line(&prompt.reference)),
         }
     }
 

@@ -313,9 +313,25 @@ impl Terminal {
     }
 }
 
-/// A text in lines of at most `columns`, which begin where the text does; a path stays in one piece.
+/// The lines of a text for standard output: broken where that is a terminal with too few columns, and
+/// further lines indented by `indent` spaces.
+pub(crate) fn for_stdout(text: &str, indent: usize) -> String {
+    let Some((terminal_size::Width(columns), _)) = terminal_size::terminal_size_of(io::stdout())
+    else {
+        return text.to_owned();
+    };
+    let lines = text.lines().flat_map(|line| indented(line, usize::from(columns), indent));
+    lines.map(|line| line + "\n").collect()
+}
+
+/// A text in lines of at most `columns`, which begin where the text does.
 fn broken(text: &str, columns: usize) -> Vec<String> {
-    let indent = " ".repeat(text.len() - text.trim_start_matches(' ').len());
+    indented(text, columns, text.len() - text.trim_start_matches(' ').len())
+}
+
+/// A text in lines of at most `columns`, all but the first behind `indent` spaces; a path stays in one piece.
+fn indented(text: &str, columns: usize, indent: usize) -> Vec<String> {
+    let indent = " ".repeat(indent.min(columns / 2));
     let options = textwrap::Options::new(columns)
         .break_words(false)
         .word_separator(textwrap::WordSeparator::AsciiSpace)

@@ -77,7 +77,7 @@ impl Question {
 pub struct Columns {
     /// A text, or a list of messages.
     pub prompt: String,
-    /// A text or a number.
+    /// A text or a number; empty where there is no such column.
     pub reference: String,
 }
 
@@ -106,7 +106,11 @@ impl ColumnNames {
             }
             let found = names.iter().find(|name| row.get(name).is_some());
             found.map(|name| name.to_string()).ok_or_else(|| {
-                missing(row, format!("no column for the {what} ({})", names.join(", ")))
+                let none = match what {
+                    "reference" => "; where the verifier needs none, name it \"\"",
+                    _ => "",
+                };
+                missing(row, format!("no column for the {what} ({}{none})", names.join(", ")))
             })
         };
         Ok(Columns {
@@ -134,6 +138,9 @@ fn question(row: &Row, column: &str) -> Result<Question, DataError> {
 }
 
 fn reference(row: &Row, column: &str) -> Result<String, DataError> {
+    if column.is_empty() {
+        return Ok(String::new());
+    }
     match value(row, column)? {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
@@ -251,6 +258,9 @@ mod tests {
         );
         let columns = ColumnNames { prompt: Some("text".into()), ..Default::default() };
         assert!(message(json!({"text": "2+2?"}), &columns).contains("no column for the reference"));
+        let without = ColumnNames { reference: Some(String::new()), ..columns.clone() };
+        let problem = problem(json!({"text": "2+2?"}), &without).unwrap();
+        assert_eq!((problem.reference.as_str(), problem.worked), ("", None));
         let columns = ColumnNames { reference: Some("meta".into()), ..columns.clone() };
         assert_eq!(
             message(json!({"text": "2+2?", "meta": {"a": 1}}), &columns),

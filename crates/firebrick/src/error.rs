@@ -392,8 +392,9 @@ impl Error {
                     .into()
             }
             Error::Train(TrainError::Verifier(_)) => {
-                "mend it, and try it by itself first; a run then goes on from its last checkpoint with \
-                 --resume. reward.restarts is how many failures in a row are borne"
+                "mend it, and try it by itself: it gets lines such as {\"id\": 0, \"question\": \"\", \"prompt\": \
+                 \"\", \"reference\": \"\", \"completion\": \"\", \"finish\": \"stop\"}. A run then goes on from its \
+                 last checkpoint with --resume; reward.restarts is how many failures in a row are borne"
                     .into()
             }
             Error::Data(_)

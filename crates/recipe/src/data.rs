@@ -136,7 +136,7 @@ pub struct Columns {
     /// Column of the question: a string, or a list of chat messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Column of the reference answer.
+    /// Column of the reference answer; `""` where the verifier needs none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
 }

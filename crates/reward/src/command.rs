@@ -302,6 +302,9 @@ fn read(line: &[u8], id: u64) -> Result<Score, String> {
         |problem: String| Err(format!("it wrote `{}`: {problem}", beginning(line).trim_end()));
     let answer: Answer = match serde_json::from_slice(line) {
         Ok(answer) => answer,
+        Err(_) if line.starts_with(b"{'") => {
+            return nonsense("expected JSON, which Python writes with json.dumps".into());
+        }
         Err(error) => return nonsense(format!("expected an answer in JSON, {error}")),
     };
     if answer.id != id {

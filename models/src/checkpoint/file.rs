@@ -40,6 +40,11 @@ impl TensorFile {
         };
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(unreadable)?;
+        if length == *b"version " {
+            return Err(damaged(
+                "it begins as a pointer of Git LFS: git lfs pull fetches the file".into(),
+            ));
+        }
         let length = u64::from_le_bytes(length);
         // Before anything is allocated for it: the length is eight bytes of anybody's choice.
         if length > MAX_HEADER {

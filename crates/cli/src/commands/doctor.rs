@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::print;
 use crate::{
     ProgramError,
+    terminal::for_stdout,
     version::{commit, features, version},
 };
 
@@ -58,7 +59,7 @@ impl Doctor {
     /// Exit code 1 when a case failed.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         if self.drivers {
-            return print(&all_drivers()).map(|()| 0);
+            return print(&for_stdout(&all_drivers(), 10)).map(|()| 0);
         }
         let mut findings = Findings {
             version: env!("CARGO_PKG_VERSION"),
@@ -84,7 +85,7 @@ impl Doctor {
             let text = serde_json::to_string_pretty(&findings).unwrap_or_default();
             print(&format!("{text}\n"))?;
         } else {
-            print(&summary(&findings, self.device.is_none()))?;
+            print(&for_stdout(&summary(&findings, self.device.is_none()), 10))?;
         }
         Ok(u8::from(broken || findings.reports.iter().any(|report| !report.passed)))
     }
@@ -105,7 +106,7 @@ impl Doctor {
             Err(error) => return Ok(Err(error)),
         };
         if !self.json {
-            print(&shown(&description))?;
+            print(&for_stdout(&shown(&description), 10))?;
         }
         findings.devices.push(description);
         let cases = match (self.suite, self.smoke) {

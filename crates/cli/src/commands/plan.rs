@@ -48,7 +48,8 @@ Examples:
   firebrick plan quickstart --device vulkan:0
   firebrick plan my.toml --memory 24GiB --set 'model.lora={ rank = 16 }'
 
-Exit codes: 0 it fits or nobody knows, 1 it does not fit.";
+Exit codes: 0 it fits or nobody knows, 1 it does not fit or could not be
+planned, 2 wrong arguments or recipe.";
 
 impl Plan {
     /// Exit code 1 when it does not fit.

@@ -13,7 +13,7 @@ use firebrick_import::{Origin, import};
 use firebrick_recipes::{ALL, BuiltIn};
 use serde_json::json;
 
-use crate::ProgramError;
+use crate::{ProgramError, terminal::for_stdout};
 
 /// The arguments of `firebrick recipes`.
 #[derive(Args)]
@@ -136,7 +136,7 @@ fn list(json: bool) -> String {
     }
     let width = ALL.iter().map(|recipe| recipe.name.len()).max().unwrap_or_default();
     let line = |recipe: &BuiltIn| format!("{:<width$}  {}\n", recipe.name, recipe.about);
-    ALL.iter().map(line).collect()
+    for_stdout(&ALL.iter().map(line).collect::<String>(), width + 2)
 }
 
 /// The recipe as the start of one's own: the schema is not beside it.

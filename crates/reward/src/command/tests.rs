@@ -69,6 +69,7 @@ fn an_answer_is_a_score_or_a_verdict() {
         (r#"{"score": 1}"#, Err("missing field `id`")),
         (r#"{"id": 7, "score": 1} {"id": 8, "score": 1}"#, Err("trailing")),
         ("", Err("EOF")),
+        ("{'id': 7, 'score': 1}", Err("json.dumps")),
         ("\u{fffd}", Err("expected value")),
     ] {
         match (read(line.as_bytes(), 7), expected) {

@@ -1,7 +1,7 @@
 """Right is an answer of two to six letters that begins as the question's word does.
 
 Firebrick writes one completion a line, as JSON: the row's question, what the model read (prompt), the row's
-answer (reference), the completion, and how it ended (finish: stop or length). It reads one line of JSON back.
+answer if it has one (reference), the completion, and how it ended (finish: stop or length). It reads one line of JSON back.
 Print anything else to sys.stderr.
 """
 
