@@ -146,6 +146,11 @@ fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError
     }
 }
 
+/// Says something on standard error. Where that is closed, nobody listens, which is no reason to fail.
+fn warn(note: String) {
+    let _ = writeln!(std::io::stderr(), "{note}");
+}
+
 /// Writes to standard output. A reader that has seen enough, such as head, is no problem.
 fn print(text: &str) -> Result<(), ProgramError> {
     match std::io::stdout().write_all(text.as_bytes()) {

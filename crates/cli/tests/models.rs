@@ -98,6 +98,19 @@ fn a_reader_that_leaves_ends_a_completion() {
     assert!(!stderr.contains("panic"), "{stderr}");
 }
 
+#[test]
+fn weights_that_are_no_numbers_are_told_before_a_completion() {
+    let place = with_model("qwen2-f32");
+    let file = place.path("model/model.safetensors");
+    let mut weights = fs::read(&file).unwrap();
+    let last = weights.len() - 4;
+    weights[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(file, weights).unwrap();
+    let ask = ["generate", "model", "--prompt", "2 + 2", "--max-tokens", "2"];
+    let told = place.run(&ask).stderr;
+    assert!(told.contains("1 of its tensors hold values that are no numbers"), "{told}");
+}
+
 /// A field of `config.json` with its number, as it stands there.
 fn size(config: &str, field: &str) -> String {
     let line = config.lines().find(|line| line.contains(field)).unwrap();

@@ -14,8 +14,8 @@ use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
     AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, Sizes,
-    WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load, load_adapter,
-    load_config, load_noting, parameters, random,
+    WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load_adapter, load_config,
+    load_noting, parameters, random,
 };
 
 use crate::{
@@ -133,18 +133,27 @@ impl Folders {
         self.adapter.as_deref().map(adapter_lora).transpose()
     }
 
-    /// The model, adapter included.
+    /// The model, adapter included; `warn` hears of weights that are no numbers.
     ///
     /// # Errors
     /// When a file is missing or damaged, or the parts do not belong together.
-    pub fn load(&self, device: &Device) -> Result<Decoder, CheckpointError> {
-        self.adapted(load(&self.weights, device)?)
-    }
-
-    fn adapted(&self, decoder: Decoder) -> Result<Decoder, CheckpointError> {
+    pub fn load(
+        &self,
+        device: &Device,
+        warn: impl FnOnce(String),
+    ) -> Result<Decoder, CheckpointError> {
+        let loaded = load_noting(&self.weights, device)?;
+        if let Some(first) = loaded.nonfinite.first() {
+            warn(format!(
+                "{}: {} of its tensors hold values that are no numbers or infinite, such as {first}; what \
+                 the model says will be meaningless",
+                self.weights.display(),
+                loaded.nonfinite.len(),
+            ));
+        }
         match &self.adapter {
-            Some(adapter) => load_adapter(decoder, adapter),
-            None => Ok(decoder),
+            Some(adapter) => load_adapter(loaded.decoder, adapter),
+            None => Ok(loaded.decoder),
         }
     }
 }
@@ -207,17 +216,8 @@ fn from_folders(
 ) -> Result<Policy, Error> {
     let (sizes, config) = load_config(&folders.weights)?;
     check_vocabulary(tokenizer, &sizes, &folders.text)?;
-    let loaded = load_noting(&folders.weights, device)?;
-    if let Some(first) = loaded.nonfinite.first() {
-        // Who has no receiver any more wants no notes.
-        let _ = said.send(format!(
-            "{}: {} of its tensors hold values that are no numbers or infinite, such as {first}; what \
-             the model says will be meaningless",
-            folders.weights.display(),
-            loaded.nonfinite.len(),
-        ));
-    }
-    let decoder = folders.adapted(loaded.decoder)?;
+    // Who has no receiver any more wants no notes.
+    let decoder = folders.load(device, |note| drop(said.send(note)))?;
     let decoder = match &recipe.model.lora {
         Some(lora) if decoder.lora().is_none() => {
             decoder.with_lora(adapters(lora), seed.derive("lora", &[]))

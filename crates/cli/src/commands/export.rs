@@ -76,7 +76,7 @@ impl Export {
         let as_it_is = inventory(&folders.weights)?.dtype().unwrap_or_default();
         // Rounded once, from what was trained.
         let trained = Folders { weights: trained_weights(&folders.weights), ..folders.clone() };
-        let decoder = trained.load(&open(Name::default(), Precision::F32)?)?;
+        let decoder = trained.load(&open(Name::default(), Precision::F32)?, super::warn)?;
 
         // Under another name until all of it is there.
         let name = self.out.file_name().unwrap_or_default().to_string_lossy().into_owned();

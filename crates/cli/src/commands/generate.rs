@@ -135,7 +135,7 @@ impl Generate {
         let streamed = self.guarded(|| {
             let device = firebrick_device::open(self.device, Precision::F32)?;
             let compute = model::compute(self.dtype.into(), self.device, &device)?;
-            let policy = folders.load(&device)?.with_compute(compute);
+            let policy = folders.load(&device, super::warn)?.with_compute(compute);
             self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
                 .load(Ordering::Relaxed)
             {
