@@ -38,7 +38,9 @@ pub use group::{Group, GroupFilter, RewardedGroup};
 pub use hub_name::{hub_name, is_data_file, is_hub_revision};
 pub use metrics::Metrics;
 pub use prompt::{Prompt, Step, TokenId, Version};
-pub use reward::{Reward, RewardScale, RewardShaper, Score, Verdict, Verifier, VerifierFailed};
+pub use reward::{
+    Reward, RewardScale, RewardShaper, Score, Verdict, Verifier, VerifierFailed, score_each,
+};
 pub use run_name::{RunNameError, check_run_name};
 pub use seed::{Seed, Stream};
 pub use source::PromptSource;

@@ -23,8 +23,16 @@ pub trait Verifier: Send + Sync {
     /// When nothing can be judged any more. The run then ends, finished steps saved, because a step that
     /// learns from errors is worth nothing.
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
-        Ok(asked.par_iter().map(|(prompt, completion)| self.score(prompt, completion)).collect())
+        Ok(score_each(self, asked))
     }
+}
+
+/// What `verifier` says of each completion by itself, on every core.
+pub fn score_each<V: Verifier + ?Sized>(
+    verifier: &V,
+    asked: &[(&Prompt, &Completion)],
+) -> Vec<Score> {
+    asked.par_iter().map(|(prompt, completion)| verifier.score(prompt, completion)).collect()
 }
 
 /// Why a verifier can judge no more, in a sentence: its program died for good, its server is gone.

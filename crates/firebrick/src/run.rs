@@ -42,8 +42,6 @@ pub(crate) struct Run<M: PolicyModel> {
     pub(crate) store: Store,
     /// Where its numbers go besides.
     pub(crate) trackers: Vec<Box<dyn Tracker>>,
-    /// Whether somebody was told that completions could not be judged.
-    pub(crate) told_of_errors: bool,
     /// Whoever hears of it while it goes.
     pub(crate) watcher: Box<dyn Watcher>,
     /// Set from outside: finish the step, save, end.
@@ -249,6 +247,8 @@ impl<M: PolicyModel> Run<M> {
         } else {
             self.compare_epochs();
         }
+        // Whether somebody was told that completions could not be judged: once is enough.
+        let mut told = false;
         loop {
             let step = self.wired.trainer.state.step;
             if let Some(limit) = self.over() {
@@ -271,7 +271,7 @@ impl<M: PolicyModel> Run<M> {
             self.count(&sampling, &update);
             self.watcher.metrics(step, &metrics);
             self.pass_on_notes();
-            self.explain_errors(step, &metrics, sampling.completions);
+            told = told || self.explain_errors(step, &metrics, sampling.completions);
             self.explain_empty(&sampling, &update);
             self.save_skipped(step, &skipped)?;
             self.record(step, &metrics, &groups);
@@ -331,15 +331,16 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// Says at the first time that completions could not be judged.
-    fn explain_errors(&mut self, step: Step, metrics: &Metrics, completions: u64) {
+    /// Says that completions could not be judged, if there were any; whether there were.
+    fn explain_errors(&mut self, step: Step, metrics: &Metrics, completions: u64) -> bool {
         let errors = metrics.get("reward/error").unwrap_or(0.0);
-        if errors > 0.0 && !std::mem::replace(&mut self.told_of_errors, true) {
+        if errors > 0.0 {
             self.watcher.note(&format!(
                 "step {step}: {errors} of {completions} completions could not be judged and count as \
                  wrong; reward/error in the metrics has their number at each step"
             ));
         }
+        errors > 0.0
     }
 
     /// Tells what a run with nothing to learn from looks like; the counters are in the metrics.

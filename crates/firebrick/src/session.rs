@@ -377,7 +377,6 @@ impl<M: PolicyModel> Session<M> {
             folder,
             store,
             trackers,
-            told_of_errors: false,
             watcher,
             interrupted,
             progress,

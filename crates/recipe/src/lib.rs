@@ -26,6 +26,7 @@ mod bounds;
 mod critic;
 mod data;
 mod effect;
+mod elsewhere;
 mod error;
 mod kind;
 mod meaning;

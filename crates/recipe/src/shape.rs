@@ -13,7 +13,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::error::Problem;
+use super::{elsewhere::elsewhere, error::Problem};
 
 /// Every fault.
 pub(super) fn problems(document: &DeTable<'_>, schema: &Json) -> Vec<Problem> {
@@ -69,47 +69,6 @@ const MOVED: [(&str, &str, &str); 1] = [(
     "min_replace_ratio",
     "it belongs to the kind: `dynamic = { kind = \"replace\", min_ratio = 0.3 }`",
 )];
-
-/// Settings as TRL and its kin call them, with their keys here. A unit that is another one is said.
-const ELSEWHERE: [(&str, &str); 26] = [
-    ("beta", "`loss.kl.coef`"),
-    ("bf16", "`model.dtype`"),
-    ("dataset_name", "`data.train`"),
-    ("epsilon", "`loss.clip_ratio_low`, and `loss.clip_ratio_high` above it"),
-    ("epsilon_high", "`loss.clip_ratio_high`"),
-    ("epsilon_low", "`loss.clip_ratio_low`"),
-    ("eval_steps", "`eval.every`"),
-    ("learning_rate", "`optim.lr`"),
-    ("lora_alpha", "`model.lora.alpha`"),
-    ("lora_r", "`model.lora.rank`"),
-    ("loss_type", "`loss.kind` and `loss.aggregation`"),
-    ("lr_scheduler_type", "`optim.schedule`"),
-    ("mask_truncated_completions", "`reward.overlong.filter`"),
-    ("max_completion_length", "`rollout.max_completion_tokens`"),
-    ("max_new_tokens", "`rollout.max_completion_tokens`"),
-    ("max_prompt_length", "`data.max_prompt_tokens`"),
-    ("max_steps", "`train.steps`"),
-    ("model_name_or_path", "`model.path`"),
-    ("num_generations", "`rollout.group_size`"),
-    ("num_iterations", "`train.adaptive`"),
-    ("num_train_epochs", "`train.epochs`"),
-    ("per_device_train_batch_size", "`train.mini_batch`, which counts completions"),
-    ("save_steps", "`checkpoint.every`"),
-    ("save_total_limit", "`checkpoint.keep`"),
-    ("scale_rewards", "`advantage.kind`"),
-    ("warmup_ratio", "`optim.warmup_steps`, in steps"),
-];
-
-/// Settings that others have and nobody needs here.
-const NOWHERE: [(&str, &str); 4] = [
-    (
-        "gradient_accumulation_steps",
-        "`train.micro_batch_tokens` cuts an update and changes no result",
-    ),
-    ("logging_steps", "every step has its line"),
-    ("output_dir", "runs are in the folder that --runs names"),
-    ("use_vllm", "completions are sampled in the same process"),
-];
 
 struct Walk<'schema> {
     root: &'schema Json,
@@ -592,18 +551,6 @@ fn strings(array: Option<&Json>) -> Vec<&str> {
     array.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect()
 }
 
-/// What to write for a key that another program has; `valid` are those of the table where it stands.
-fn elsewhere(key: &str, valid: &[&str]) -> Option<String> {
-    if let Some((_, why)) = NOWHERE.iter().find(|(name, _)| *name == key) {
-        return Some(format!("leave it out: {why}"));
-    }
-    let (_, here) = ELSEWHERE.iter().find(|(name, _)| *name == key)?;
-    // The table's own key of that name is nearer, such as `lr` of the critic.
-    let last = here.split('`').nth(1)?.rsplit('.').next()?;
-    let here = if valid.contains(&last) { format!("`{last}`") } else { (*here).to_owned() };
-    Some(format!("what other programs call {key} is {here}"))
-}
-
 /// The candidate that `given` was most likely meant to be, if one is close enough.
 fn likely<'a>(given: &str, candidates: &[&'a str]) -> Option<&'a str> {
     // Jaro-Winkler favours a common beginning, as misremembered keys have one. Clap asks for 0.7;
@@ -631,25 +578,4 @@ fn one_of(names: &[String]) -> String {
 fn article(kind: &str) -> String {
     let article = if kind.starts_with(['a', 'i']) { "an" } else { "a" };
     format!("{article} {kind}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_that_are_named_for_others_are_there() {
-        let schema = crate::Recipe::schema();
-        for (name, here) in ELSEWHERE {
-            for key in here.split('`').skip(1).step_by(2) {
-                let (table, last) = key.rsplit_once('.').unwrap();
-                let path: Vec<&str> = table.split('.').collect();
-                assert!(is_table_at(&schema, &path), "{name}: {table}");
-                let walk = Walk { root: &schema, path: vec![], in_list: false, problems: vec![] };
-                let nested = path.len() > 1;
-                let known = walk.homes(last).iter().any(|home| *home == format!("[{table}]"));
-                assert!(nested || known, "{name}: {key}");
-            }
-        }
-    }
 }

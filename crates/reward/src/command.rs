@@ -11,8 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier, VerifierFailed};
-use rayon::prelude::*;
+use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier, VerifierFailed, score_each};
 use serde::{Deserialize, Serialize};
 
 use crate::RewardError;
@@ -243,8 +242,7 @@ impl Verifier for Command {
     }
 
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
-        let scores =
-            asked.par_iter().map(|(prompt, completion)| self.score(prompt, completion)).collect();
+        let scores = score_each(self, asked);
         match &self.lock().given_up {
             Some(why) => Err(VerifierFailed(why.clone())),
             None => Ok(scores),

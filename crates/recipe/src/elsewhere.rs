@@ -1,0 +1,74 @@
+//! Settings of other programs, and where they are here.
+
+/// What to write for a key that another program has; `valid` are those of the table where it stands.
+pub(super) fn elsewhere(key: &str, valid: &[&str]) -> Option<String> {
+    if let Some((_, why)) = NOWHERE.iter().find(|(name, _)| *name == key) {
+        return Some(format!("leave it out: {why}"));
+    }
+    let (_, here) = ELSEWHERE.iter().find(|(name, _)| *name == key)?;
+    // The table's own key of that name is nearer, such as `lr` of the critic.
+    let last = here.split('`').nth(1)?.rsplit('.').next()?;
+    let here = if valid.contains(&last) { format!("`{last}`") } else { (*here).to_owned() };
+    Some(format!("what other programs call {key} is {here}"))
+}
+
+/// Settings as TRL and its kin call them, with their keys here. A unit that is another one is said.
+const ELSEWHERE: [(&str, &str); 26] = [
+    ("beta", "`loss.kl.coef`"),
+    ("bf16", "`model.dtype`"),
+    ("dataset_name", "`data.train`"),
+    ("epsilon", "`loss.clip_ratio_low`, and `loss.clip_ratio_high` above it"),
+    ("epsilon_high", "`loss.clip_ratio_high`"),
+    ("epsilon_low", "`loss.clip_ratio_low`"),
+    ("eval_steps", "`eval.every`"),
+    ("learning_rate", "`optim.lr`"),
+    ("lora_alpha", "`model.lora.alpha`"),
+    ("lora_r", "`model.lora.rank`"),
+    ("loss_type", "`loss.kind` and `loss.aggregation`"),
+    ("lr_scheduler_type", "`optim.schedule`"),
+    ("mask_truncated_completions", "`reward.overlong.filter`"),
+    ("max_completion_length", "`rollout.max_completion_tokens`"),
+    ("max_new_tokens", "`rollout.max_completion_tokens`"),
+    ("max_prompt_length", "`data.max_prompt_tokens`"),
+    ("max_steps", "`train.steps`"),
+    ("model_name_or_path", "`model.path`"),
+    ("num_generations", "`rollout.group_size`"),
+    ("num_iterations", "`train.adaptive`"),
+    ("num_train_epochs", "`train.epochs`"),
+    ("per_device_train_batch_size", "`train.mini_batch`, which counts completions"),
+    ("save_steps", "`checkpoint.every`"),
+    ("save_total_limit", "`checkpoint.keep`"),
+    ("scale_rewards", "`advantage.kind`"),
+    ("warmup_ratio", "`optim.warmup_steps`, in steps"),
+];
+
+/// Settings that others have and nobody needs here.
+const NOWHERE: [(&str, &str); 4] = [
+    (
+        "gradient_accumulation_steps",
+        "`train.micro_batch_tokens` cuts an update and changes no result",
+    ),
+    ("logging_steps", "every step has its line"),
+    ("output_dir", "runs are in the folder that --runs names"),
+    ("use_vllm", "completions are sampled in the same process"),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::Recipe;
+
+    use super::*;
+
+    #[test]
+    fn keys_that_are_named_for_others_are_there() {
+        let tables = "[model]\npath = 'a'\n[data]\ntrain = 'b'\n";
+        for (name, here) in ELSEWHERE {
+            for key in here.split('`').skip(1).step_by(2) {
+                // A key that is there is told that an empty list is no value of it, and not that it is unknown.
+                let set = [format!("{key}=[[]]")];
+                let error = Recipe::parse("a.toml".as_ref(), tables, &set).unwrap_err();
+                assert!(!error.to_string().contains("unknown"), "{name}: {error}");
+            }
+        }
+    }
+}
