@@ -11,8 +11,9 @@ use burn::{
 };
 use firebrick_core::{Completion, Seed, TokenId, WorkedExample};
 use firebrick_models::{
-    CheckpointError, Compute, DecodeCache, KvCache, Mask, Padding, ParameterSet, PolicyModel,
-    TokenBatch, arrange_rows, head_logprobs, load_parameters, parameters, save_parameters,
+    CheckpointError, Compute, DecodeCache, KvCache, Look as Looking, Mask, Padding, ParameterSet,
+    PolicyModel, Sight, TokenBatch, arrange_rows, attention, head_logprobs, load_parameters,
+    parameters, save_parameters,
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, stream};
 use firebrick_tests::{
@@ -60,7 +61,12 @@ struct Memory {
 /// What all layers share.
 struct Context {
     present: Tensor<3>, // [rows, tokens, 1]
-    mask: Option<Mask>, // for a look
+    sees: Option<Sees>, // for a look
+}
+
+enum Sees {
+    Batch(Sight),
+    Memory(Mask),
 }
 
 impl Recurrent {
@@ -139,15 +145,27 @@ impl Recurrence {
 
 impl Look {
     fn forward(&self, x: Tensor<3>, context: &Context, seen: Option<&mut KvCache>) -> Tensor<3> {
-        let query = product(x.clone(), &self.query).unsqueeze_dim::<4>(1);
-        let keys = product(x.clone(), &self.key).unsqueeze_dim::<4>(1);
-        let values = x.clone().unsqueeze_dim::<4>(1);
-        let (keys, values) = match seen {
-            Some(seen) => seen.write(0, keys, values),
-            None => (keys, values),
+        let [rows, length, width] = x.dims();
+        let (query, keys) = (product(x.clone(), &self.query), product(x.clone(), &self.key));
+        let memory = seen.map(|seen| {
+            let by_head = |x: &Tensor<3>| x.clone().unsqueeze_dim::<4>(1);
+            seen.write(0, by_head(&keys), by_head(&x))
+        });
+        let flat = |x: &Tensor<3>| x.clone().reshape([rows * length, 1, width]);
+        let looked = match (context.sees.as_ref().unwrap(), memory) {
+            (Sees::Memory(mask), Some((keys, values))) => {
+                let query = query.unsqueeze_dim::<4>(1).div_scalar((width as f64).sqrt());
+                let scores = query.matmul(keys.swap_dims(2, 3)) + mask.of(None);
+                activation::softmax(scores, 3).matmul(values).squeeze_dim::<3>(1)
+            }
+            (Sees::Batch(sight), _) => {
+                let look = Looking { window: None, scores: 1 << 12 };
+                let attended = attention(&flat(&query), &flat(&keys), &flat(&x), sight, look);
+                attended.output.reshape([rows, length, width])
+            }
+            _ => unreachable!("decoding remembers"),
         };
-        let scores = query.matmul(keys.swap_dims(2, 3)) + context.mask.as_ref().unwrap().of(None);
-        x + activation::softmax(scores, 3).matmul(values).squeeze_dim::<3>(1)
+        x + looked
     }
 }
 
@@ -165,8 +183,8 @@ impl PolicyModel for Recurrent {
     }
 
     fn context(&self, batch: &TokenBatch) -> Context {
-        let mask = self.look.as_ref().map(|_| batch.mask(None));
-        Context { present: batch.present().unsqueeze_dim(2), mask }
+        let sees = self.look.as_ref().map(|_| Sees::Batch(batch.sight()));
+        Context { present: batch.present().unsqueeze_dim(2), sees }
     }
 
     fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -196,8 +214,8 @@ impl PolicyModel for Recurrent {
 
     fn decode(&self, tokens: Tensor<1, Int>, memory: &mut Memory) -> Tensor<2> {
         let rows = tokens.dims()[0];
-        let mask = memory.seen.as_mut().map(|seen| seen.next_column().1);
-        let context = Context { present: Tensor::ones([rows, 1, 1], &self.device()), mask };
+        let sees = memory.seen.as_mut().map(|seen| Sees::Memory(seen.next_column().1));
+        let context = Context { present: Tensor::ones([rows, 1, 1], &self.device()), sees };
         self.remembering(self.embedded(tokens.reshape([rows, 1])), &context, memory)
     }
 
@@ -339,7 +357,7 @@ fn padding_on_either_side_changes_nothing() {
             assert_eq!(batch.padding(), padding);
             assert_eq!(batch.lengths(), [3, 9, 1]);
             let hidden = policy.hidden(&batch);
-            let own = rows.iter().zip(batch.starts()).enumerate().map(|(row, (tokens, &start))| {
+            let own = rows.iter().zip(batch.starts()).enumerate().map(|(row, (tokens, start))| {
                 let own = hidden.clone().narrow(0, row, 1).narrow(1, start, tokens.len());
                 own.reshape([tokens.len() * HIDDEN]).try_into_vec_as::<f32>().unwrap()
             });

@@ -1,17 +1,21 @@
+use std::ops::Range;
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::TokenId;
 
-use crate::ops::{MASKED, Mask};
+use crate::Sight;
 
-/// Token rows of different lengths, padded to one rectangle.
+/// Token rows of different lengths as one rectangle.
+///
+/// Its places are counted row by row: place `row · tokens + column` is that of a token in the flattened
+/// rectangle.
 #[derive(Clone, Debug)]
 pub struct TokenBatch {
     /// `[rows, tokens]`; padding holds token 0.
     pub tokens: Tensor<2, Int>,
-    /// `[rows, tokens]`: each token's position in its own row; 0 in padding.
+    /// `[rows, tokens]`: each token's position in its own text; 0 in padding.
     pub positions: Tensor<2, Int>,
-    starts: Vec<usize>,
-    lengths: Vec<usize>,
+    segments: Vec<Segment>,
     padding: Padding,
 }
 
@@ -20,8 +24,20 @@ pub struct TokenBatch {
 pub enum Padding {
     /// Rows end together: for prefill, after which all rows decode at the same column.
     Left,
-    /// Rows begin together: for training, where causality alone hides the padding.
+    /// Rows begin together: for a forward pass of any model, where causality alone hides the padding.
     Right,
+    /// There is none: all texts lie one behind the other in a single row. For a model that
+    /// [packs](crate::PolicyModel::packs).
+    None,
+}
+
+/// A text of a batch, or the part of one that others do not share with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its places.
+    pub places: Range<usize>,
+    /// The segment whose text it goes on from, if there is one; that goes on from none.
+    pub after: Option<usize>,
 }
 
 impl TokenBatch {
@@ -30,29 +46,61 @@ impl TokenBatch {
     /// # Panics
     /// When there are no rows: there is no batch of nothing.
     pub fn new(rows: &[&[TokenId]], padding: Padding, device: &Device) -> Self {
+        if padding == Padding::None {
+            let rows: Vec<_> = rows.iter().map(|row| (*row, None)).collect();
+            return TokenBatch::packed(&rows, device);
+        }
         let width = rows.iter().map(|row| row.len()).max().expect("a batch has at least one row");
-        let start = |row: &&[TokenId]| match padding {
-            Padding::Left => width - row.len(),
-            Padding::Right => 0,
-        };
-        let mut tokens = vec![0i32; rows.len() * width];
-        let mut positions = vec![0i32; rows.len() * width];
-        for (index, row) in rows.iter().enumerate() {
-            let at = index * width + start(row);
-            for (offset, &token) in row.iter().enumerate() {
-                tokens[at + offset] = token as i32;
-                positions[at + offset] = offset as i32;
+        let segments = rows.iter().enumerate().map(|(index, row)| {
+            let start = match padding {
+                Padding::Left => (index + 1) * width - row.len(),
+                _ => index * width,
+            };
+            Segment { places: start..start + row.len(), after: None }
+        });
+        TokenBatch::of(rows, segments.collect(), [rows.len(), width], padding, device)
+    }
+
+    /// Texts one behind the other, without padding. A text with a number beside it goes on from the text
+    /// of that number, which stands before it, as if the tokens of both were one text; that one goes on
+    /// from none.
+    ///
+    /// # Panics
+    /// When there are no texts, or one goes on from a text that is not there or goes on from another.
+    pub fn packed(texts: &[(&[TokenId], Option<usize>)], device: &Device) -> Self {
+        let mut segments: Vec<Segment> = Vec::with_capacity(texts.len());
+        for (text, after) in texts {
+            let start = segments.last().map_or(0, |before| before.places.end);
+            assert!(
+                after.is_none_or(|first| segments.get(first).is_some_and(|it| it.after.is_none())),
+                "a text goes on from one that is before it and goes on from none"
+            );
+            segments.push(Segment { places: start..start + text.len(), after: *after });
+        }
+        let width = segments.last().expect("a batch has at least one text").places.end;
+        let rows: Vec<&[TokenId]> = texts.iter().map(|(text, _)| *text).collect();
+        TokenBatch::of(&rows, segments, [1, width], Padding::None, device)
+    }
+
+    fn of(
+        texts: &[&[TokenId]],
+        segments: Vec<Segment>,
+        shape: [usize; 2],
+        padding: Padding,
+        device: &Device,
+    ) -> Self {
+        let places = shape[0] * shape[1];
+        let (mut tokens, mut positions) = (vec![0i32; places], vec![0i32; places]);
+        for (text, segment) in texts.iter().zip(&segments) {
+            let first = segment.after.map_or(0, |before| segments[before].places.len());
+            let places = segment.places.clone();
+            for (offset, (place, &token)) in places.zip(*text).enumerate() {
+                tokens[place] = token as i32;
+                positions[place] = (first + offset) as i32;
             }
         }
-        let tensor =
-            |values| Tensor::from_data(TensorData::new(values, [rows.len(), width]), device);
-        TokenBatch {
-            tokens: tensor(tokens),
-            positions: tensor(positions),
-            starts: rows.iter().map(start).collect(),
-            lengths: rows.iter().map(|row| row.len()).collect(),
-            padding,
-        }
+        let tensor = |values| Tensor::from_data(TensorData::new(values, shape), device);
+        TokenBatch { tokens: tensor(tokens), positions: tensor(positions), segments, padding }
     }
 
     /// Which side the padding is on.
@@ -60,52 +108,37 @@ impl TokenBatch {
         self.padding
     }
 
-    /// The first column of each row that is not padding.
-    pub fn starts(&self) -> &[usize] {
-        &self.starts
+    /// The texts, in the order in which they were given.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
     }
 
-    /// How many tokens each row has.
-    pub fn lengths(&self) -> &[usize] {
-        &self.lengths
+    /// The first column of each text that is not padding.
+    pub fn starts(&self) -> Vec<usize> {
+        let width = self.tokens.dims()[1];
+        self.segments.iter().map(|segment| segment.places.start % width).collect()
+    }
+
+    /// How many tokens each text has.
+    pub fn lengths(&self) -> Vec<usize> {
+        self.segments.iter().map(|segment| segment.places.len()).collect()
     }
 
     /// `[rows, tokens]`: 1 at a row's tokens and 0 at its padding, which a recurrence must not go
     /// through.
     pub fn present(&self) -> Tensor<2> {
+        let shape = self.tokens.dims();
+        let mut present = vec![0f32; shape[0] * shape[1]];
+        for segment in &self.segments {
+            present[segment.places.clone()].fill(1.0);
+        }
+        Tensor::from_data(TensorData::new(present, shape), &self.tokens.device())
+    }
+
+    /// What each token sees, for an [`attention`](crate::attention): nothing of other texts, of padding or
+    /// of the future.
+    pub fn sight(&self) -> Sight {
         let [rows, width] = self.tokens.dims();
-        let mut present = vec![0f32; rows * width];
-        for (row, (&start, &length)) in self.starts.iter().zip(&self.lengths).enumerate() {
-            present[row * width + start..][..length].fill(1.0);
-        }
-        Tensor::from_data(TensorData::new(present, [rows, width]), &self.tokens.device())
-    }
-
-    /// The bias that an attention adds to its scores, where keys are the batch's own tokens: hides the future,
-    /// left padding, and in layers with `window` what lies so many or more positions back. Right
-    /// padding lies in the future of every real token.
-    pub fn mask(&self, window: Option<usize>) -> Mask {
-        let width = self.tokens.dims()[1];
-        let window = window.filter(|&window| window < width);
-        Mask { full: self.bias(width), windowed: window.map(|window| self.bias(window)) }
-    }
-
-    /// `[rows or 1, 1, tokens, tokens]`.
-    fn bias(&self, window: usize) -> Tensor<4> {
-        let width = self.tokens.dims()[1];
-        let starts: &[usize] = match self.padding {
-            Padding::Left => &self.starts,
-            Padding::Right => &[0],
-        };
-        let mut bias = vec![MASKED; starts.len() * width * width];
-        for (row, &start) in starts.iter().enumerate() {
-            for query in start..width {
-                let at = (row * width + query) * width;
-                let first = start.max((query + 1).saturating_sub(window));
-                bias[at + first..=at + query].fill(0.0);
-            }
-        }
-        let data = TensorData::new(bias, [starts.len(), 1, width, width]);
-        Tensor::from_data(data, &self.tokens.device())
+        Sight::new(&self.segments, rows * width, &self.tokens.device().inner())
     }
 }

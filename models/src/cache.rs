@@ -43,10 +43,10 @@ impl KvCache {
         let starts = prompts.starts();
         KvCache {
             layers: (0..layers).map(|_| LayerCache { keys: empty(), values: empty() }).collect(),
-            starts: starts.to_vec(),
             cursor: 0,
-            positions: positions(starts, 0, &device),
-            mask: mask(starts, 0, width, window, &device),
+            positions: positions(&starts, 0, &device),
+            mask: mask(&starts, 0, width, window, &device),
+            starts,
             window,
         }
     }

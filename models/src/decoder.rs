@@ -4,12 +4,12 @@ use burn::{
 };
 
 use crate::{
-    Activation, CheckpointError, Compute, DecoderConfig, KvCache, Lora, Mask, PolicyModel,
-    TokenBatch,
-    attention::Attention,
+    Activation, CheckpointError, Compute, DecoderConfig, GradientSum, Grain, KvCache, Lookup, Lora,
+    Mask, PolicyModel, Sight, Tape, TokenBatch,
     init::{ParameterSource, matrix, vector},
+    layer::Layer,
     names,
-    ops::{self, Norm, Rotary},
+    ops::{Norm, Rotary},
     projection::Projection,
 };
 
@@ -28,6 +28,8 @@ pub struct Decoder {
     config: DecoderConfig,
     #[module(skip)]
     compute: Compute,
+    #[module(skip)]
+    grain: Grain,
     #[module(skip)]
     lora: Option<Lora>,
 }
@@ -51,6 +53,12 @@ impl Decoder {
     /// The same decoder with matrices multiplied in another format.
     pub fn with_compute(mut self, compute: Compute) -> Self {
         self.compute = compute;
+        self
+    }
+
+    /// The same decoder with its passes cut otherwise.
+    pub fn with_grain(mut self, grain: Grain) -> Self {
+        self.grain = grain;
         self
     }
 
@@ -85,6 +93,7 @@ impl Decoder {
             },
             config: config.clone(),
             compute: Compute::default(),
+            grain: Grain::default(),
             lora: None,
         })
     }
@@ -107,13 +116,18 @@ impl Decoder {
     }
 
     /// The things that the layers share: the angles of `positions`, `[rows, tokens]`, and what they see.
-    fn shared(&self, positions: &Tensor<2, Int>, mask: Mask) -> DecoderContext {
+    fn shared(&self, positions: &Tensor<2, Int>, sees: Sees) -> DecoderContext {
         DecoderContext {
-            mask,
-            rotary: Rotary::new(positions, self.config.head_dim, &self.config.rope),
+            sees,
+            rotary: Rotary::new(
+                &positions.clone().inner(),
+                self.config.head_dim,
+                &self.config.rope,
+            ),
             norm: self.norm_rule(),
             activation: self.config.activation,
             compute: self.compute,
+            grain: self.grain,
         }
     }
 
@@ -129,18 +143,6 @@ impl Decoder {
         if config.embedding_scale != 1.0 { x.mul_scalar(config.embedding_scale) } else { x }
     }
 
-    /// One layer; with a cache, over what that remembers.
-    fn one(
-        &self,
-        index: usize,
-        x: Tensor<3>,
-        context: &DecoderContext,
-        cache: Option<&mut KvCache>,
-    ) -> Tensor<3> {
-        let bias = context.mask.of(self.config.windows[index]);
-        self.layers[index].forward(x, bias, cache.map(|cache| (cache, index)), context)
-    }
-
     /// All layers over a cache, which then remembers the tokens of `x`.
     fn remembering(
         &self,
@@ -149,8 +151,8 @@ impl Decoder {
         cache: &mut KvCache,
     ) -> Tensor<3> {
         let length = x.dims()[1];
-        for index in 0..self.layers.len() {
-            x = self.one(index, x, context, Some(cache));
+        for (index, layer) in self.layers.iter().enumerate() {
+            x = layer.remembering(x, self.config.windows[index], (cache, index), context);
         }
         cache.advance(length);
         self.finish(x)
@@ -170,7 +172,7 @@ impl PolicyModel for Decoder {
     }
 
     fn context(&self, batch: &TokenBatch) -> DecoderContext {
-        self.shared(&batch.positions, batch.mask(self.config.window()))
+        self.shared(&batch.positions, Sees::Batch(batch.sight()))
     }
 
     fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -182,7 +184,35 @@ impl PolicyModel for Decoder {
     }
 
     fn layer(&self, index: usize, x: Tensor<3>, context: &DecoderContext) -> Tensor<3> {
-        self.one(index, x, context, None)
+        self.layers[index].forward(x, self.config.windows[index], context)
+    }
+
+    fn packs(&self) -> bool {
+        true
+    }
+
+    fn record<'a>(
+        &'a self,
+        index: usize,
+        x: Tensor<3>,
+        context: &'a DecoderContext,
+    ) -> (Tensor<3>, Tape<'a>) {
+        self.layers[index].record(x, self.config.windows[index], context)
+    }
+
+    fn replay(
+        &self,
+        index: usize,
+        x: Tensor<3>,
+        d_y: Tensor<3>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> Tensor<3> {
+        self.layers[index].replay(x, d_y, self.config.windows[index], context, sum)
+    }
+
+    fn lookup(&self) -> Option<Lookup<'_>> {
+        Some(Lookup { table: &self.embedding, scale: self.config.embedding_scale })
     }
 
     fn finish(&self, x: Tensor<3>) -> Tensor<3> {
@@ -203,7 +233,7 @@ impl PolicyModel for Decoder {
         let rows = tokens.dims()[0];
         let (positions, mask) = cache.next_column();
         let x = self.embedded(tokens.reshape([rows, 1]));
-        let hidden = self.remembering(x, &self.shared(&positions, mask), cache);
+        let hidden = self.remembering(x, &self.shared(&positions, Sees::Cache(mask)), cache);
         hidden.reshape([rows, self.config.hidden_size])
     }
 
@@ -235,76 +265,35 @@ impl ModuleMapper for Rounded {
 
 /// The things that are the same in every layer of a [`Decoder`]'s forward pass.
 pub struct DecoderContext {
-    mask: Mask,
+    pub(crate) sees: Sees,
     pub(crate) rotary: Rotary,
     pub(crate) norm: Norm,
     pub(crate) activation: Activation,
     pub(crate) compute: Compute,
+    pub(crate) grain: Grain,
 }
 
-#[derive(Module, Debug)]
-struct Layer {
-    attention_norm: Param<Tensor<1>>,
-    attention: Attention,
-    mlp_norm: Param<Tensor<1>>,
-    gate_up: Projection,
-    down: Projection,
+/// What the tokens of a pass see.
+pub(crate) enum Sees {
+    /// What is before them in the batch.
+    Batch(Sight),
+    /// What a cache remembers.
+    Cache(Mask),
 }
 
-impl Layer {
-    fn from_source(
-        config: &DecoderConfig,
-        index: usize,
-        source: &mut dyn ParameterSource,
-        device: &Device,
-    ) -> Result<Self, CheckpointError> {
-        let path = format!("layers.{index}");
-        let (hidden, inner, bias) =
-            (config.hidden_size, config.intermediate_size, config.biases.mlp);
-        Ok(Layer {
-            attention_norm: vector(source, &format!("{path}.attention_norm"), hidden, device)?,
-            attention: Attention::from_source(config, &path, source, device)?,
-            mlp_norm: vector(source, &format!("{path}.mlp_norm"), hidden, device)?,
-            gate_up: Projection::from_source(
-                config,
-                &format!("{path}.gate_up"),
-                hidden,
-                bias,
-                source,
-                device,
-            )?,
-            down: Projection::from_source(
-                config,
-                &format!("{path}.down"),
-                inner,
-                bias,
-                source,
-                device,
-            )?,
-        })
-    }
-
-    fn forward(
+impl DecoderContext {
+    /// [`Norm::back`] of a norm with its parameter.
+    pub(crate) fn norm_back<const D: usize>(
         &self,
-        x: Tensor<3>,
-        bias: Tensor<4>,
-        cache: Option<(&mut KvCache, usize)>,
-        context: &DecoderContext,
-    ) -> Tensor<3> {
-        let normed = context.norm.apply(x.clone(), self.attention_norm.val());
-        let x = x + self.attention.forward(normed, bias, cache, context);
-        let normed = context.norm.apply(x.clone(), self.mlp_norm.val());
-        let inner = ops::gated(self.gate_up.forward(normed, context.compute), context.activation);
-        x + self.down.forward(inner, context.compute)
-    }
-
-    fn projections_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Projection)> {
-        [
-            ("attention.qkv", &mut self.attention.qkv),
-            ("attention.output", &mut self.attention.output),
-            ("gate_up", &mut self.gate_up),
-            ("down", &mut self.down),
-        ]
-        .into_iter()
+        x: Tensor<D>,
+        weight: &Param<Tensor<1>>,
+        d_y: Tensor<D>,
+        sum: &mut GradientSum,
+    ) -> Tensor<D> {
+        let (d_x, d_weight) = self.norm.back(x, weight.val().inner(), d_y);
+        if weight.is_require_grad() {
+            sum.add(weight.id, d_weight);
+        }
+        d_x
     }
 }

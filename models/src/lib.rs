@@ -43,7 +43,10 @@ mod config;
 mod count;
 mod decoder;
 mod gemma;
+mod gradient;
+mod grain;
 mod init;
+mod layer;
 mod layout;
 mod llama;
 mod logprob;
@@ -57,8 +60,9 @@ mod projection;
 mod qwen2;
 mod qwen3;
 mod reward_model;
+mod sight;
 
-pub use batch::{Padding, TokenBatch};
+pub use batch::{Padding, Segment, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{
     AdapterBase, CheckpointError, Inventory, Loaded, NamedTensor, ParameterSet, SaveOptions,
@@ -71,13 +75,16 @@ pub use config::{
 };
 pub use count::ParameterCount;
 pub use decoder::{Decoder, DecoderContext};
+pub use gradient::{GradientSum, Tape};
+pub use grain::Grain;
 pub use init::random;
 pub use logprob::{
     TokenLogProbs, head_backward, head_logits, head_logprobs, logits_gradient, token_logprobs,
 };
 pub(crate) use lora::Adapter;
 pub use lora::Lora;
-pub use ops::{Compute, Mask};
+pub use ops::{Attended, Compute, Look, Mask, attention, attention_backward};
 pub use parameters::{Parameter, parameters};
-pub use policy::{DecodeCache, PolicyModel, arrange_rows};
+pub use policy::{DecodeCache, Lookup, PolicyModel, arrange_rows};
 pub use reward_model::{Conversation, ModelVerifier, RewardModel, Transform};
+pub use sight::Sight;

@@ -4,7 +4,7 @@ use burn::{
 };
 use firebrick_core::Seed;
 
-use crate::{Compute, Decoder, ops};
+use crate::{Compute, Decoder, GradientSum, ops};
 
 /// Which adapters a model gets (Hu et al. 2021).
 ///
@@ -60,9 +60,30 @@ impl Adapter {
     }
 
     /// `scale · x·A·B`: two thin products, so that nothing of the size of the weight is made.
-    pub(crate) fn forward(&self, x: Tensor<3>, compute: Compute) -> Tensor<3> {
+    pub(crate) fn forward(&self, x: Tensor<2>, compute: Compute) -> Tensor<2> {
         let inner = ops::product(x, self.a.val(), compute);
         ops::product(inner, self.b.val(), compute).mul_scalar(self.scale)
+    }
+
+    /// The gradient of `x`, from that of what came out; those of `A` and `B` are added to `sum`.
+    pub(crate) fn back(
+        &self,
+        x: &Tensor<2>,
+        d_y: Tensor<2>,
+        compute: Compute,
+        sum: &mut GradientSum,
+    ) -> Tensor<2> {
+        let (a, b) = (self.a.val().inner(), self.b.val().inner());
+        let d_y = d_y.mul_scalar(self.scale);
+        let d_inner = ops::product(d_y.clone(), b.transpose(), compute);
+        if self.b.is_require_grad() {
+            let inner = ops::product(x.clone(), a.clone(), compute);
+            sum.add(self.b.id, ops::product(inner.transpose(), d_y, compute));
+        }
+        if self.a.is_require_grad() {
+            sum.add(self.a.id, ops::product(x.clone().transpose(), d_inner.clone(), compute));
+        }
+        ops::product(d_inner, a.transpose(), compute)
     }
 
     /// `scale · A·B`, `[inputs, outputs]`.

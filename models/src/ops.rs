@@ -1,9 +1,14 @@
-//! The operations worth fusing, as plain tensor code.
+//! The operations worth fusing, as plain tensor code, with the gradients that a layer's backward pass
+//! needs, written by hand.
 //!
 //! Every layer calls these, so a faster body for one device has one place to go, and this code
 //! stays the reference that it is compared with.
 
+mod attention;
+
 use burn::tensor::{Device, FloatDType, Int, Tensor, activation};
+
+pub use self::attention::{Attended, Look, attention, attention_backward};
 
 use crate::{Activation, Rope};
 
@@ -13,21 +18,19 @@ use crate::{Activation, Rope};
 /// make its softmax NaN, which the backward pass would spread to the whole batch.
 pub(crate) const MASKED: f32 = -1e30;
 
-/// What is added to the attention scores of a batch, in layers that see everything before a token and
-/// in those that look back through a window.
-///
-/// A [`TokenBatch`](crate::TokenBatch) gives one, and so does a [`KvCache`](crate::KvCache).
+/// What is added to the attention scores of a row that is being decoded, in layers that see everything
+/// before a token and in those that look back through a window: a [`KvCache`](crate::KvCache) gives one.
 #[derive(Clone, Debug)]
 pub struct Mask {
-    /// `[rows or 1, 1, tokens, keys]`.
+    /// `[rows, 1, 1, keys]`.
     pub(crate) full: Tensor<4>,
-    /// The same; absent where the window is wider than the batch.
+    /// The same; absent where the window is wider than the cache.
     pub(crate) windowed: Option<Tensor<4>>,
 }
 
 impl Mask {
-    /// For a layer with this window, `[rows or 1, 1, tokens, keys]`: 0 where a token sees a key, and
-    /// a number of which the softmax makes 0 elsewhere.
+    /// For a layer with this window, `[rows, 1, 1, keys]`: 0 where a token sees a key, and a number of which
+    /// the softmax makes 0 elsewhere.
     pub fn of(&self, window: Option<usize>) -> Tensor<4> {
         window.and(self.windowed.as_ref()).unwrap_or(&self.full).clone()
     }
@@ -55,22 +58,15 @@ impl Compute {
     }
 }
 
-/// `x · weight`, multiplied in the format of `compute`; `[rows, tokens, inputs]` by `[inputs, outputs]`.
-///
-/// All rows are one matrix: with the weight repeated for every row instead, its gradient would be made
-/// once per row before they are summed.
-pub(crate) fn product(x: Tensor<3>, weight: Tensor<2>, compute: Compute) -> Tensor<3> {
-    let [rows, tokens, inputs] = x.dims();
-    let outputs = weight.dims()[1];
-    let x = x.reshape([rows * tokens, inputs]);
-    let y = match compute {
-        Compute::F32 => x.matmul(weight),
-        Compute::Bf16 => {
-            let dtype = compute.dtype();
-            x.cast(dtype).matmul(weight.cast(dtype)).cast(FloatDType::F32)
-        }
-    };
-    y.reshape([rows, tokens, outputs])
+/// The parts one behind the other; a single one is not copied.
+pub(crate) fn joined<const D: usize>(mut parts: Vec<Tensor<D>>, dim: usize) -> Tensor<D> {
+    if parts.len() == 1 { parts.remove(0) } else { Tensor::cat(parts, dim) }
+}
+
+/// `x · y`, multiplied in the format of `compute` and given in f32.
+pub(crate) fn product(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
+    let format = compute.dtype();
+    x.cast(format).matmul(y.cast(format)).cast(FloatDType::F32)
 }
 
 /// How an RMSNorm is computed, apart from its weight.
@@ -85,51 +81,131 @@ pub(crate) struct Norm {
 impl Norm {
     /// `x / sqrt(mean(x²) + epsilon) · (weight + offset)` over the last dimension.
     pub(crate) fn apply<const D: usize>(self, x: Tensor<D>, weight: Tensor<1>) -> Tensor<D> {
-        let scale = x.clone().square().mean_dim(D - 1).add_scalar(self.epsilon).sqrt().recip();
-        let weight = if self.offset == 0.0 { weight } else { weight.add_scalar(self.offset) };
-        x * scale * weight.unsqueeze()
+        let scale = self.scale(&x);
+        x * scale * self.factor(weight).unsqueeze()
+    }
+
+    /// The gradients of `x` and of the weight, from that of the result. With r = 1 / sqrt(mean(x²) + ε) and
+    /// g = d_y · (weight + offset), ∂x = r · (g − x · r² · mean(g · x)).
+    pub(crate) fn back<const D: usize>(
+        self,
+        x: Tensor<D>,
+        weight: Tensor<1>,
+        d_y: Tensor<D>,
+    ) -> (Tensor<D>, Tensor<1>) {
+        let scale = self.scale(&x);
+        let scaled = x * scale.clone();
+        let width = scaled.dims()[D - 1];
+        let rows = scaled.shape().num_elements() / width;
+        let d_weight = (d_y.clone() * scaled.clone()).reshape([rows, width]).sum_dim(0);
+        let d_scaled = d_y * self.factor(weight).unsqueeze();
+        let mean = (d_scaled.clone() * scaled.clone()).mean_dim(D - 1);
+        ((d_scaled - scaled * mean) * scale, d_weight.reshape([width]))
+    }
+
+    /// 1 / sqrt(mean(x²) + ε), `[…, 1]`.
+    fn scale<const D: usize>(self, x: &Tensor<D>) -> Tensor<D> {
+        x.clone().square().mean_dim(D - 1).add_scalar(self.epsilon).sqrt().recip()
+    }
+
+    fn factor(self, weight: Tensor<1>) -> Tensor<1> {
+        if self.offset == 0.0 { weight } else { weight.add_scalar(self.offset) }
     }
 }
 
 /// `activation(gate) · up`, with the two side by side in the last dimension.
-pub(crate) fn gated(gate_up: Tensor<3>, activation: Activation) -> Tensor<3> {
-    let width = gate_up.dims()[2] / 2;
-    let gate = gate_up.clone().narrow(2, 0, width);
-    let up = gate_up.narrow(2, width, width);
+pub(crate) fn gated(gate_up: Tensor<2>, activation: Activation) -> Tensor<2> {
+    let (gate, up) = halves(gate_up);
     match activation {
         Activation::Silu => activation::silu(gate) * up,
         Activation::GeluTanh => activation::gelu_approximate(gate) * up,
     }
 }
 
+/// [`gated`] once more, and the gradient of what it was given, from that of what it gave, `d`.
+pub(crate) fn gated_back(
+    gate_up: Tensor<2>,
+    activation: Activation,
+    d: impl FnOnce(Tensor<2>) -> Tensor<2>,
+) -> Tensor<2> {
+    let (gate, up) = halves(gate_up);
+    let (activated, slope) = match activation {
+        // σ and x · σ, of which the derivative is σ · (1 + x · (1 − σ)).
+        Activation::Silu => {
+            let share = activation::sigmoid(gate.clone());
+            let activated = gate * share.clone();
+            (activated.clone(), share.clone() + activated.clone() - activated * share)
+        }
+        // ½x · (1 + t) with t = tanh(c · (x + ax³)); t' = (1 − t²) · c · (1 + 3ax²).
+        Activation::GeluTanh => {
+            let (c, a) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044_715);
+            let square = gate.clone().square();
+            let bent =
+                (square.clone().mul_scalar(a).add_scalar(1.0) * gate.clone()).mul_scalar(c).tanh();
+            let half = bent.clone().add_scalar(1.0).mul_scalar(0.5);
+            let inner = square.mul_scalar(3.0 * a).add_scalar(1.0).mul_scalar(0.5 * c);
+            let rest = bent.square().neg().add_scalar(1.0) * inner * gate.clone();
+            (gate * half.clone(), half + rest)
+        }
+    };
+    let d = d(activated.clone() * up.clone());
+    Tensor::cat(vec![d.clone() * up * slope, d * activated], 1)
+}
+
+fn halves(x: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    let width = x.dims()[1] / 2;
+    (x.clone().narrow(1, 0, width), x.narrow(1, width, width))
+}
+
 /// The angles of rotary position embedding for a batch.
+#[derive(Clone)]
 pub(crate) struct Rotary {
-    cos: Tensor<4>, // [rows, tokens, 1, head_dim]
-    sin: Tensor<4>,
+    cos: Tensor<3>, // [places, 1, head_dim]
+    sin: Tensor<3>,
 }
 
 impl Rotary {
     /// `positions` is `[rows, tokens]`.
     pub(crate) fn new(positions: &Tensor<2, Int>, head_dim: usize, rope: &Rope) -> Self {
         let [rows, tokens] = positions.dims();
+        let places = rows * tokens;
         let device: Device = positions.device();
         // Angles are f32 products, as in transformers; the frequencies are rounded only once.
         let frequencies: Vec<f32> = (0..head_dim / 2)
             .map(|i| rope.frequency(-2.0 * i as f64 / head_dim as f64) as f32)
             .collect();
         let frequencies = Tensor::<1>::from_floats(frequencies.as_slice(), &device);
-        let angles = positions.clone().float().unsqueeze_dim::<3>(2) * frequencies.unsqueeze();
-        let angles =
-            Tensor::cat(vec![angles.clone(), angles], 2).reshape([rows, tokens, 1, head_dim]);
+        let positions = positions.clone().float().reshape([places, 1]);
+        let angles = positions * frequencies.unsqueeze();
+        let angles = Tensor::cat(vec![angles.clone(), angles], 1).reshape([places, 1, head_dim]);
         Rotary { cos: angles.clone().cos(), sin: angles.sin() }
     }
 
-    /// Rotates `[rows, tokens, heads, head_dim]` in halves: (x₁, x₂) → (x₁c − x₂s, x₂c + x₁s).
-    pub(crate) fn apply(&self, x: Tensor<4>) -> Tensor<4> {
-        let half = x.dims()[3] / 2;
-        let first = x.clone().narrow(3, 0, half);
-        let second = x.clone().narrow(3, half, half);
-        x * self.cos.clone() + Tensor::cat(vec![second.neg(), first], 3) * self.sin.clone()
+    /// The angles of some places.
+    pub(crate) fn of(&self, places: std::ops::Range<usize>) -> Rotary {
+        let part = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
+        Rotary { cos: part(&self.cos), sin: part(&self.sin) }
+    }
+
+    /// Rotates `[places, heads, head_dim]` in halves: (x₁, x₂) → (x₁c − x₂s, x₂c + x₁s).
+    pub(crate) fn apply(&self, x: Tensor<3>) -> Tensor<3> {
+        self.rotate(x, |first, second| vec![second.neg(), first])
+    }
+
+    /// The gradient of what was rotated, from that of the result: it is turned back.
+    pub(crate) fn back(&self, d_y: Tensor<3>) -> Tensor<3> {
+        self.rotate(d_y, |first, second| vec![second, first.neg()])
+    }
+
+    fn rotate(
+        &self,
+        x: Tensor<3>,
+        turned: impl FnOnce(Tensor<3>, Tensor<3>) -> Vec<Tensor<3>>,
+    ) -> Tensor<3> {
+        let half = x.dims()[2] / 2;
+        let first = x.clone().narrow(2, 0, half);
+        let second = x.clone().narrow(2, half, half);
+        x * self.cos.clone() + Tensor::cat(turned(first, second), 2) * self.sin.clone()
     }
 }
 
@@ -146,32 +222,24 @@ impl Rope {
     }
 }
 
-/// `softmax(q·kᵀ / sqrt(head_dim) + bias) · v`, where several query heads share a key head.
+/// `softmax(q·kᵀ / sqrt(head_dim) + bias) · v` for the newest token of each row over a cache, where several
+/// query heads share a key head.
 ///
-/// `query` is `[rows, tokens, heads, head_dim]`, `key` and `value` `[rows, kv_heads, keys,
-/// head_dim]`, `bias` `[rows or 1, 1, tokens, keys]`; the result is `[rows, tokens, heads ·
-/// head_dim]`. Products are made in the format of the keys, the softmax in f32. The query heads of
-/// one key head are folded into the token axis instead of repeating the keys.
-pub(crate) fn attention(
-    query: Tensor<4>,
+/// `query` is `[rows, heads, head_dim]`, `key` and `value` `[rows, kv_heads, keys, head_dim]`, `bias`
+/// `[rows, 1, 1, keys]`; the result is `[rows, heads · head_dim]`. Products are f32, as in
+/// [`attention()`], whatever the cache was rounded to.
+pub(crate) fn attention_over_cache(
+    query: Tensor<3>,
     key: Tensor<4>,
     value: Tensor<4>,
     bias: Tensor<4>,
-) -> Tensor<3> {
-    let [rows, tokens, heads, head_dim] = query.dims();
-    let [_, kv_heads, keys, _] = key.dims();
-    let folded = [rows, kv_heads, heads / kv_heads * tokens, head_dim];
-    let format = key.dtype();
-    let query = query.mul_scalar(1.0 / (head_dim as f64).sqrt()).swap_dims(1, 2).reshape(folded);
-    let scores = query.cast(format).matmul(key.swap_dims(2, 3)).cast(FloatDType::F32);
-    let scores = scores.reshape([rows, heads, tokens, keys]) + bias;
-    let weights =
-        activation::softmax(scores, 3).reshape([rows, kv_heads, heads / kv_heads * tokens, keys]);
-    weights
-        .cast(format)
-        .matmul(value)
-        .cast(FloatDType::F32)
-        .reshape([rows, heads, tokens, head_dim])
-        .swap_dims(1, 2)
-        .reshape([rows, tokens, heads * head_dim])
+) -> Tensor<2> {
+    let [rows, heads, head_dim] = query.dims();
+    let kv_heads = key.dims()[1];
+    let wide = FloatDType::F32;
+    let query = query.cast(wide).mul_scalar(1.0 / (head_dim as f64).sqrt());
+    let query = query.reshape([rows, kv_heads, heads / kv_heads, head_dim]);
+    let scores = query.matmul(key.cast(wide).swap_dims(2, 3)) + bias;
+    let weights = activation::softmax(scores, 3);
+    weights.matmul(value.cast(wide)).reshape([rows, heads * head_dim])
 }

@@ -3,16 +3,17 @@ use burn::{
     tensor::{Device, Int, Tensor, TensorData},
 };
 
-use crate::TokenBatch;
+use crate::{GradientSum, Tape, TokenBatch};
 
 /// A model, as sampling and training need it, whatever its layers are made of.
 ///
 /// A pass over a batch goes through [`embed`](PolicyModel::embed), each [`layer`](PolicyModel::layer)
 /// and [`finish`](PolicyModel::finish). The layers are apart, so that an update can keep a layer's
-/// input alone and go through the layer once more when it needs the rest. What a pass gives for a
-/// token must not depend on later tokens, on other rows or on padding: right padding lies behind every
+/// input alone and go through the layer once more when it needs the rest
+/// ([`replay`](PolicyModel::replay)). What a pass gives for a
+/// token must not depend on later tokens, on other texts or on padding: right padding lies behind every
 /// token, left padding before, and a model has to see to it that it reads none of it
-/// ([`TokenBatch::mask`], [`TokenBatch::present`]).
+/// ([`TokenBatch::sight`], [`TokenBatch::present`]).
 ///
 /// [`prefill`](PolicyModel::prefill) and [`decode`](PolicyModel::decode) compute the same hidden states
 /// from what they remember. Tokens are drawn from the one and trained on the other: write both over
@@ -56,8 +57,58 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     fn layer(&self, index: usize, x: Tensor<3>, context: &Self::Context) -> Tensor<3>;
 
     /// From the last layer to hidden states, in the format that the head is multiplied in: the last
-    /// norm.
+    /// norm. It works token by token: an update asks it for those alone that it needs.
     fn finish(&self, x: Tensor<3>) -> Tensor<3>;
+
+    /// Whether batches may come without padding, all texts in one row ([`Padding::None`]), some of them
+    /// going on from others ([`TokenBatch::packed`]).
+    ///
+    /// [`Padding::None`]: crate::Padding::None
+    fn packs(&self) -> bool {
+        false
+    }
+
+    /// A layer with a way back: its output, and a tape with everything that its backward pass needs.
+    /// `x` and the output are without autodiff.
+    ///
+    /// As it is here, autodiff goes back through [`layer`](PolicyModel::layer).
+    fn record<'a>(
+        &'a self,
+        index: usize,
+        x: Tensor<3>,
+        context: &'a Self::Context,
+    ) -> (Tensor<3>, Tape<'a>) {
+        let x = Tensor::from_inner(x).require_grad();
+        let y = self.layer(index, x.clone(), context);
+        let values = y.clone().inner();
+        let tape = Tape::new(move |d_y, sum| {
+            let mut gradients = (y * Tensor::from_inner(d_y)).sum().backward();
+            sum.take(self, &mut gradients);
+            x.grad_remove(&mut gradients).unwrap_or_else(|| x.inner().zeros_like())
+        });
+        (values, tape)
+    }
+
+    /// Goes through a layer once more and back: from the gradient of its output, `d_y`, to that of its
+    /// input; the parameters' is added to `sum`. Tensors are without autodiff.
+    ///
+    /// A model that can do with less memory than a whole layer's says how.
+    fn replay(
+        &self,
+        index: usize,
+        x: Tensor<3>,
+        d_y: Tensor<3>,
+        context: &Self::Context,
+        sum: &mut GradientSum,
+    ) -> Tensor<3> {
+        self.record(index, x, context).1.back(d_y, sum)
+    }
+
+    /// The table that [`embed`](PolicyModel::embed) looks tokens up in, if that is all it does: its
+    /// gradient is then made for the rows that occur.
+    fn lookup(&self) -> Option<Lookup<'_>> {
+        None
+    }
 
     /// Hidden states after the last norm, `[rows, tokens, hidden]`.
     fn hidden(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -88,6 +139,15 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     fn trunk(self) -> Self {
         self
     }
+}
+
+/// A table of embeddings.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'a> {
+    /// `[vocab, hidden]`.
+    pub table: &'a Param<Tensor<2>>,
+    /// What a row of it is multiplied by.
+    pub scale: f64,
 }
 
 /// A policy's memory of the rows that are being decoded.

@@ -4,7 +4,7 @@ use burn::{
 };
 
 use crate::{
-    CheckpointError, Compute, DecoderConfig,
+    CheckpointError, Compute, DecoderConfig, GradientSum,
     init::{ParameterSource, matrix, vector},
     lora::Adapter,
     names, ops,
@@ -48,8 +48,8 @@ impl Projection {
         })
     }
 
-    /// `[rows, tokens, inputs]` to `[rows, tokens, outputs]`.
-    pub(crate) fn forward(&self, x: Tensor<3>, compute: Compute) -> Tensor<3> {
+    /// `[places, inputs]` to `[places, outputs]`.
+    pub(crate) fn forward(&self, x: Tensor<2>, compute: Compute) -> Tensor<2> {
         let mut y = ops::product(x.clone(), self.weight.val(), compute);
         if let Some(bias) = &self.bias {
             y = y + bias.val().unsqueeze();
@@ -57,12 +57,42 @@ impl Projection {
         if self.adapters.is_empty() {
             return y;
         }
-        let [rows, tokens, _] = x.dims();
+        let places = x.dims()[0];
         let added = self.adapters.iter().zip(&self.widths).map(|(adapter, &width)| match adapter {
             Some(adapter) => adapter.forward(x.clone(), compute),
-            None => Tensor::zeros([rows, tokens, width], &x.device()),
+            None => Tensor::zeros([places, width], &x.device()),
         });
-        y + Tensor::cat(added.collect(), 2)
+        y + Tensor::cat(added.collect(), 1)
+    }
+
+    /// From the input and the gradient of the output to that of the input; the parameters' is added to
+    /// `sum`. Tensors are without autodiff.
+    pub(crate) fn back(
+        &self,
+        x: &Tensor<2>,
+        d_y: Tensor<2>,
+        compute: Compute,
+        sum: &mut GradientSum,
+    ) -> Tensor<2> {
+        let weight = self.weight.val();
+        if weight.is_require_grad() {
+            sum.add(self.weight.id, ops::product(x.clone().transpose(), d_y.clone(), compute));
+        }
+        if let Some(bias) = &self.bias
+            && bias.is_require_grad()
+        {
+            sum.add(bias.id, d_y.clone().sum_dim(0).squeeze_dim::<1>(0));
+        }
+        let mut d_x = ops::product(d_y.clone(), weight.inner().transpose(), compute);
+        let mut first = 0;
+        for (adapter, &width) in self.adapters.iter().zip(&self.widths) {
+            if let Some(adapter) = adapter {
+                let d_y = d_y.clone().narrow(1, first, width);
+                d_x = d_x + adapter.back(x, d_y, compute, sum);
+            }
+            first += width;
+        }
+        d_x
     }
 
     /// Adds the adapters into the weight, and takes them away.

@@ -1,0 +1,15 @@
+/// How a pass through a [`Decoder`](crate::Decoder) is cut: changes memory and speed, never the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grain {
+    /// Tokens that go through a projection at once, where the result is not kept.
+    pub tokens: usize,
+    /// Attention scores that are there at once, about.
+    pub scores: usize,
+}
+
+impl Default for Grain {
+    /// What the caches of a CPU's core hold.
+    fn default() -> Self {
+        Grain { tokens: 1024, scores: 1 << 18 }
+    }
+}

@@ -1,0 +1,307 @@
+//! A layer of a [`Decoder`](crate::Decoder): forward, and back by hand.
+//!
+//! All but the attention goes token by token, so it is done for some tokens at a time. The backward pass
+//! keeps a layer's input alone ([`Layer::replay`]) or besides what takes a product to make again
+//! ([`Layer::record`]): queries, keys and values, what attention gave, and gate and up. Norms and
+//! activations are made again either way.
+
+use std::ops::Range;
+
+use burn::{
+    module::{Module, Param},
+    tensor::{Device, Tensor},
+};
+
+use crate::{
+    CheckpointError, DecoderConfig, DecoderContext, GradientSum, KvCache, Sight, Tape,
+    attention::{Attention, Looks},
+    decoder::Sees,
+    init::{ParameterSource, vector},
+    ops::{self, Attended, Look, joined},
+    projection::Projection,
+};
+
+/// `x + attention(norm(x))`, and of that `x + down(gated(gate_up(norm(x))))`.
+#[derive(Module, Debug)]
+pub(crate) struct Layer {
+    attention_norm: Param<Tensor<1>>,
+    attention: Attention,
+    mlp_norm: Param<Tensor<1>>,
+    gate_up: Projection,
+    down: Projection,
+}
+
+impl Layer {
+    pub(crate) fn from_source(
+        config: &DecoderConfig,
+        index: usize,
+        source: &mut dyn ParameterSource,
+        device: &Device,
+    ) -> Result<Self, CheckpointError> {
+        let path = format!("layers.{index}");
+        let (hidden, inner, bias) =
+            (config.hidden_size, config.intermediate_size, config.biases.mlp);
+        Ok(Layer {
+            attention_norm: vector(source, &format!("{path}.attention_norm"), hidden, device)?,
+            attention: Attention::from_source(config, &path, source, device)?,
+            mlp_norm: vector(source, &format!("{path}.mlp_norm"), hidden, device)?,
+            gate_up: Projection::from_source(
+                config,
+                &format!("{path}.gate_up"),
+                hidden,
+                bias,
+                source,
+                device,
+            )?,
+            down: Projection::from_source(
+                config,
+                &format!("{path}.down"),
+                inner,
+                bias,
+                source,
+                device,
+            )?,
+        })
+    }
+
+    /// `[rows, tokens, hidden]` to the same, in a pass over a batch.
+    pub(crate) fn forward(
+        &self,
+        x: Tensor<3>,
+        window: Option<usize>,
+        context: &DecoderContext,
+    ) -> Tensor<3> {
+        let (shape, x) = (x.dims(), flat(x));
+        let looks = self.looks(&x, context);
+        let attended = context.attend(&looks, window).output;
+        drop(looks);
+        self.rest(&x, &wide(attended), context).reshape(shape)
+    }
+
+    /// The same over a cache, which then holds keys and values of these tokens as those of the layer beside
+    /// it. In a prefill tokens see the batch's own, and the cache is filled for later.
+    pub(crate) fn remembering(
+        &self,
+        x: Tensor<3>,
+        window: Option<usize>,
+        (cache, index): (&mut KvCache, usize),
+        context: &DecoderContext,
+    ) -> Tensor<3> {
+        let [rows, tokens, hidden] = x.dims();
+        let x = flat(x);
+        let looks = self.looks(&x, context);
+        let by_row = |x: &Tensor<3>| {
+            let [_, heads, width] = x.dims();
+            x.clone().reshape([rows, tokens, heads, width]).swap_dims(1, 2)
+        };
+        let (keys, values) = cache.write(index, by_row(&looks.key), by_row(&looks.value));
+        let attended = match &context.sees {
+            Sees::Batch(_) => wide(context.attend(&looks, window).output),
+            Sees::Cache(mask) => {
+                ops::attention_over_cache(looks.query, keys, values, mask.of(window))
+            }
+        };
+        self.rest(&x, &attended, context).reshape([rows, tokens, hidden])
+    }
+
+    /// [`Layer::forward`] with a way back. `x` and what is given are without autodiff.
+    pub(crate) fn record<'a>(
+        &'a self,
+        x: Tensor<3>,
+        window: Option<usize>,
+        context: &'a DecoderContext,
+    ) -> (Tensor<3>, Tape<'a>) {
+        let (shape, x, plain) = (x.dims(), flat(x), self.valid());
+        let looks = plain.looks(&x, context);
+        let attended = context.attend(&looks, window);
+        let output = wide(attended.output.clone());
+        let (mut gate_up, mut y) = (Vec::new(), Vec::new());
+        for places in context.portions(&x) {
+            let half = plain.half(part(&x, &places), part(&output, &places), context);
+            let both = plain.gate_up(half.clone(), context);
+            let inner = ops::gated(both.clone(), context.activation);
+            y.push(half + plain.down.forward(inner, context.compute));
+            gate_up.push(both);
+        }
+        let kept = Kept { looks, attended, gate_up };
+        let tape = Tape::new(move |d_y, sum| {
+            self.back(&plain, x, flat(d_y), kept, window, context, sum).reshape(shape)
+        });
+        (joined(y, 0).reshape(shape), tape)
+    }
+
+    /// Goes through the layer once more and back. Tensors are without autodiff.
+    pub(crate) fn replay(
+        &self,
+        x: Tensor<3>,
+        d_y: Tensor<3>,
+        window: Option<usize>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> Tensor<3> {
+        let (shape, x, plain) = (x.dims(), flat(x), self.valid());
+        let looks = plain.looks(&x, context);
+        let attended = context.attend(&looks, window);
+        let kept = Kept { looks, attended, gate_up: Vec::new() };
+        self.back(&plain, x, flat(d_y), kept, window, context, sum).reshape(shape)
+    }
+
+    /// Back through the layer, of which `plain` is the copy without autodiff.
+    #[allow(clippy::too_many_arguments, reason = "what a forward pass has, and its gradient")]
+    fn back(
+        &self,
+        plain: &Layer,
+        x: Tensor<2>,
+        d_y: Tensor<2>,
+        kept: Kept,
+        window: Option<usize>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> Tensor<2> {
+        let Kept { mut looks, attended, gate_up } = kept;
+        let before_norms = looks.before_norms.take();
+        let output = wide(attended.output.clone());
+        let mut gate_up = gate_up.into_iter();
+        let (mut d_half, mut d_output) = (Vec::new(), Vec::new());
+        for places in context.portions(&x) {
+            let output = part(&output, &places);
+            let half = plain.half(part(&x, &places), output.clone(), context);
+            let gate_up = gate_up.next().unwrap_or_else(|| plain.gate_up(half.clone(), context));
+            let d = self.mlp_back(half, gate_up, part(&d_y, &places), context, sum);
+            d_output.push(self.attention.output.back(&output, d.clone(), context.compute, sum));
+            d_half.push(d);
+        }
+        drop((output, d_y));
+        let d_output = joined(d_output, 0).reshape(attended.output.dims());
+        let gradients = context.attend_back(looks, attended, d_output, window);
+        let mut d_x = Vec::new();
+        for (places, d_half) in context.portions(&x).into_iter().zip(d_half) {
+            let x = part(&x, &places);
+            let normed = context.norm.apply(x.clone(), plain.attention_norm.val());
+            let of = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
+            let d_normed = self.attention.looks_back(
+                &normed,
+                before_norms.as_ref().map(of),
+                gradients.each_ref().map(of),
+                &context.rotary.of(places.clone()),
+                context,
+                sum,
+            );
+            d_x.push(d_half + context.norm_back(x, &self.attention_norm, d_normed, sum));
+        }
+        joined(d_x, 0)
+    }
+
+    /// From the gradient of the output to that of what the MLP's half of the layer begins with.
+    fn mlp_back(
+        &self,
+        half: Tensor<2>,
+        gate_up: Tensor<2>,
+        d_y: Tensor<2>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> Tensor<2> {
+        let normed = context.norm.apply(half.clone(), self.mlp_norm.val().inner());
+        let d_gate_up = ops::gated_back(gate_up, context.activation, |inner| {
+            self.down.back(&inner, d_y.clone(), context.compute, sum)
+        });
+        let d_normed = self.gate_up.back(&normed, d_gate_up, context.compute, sum);
+        d_y + context.norm_back(half, &self.mlp_norm, d_normed, sum)
+    }
+
+    /// Queries, keys and values of all tokens.
+    fn looks(&self, x: &Tensor<2>, context: &DecoderContext) -> Looks {
+        let portions = context.portions(x).into_iter().map(|places| {
+            let normed = context.norm.apply(part(x, &places), self.attention_norm.val());
+            self.attention.looks(normed, &context.rotary.of(places), context)
+        });
+        Looks::joined(portions.collect())
+    }
+
+    /// The layer behind its attention.
+    fn rest(&self, x: &Tensor<2>, attended: &Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+        let portions = context.portions(x).into_iter().map(|places| {
+            let half = self.half(part(x, &places), part(attended, &places), context);
+            let inner = ops::gated(self.gate_up(half.clone(), context), context.activation);
+            half + self.down.forward(inner, context.compute)
+        });
+        joined(portions.collect(), 0)
+    }
+
+    /// The residual stream between the layer's two halves.
+    fn half(&self, x: Tensor<2>, attended: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+        x + self.attention.output.forward(attended, context.compute)
+    }
+
+    fn gate_up(&self, half: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+        self.gate_up.forward(context.norm.apply(half, self.mlp_norm.val()), context.compute)
+    }
+
+    pub(crate) fn projections_mut(
+        &mut self,
+    ) -> impl Iterator<Item = (&'static str, &mut Projection)> {
+        [
+            ("attention.qkv", &mut self.attention.qkv),
+            ("attention.output", &mut self.attention.output),
+            ("gate_up", &mut self.gate_up),
+            ("down", &mut self.down),
+        ]
+        .into_iter()
+    }
+}
+
+/// What is kept of a forward pass through a layer, besides its input.
+struct Kept {
+    looks: Looks,
+    attended: Attended,
+    /// For each portion of the tokens; none where it is made again.
+    gate_up: Vec<Tensor<2>>,
+}
+
+impl DecoderContext {
+    /// The places of a pass, in portions that go through a projection together.
+    fn portions(&self, x: &Tensor<2>) -> Vec<Range<usize>> {
+        let (all, step) = (x.dims()[0], self.grain.tokens.max(1));
+        (0..all).step_by(step).map(|start| start..(start + step).min(all)).collect()
+    }
+
+    fn sight(&self) -> &Sight {
+        match &self.sees {
+            Sees::Batch(sight) => sight,
+            Sees::Cache(_) => unreachable!("a batch has a sight"),
+        }
+    }
+
+    fn attend(&self, looks: &Looks, window: Option<usize>) -> Attended {
+        let look = Look { window, scores: self.grain.scores };
+        ops::attention(&looks.query, &looks.key, &looks.value, self.sight(), look)
+    }
+
+    fn attend_back(
+        &self,
+        looks: Looks,
+        attended: Attended,
+        d_output: Tensor<3>,
+        window: Option<usize>,
+    ) -> [Tensor<3>; 3] {
+        let look = Look { window, scores: self.grain.scores };
+        let looks = [&looks.query, &looks.key, &looks.value];
+        ops::attention_backward(looks, &attended, &d_output, self.sight(), look)
+    }
+}
+
+/// `[rows, tokens, hidden]` to `[places, hidden]`.
+fn flat(x: Tensor<3>) -> Tensor<2> {
+    let [rows, tokens, hidden] = x.dims();
+    x.reshape([rows * tokens, hidden])
+}
+
+/// `[places, heads, head_dim]` to `[places, heads · head_dim]`.
+fn wide(x: Tensor<3>) -> Tensor<2> {
+    let [places, heads, width] = x.dims();
+    x.reshape([places, heads * width])
+}
+
+fn part(x: &Tensor<2>, places: &Range<usize>) -> Tensor<2> {
+    x.clone().slice_dim(0, places.clone())
+}

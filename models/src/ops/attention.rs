@@ -1,0 +1,411 @@
+//! Attention whose memory grows with the tokens and not with their square, forward and backward.
+//!
+//! Scores exist for a block of queries and a block of keys at a time. Going through the keys, a query's
+//! largest score, its sum of exponentials and its weighted sum of values are carried along and scaled anew
+//! whenever the largest changes (Milakov and Gimelshein 2018; Rabe and Staats 2021). What the backward
+//! pass needs besides its inputs is one number for each query and head, the logarithm of that sum: with it
+//! a block's weights are made once more as exp(score − logarithm), and the gradient of a score is its
+//! weight times what its value's gradient exceeds the mean by (Dao et al. 2022).
+//!
+//! Everything is f32 but the inputs, which may be rounded: a score is never rounded to 16 bits.
+
+use burn::tensor::{Device, FloatDType, Int, Tensor};
+
+use super::{MASKED, joined};
+use crate::sight::{Joint, Sight, Tile};
+
+/// Queries of a block; products of fewer rows are slow.
+const QUERIES: usize = 128;
+
+/// The fewest keys of a block, however many heads there are.
+const KEYS: usize = 64;
+
+/// How an attention is computed; `window` alone changes what comes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// How many positions a token sees, its own included; `None` is all before it.
+    pub window: Option<usize>,
+    /// Scores that are there at once, about.
+    pub scores: usize,
+}
+
+/// What an attention gives.
+#[derive(Clone, Debug)]
+pub struct Attended {
+    /// `[places, heads, head_dim]`.
+    pub output: Tensor<3>,
+    /// `[places, heads, 1]`: the logarithm of the sum of a query's exponentials.
+    pub logsum: Tensor<3>,
+}
+
+/// `softmax(q·kᵀ / sqrt(head_dim)) · v` over what `sight` lets a token see, where several query heads may
+/// share a key head.
+///
+/// `query` is `[places, heads, head_dim]`, `key` and `value` are `[places, kv_heads, head_dim]`; the result
+/// is f32. It can be differentiated, which keeps every score: an update calls [`attention_backward`].
+pub fn attention(
+    query: &Tensor<3>,
+    key: &Tensor<3>,
+    value: &Tensor<3>,
+    sight: &Sight,
+    look: Look,
+) -> Attended {
+    let mut parts = Vec::with_capacity(sight.tiles.len());
+    for tile in &sight.tiles {
+        let [query, key, value] = [query, key, value].map(|x| tile.take(x));
+        parts.extend(tile.rows_at_once(query.dims()[1], look).map(|(rows, places)| {
+            let part = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
+            let heads = Heads::new(part(&query), part(&key), part(&value), rows);
+            heads.attend(&Distances::within(tile.width), look)
+        }));
+    }
+    let mut attended = Attended {
+        output: ordered(parts.iter().map(|part| part.output.clone()).collect(), sight),
+        logsum: ordered(parts.iter().map(|part| part.logsum.clone()).collect(), sight),
+    };
+    for joint in &sight.joints {
+        let (queries, keys) = (joint.queries.clone(), joint.keys.clone());
+        let of = |x: &Tensor<3>, places| x.clone().slice_dim(0, places);
+        let heads =
+            Heads::new(of(query, queries.clone()), of(key, keys.clone()), of(value, keys), 1);
+        attended = attended.joined(queries, heads.attend(&Distances::of(joint), look));
+    }
+    attended
+}
+
+/// The gradients of `query`, `key` and `value`, from that of the output, `[places, heads, head_dim]`; f32,
+/// as it is.
+pub fn attention_backward(
+    [query, key, value]: [&Tensor<3>; 3],
+    attended: &Attended,
+    d_output: &Tensor<3>,
+    sight: &Sight,
+    look: Look,
+) -> [Tensor<3>; 3] {
+    let mean = (d_output.clone() * attended.output.clone()).sum_dim(2);
+    let mut parts: [Vec<Tensor<3>>; 3] = Default::default();
+    for tile in &sight.tiles {
+        let [query, key, value, mut d_output, mut mean, logsum] =
+            [query, key, value, d_output, &mean, &attended.logsum].map(|x| tile.take(x));
+        if let Some(present) = &tile.present {
+            // What stands behind a row's last token is a copy of it, and has no gradient.
+            d_output = d_output * present.clone();
+            mean = mean * present.clone();
+        }
+        for (rows, places) in tile.rows_at_once(query.dims()[1], look) {
+            let part = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
+            let heads = Heads::new(part(&query), part(&key), part(&value), rows);
+            let gradients = heads.back(
+                [part(&d_output), part(&mean), part(&logsum)],
+                &Distances::within(tile.width),
+                look,
+            );
+            for (parts, gradient) in parts.iter_mut().zip(gradients) {
+                parts.push(gradient);
+            }
+        }
+    }
+    let mut gradients = parts.map(|parts| ordered(parts, sight));
+    for joint in &sight.joints {
+        let (queries, keys) = (joint.queries.clone(), joint.keys.clone());
+        let of =
+            |x: &Tensor<3>, places: &std::ops::Range<usize>| x.clone().slice_dim(0, places.clone());
+        let heads = Heads::new(of(query, &queries), of(key, &keys), of(value, &keys), 1);
+        let [d_output, mean, logsum] = [d_output, &mean, &attended.logsum].map(|x| of(x, &queries));
+        let more = heads.back([d_output, mean, logsum], &Distances::of(joint), look);
+        for ((gradient, more), places) in
+            gradients.iter_mut().zip(more).zip([&queries, &keys, &keys])
+        {
+            let sum = of(gradient, places) + more;
+            gradient.inplace(|gradient| replaced(gradient, places.clone(), sum));
+        }
+    }
+    gradients
+}
+
+impl Attended {
+    /// The same where the queries at `places` have also looked elsewhere.
+    fn joined(self, places: std::ops::Range<usize>, other: Attended) -> Attended {
+        let own = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
+        let (first, second) = (own(&self.logsum), other.logsum);
+        let largest = first.clone().max_pair(second.clone());
+        let (first, second) = ((first - largest.clone()).exp(), (second - largest.clone()).exp());
+        let sum = first.clone() + second.clone();
+        let output = (own(&self.output) * first + other.output * second) / sum.clone();
+        Attended {
+            output: replaced(self.output, places.clone(), output),
+            logsum: replaced(self.logsum, places, sum.log() + largest),
+        }
+    }
+}
+
+fn replaced(x: Tensor<3>, places: std::ops::Range<usize>, part: Tensor<3>) -> Tensor<3> {
+    let [_, heads, width] = x.dims();
+    x.slice_assign([places, 0..heads, 0..width], part)
+}
+
+/// The tiles' rows in the order of the batch; padding has zeros.
+fn ordered(mut parts: Vec<Tensor<3>>, sight: &Sight) -> Tensor<3> {
+    let Some(order) = &sight.order else { return joined(parts, 0) };
+    let [_, heads, width] = parts[0].dims();
+    parts.push(Tensor::zeros([1, heads, width], &parts[0].device()));
+    joined(parts, 0).select(0, order.clone())
+}
+
+impl Tile {
+    /// Its rows in portions whose scores are few enough: how many rows, and their places in the tile.
+    fn rows_at_once(
+        &self,
+        heads: usize,
+        look: Look,
+    ) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> + use<> {
+        let (all, width) = (self.rows, self.width);
+        let (queries, keys) = block(heads, width, width, look);
+        let portion = (look.scores / (heads * queries * keys)).clamp(1, all);
+        (0..all).step_by(portion).map(move |first| {
+            let rows = portion.min(all - first);
+            (rows, first * width..(first + rows) * width)
+        })
+    }
+}
+
+/// Queries and keys of a block.
+fn block(heads: usize, queries: usize, keys: usize, look: Look) -> (usize, usize) {
+    let queries = QUERIES.min(queries);
+    (queries, (look.scores / (heads * queries)).max(KEYS).min(keys))
+}
+
+/// How far queries and keys are from a common beginning.
+struct Distances {
+    queries: Vec<usize>,
+}
+
+/// What a block of queries sees of a block of keys.
+enum Visible {
+    Nothing,
+    All,
+    /// `[1, 1, queries, keys]`, to be added to the scores.
+    Some(Tensor<4>),
+}
+
+impl Distances {
+    fn within(width: usize) -> Self {
+        Distances { queries: (0..width).collect() }
+    }
+
+    fn of(joint: &Joint) -> Self {
+        Distances { queries: joint.positions.clone() }
+    }
+
+    fn visible(
+        &self,
+        queries: std::ops::Range<usize>,
+        keys: std::ops::Range<usize>,
+        window: Option<usize>,
+        device: &Device,
+    ) -> Visible {
+        let queries = &self.queries[queries];
+        let (first, last) = queries
+            .iter()
+            .fold((usize::MAX, 0), |(first, last), &at| (first.min(at), last.max(at)));
+        let window = window.unwrap_or(usize::MAX);
+        let (nearest, farthest) = (keys.end - 1, keys.start);
+        if last < farthest || first.saturating_sub(nearest) >= window {
+            return Visible::Nothing;
+        }
+        if first >= nearest && last - farthest < window {
+            return Visible::All;
+        }
+        let queries: Vec<i32> = queries.iter().map(|&at| at as i32).collect();
+        let queries = Tensor::<1, Int>::from_ints(queries.as_slice(), device).unsqueeze_dim::<2>(1);
+        let keys = Tensor::<1, Int>::arange(keys.start as i64..keys.end as i64, device);
+        let distance = queries - keys.unsqueeze_dim::<2>(0);
+        let mut hidden = distance.clone().lower_elem(0);
+        if window != usize::MAX {
+            hidden = hidden.bool_or(distance.greater_equal_elem(window as i64));
+        }
+        Visible::Some(hidden.float().mul_scalar(MASKED).unsqueeze::<4>())
+    }
+}
+
+/// Queries, keys and values by row and head, f32. The query heads of one key head lie side by side, so
+/// that keys need not be repeated.
+struct Heads {
+    query: Tensor<5>, // [rows, kv_heads, group, queries, head_dim], scaled
+    key: Tensor<4>,   // [rows, kv_heads, keys, head_dim]
+    value: Tensor<4>,
+}
+
+impl Heads {
+    /// Of `[rows · queries, heads, head_dim]` and `[rows · keys, kv_heads, head_dim]`.
+    fn new(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, rows: usize) -> Self {
+        let [places, kv_heads, _] = key.dims();
+        let scale = 1.0 / (query.dims()[2] as f64).sqrt();
+        let by_head = |x: Tensor<3>| {
+            let width = x.dims()[2];
+            x.cast(FloatDType::F32).reshape([rows, places / rows, kv_heads, width]).swap_dims(1, 2)
+        };
+        Heads {
+            query: folded(query.cast(FloatDType::F32).mul_scalar(scale), rows, kv_heads),
+            key: by_head(key),
+            value: by_head(value),
+        }
+    }
+
+    fn blocks(&self, look: Look) -> (Vec<std::ops::Range<usize>>, Vec<std::ops::Range<usize>>) {
+        let [_, kv_heads, group, queries, _] = self.query.dims();
+        let keys = self.key.dims()[2];
+        let (of_queries, of_keys) = block(kv_heads * group, queries, keys, look);
+        let cut = |all: usize, step: usize| {
+            (0..all).step_by(step).map(|start| start..(start + step).min(all)).collect()
+        };
+        (cut(queries, of_queries), cut(keys, of_keys))
+    }
+
+    /// The scores of a block, `[rows, heads, queries, keys]`.
+    fn scores(&self, query: Tensor<4>, keys: std::ops::Range<usize>, queries: usize) -> Tensor<4> {
+        let [rows, kv_heads, group, ..] = self.query.dims();
+        let count = keys.len();
+        let key = self.key.clone().slice_dim(2, keys);
+        query.matmul(key.swap_dims(2, 3)).reshape([rows, kv_heads * group, queries, count])
+    }
+
+    fn attend(&self, distances: &Distances, look: Look) -> Attended {
+        let [rows, kv_heads, group, all, width] = self.query.dims();
+        let device = self.query.device();
+        let (blocks, of_keys) = self.blocks(look);
+        let (mut outputs, mut logsums) = (Vec::new(), Vec::new());
+        for queries in blocks {
+            let count = queries.len();
+            let heads = [rows, kv_heads * group, count, 1];
+            let by_key_head = [rows, kv_heads, group * count];
+            let query = block_of(&self.query, queries.clone());
+            let mut carried: Option<[Tensor<4>; 3]> = None;
+            for keys in &of_keys {
+                let visible =
+                    distances.visible(queries.clone(), keys.clone(), look.window, &device);
+                let mut scores = match visible {
+                    Visible::Nothing => continue,
+                    _ => self.scores(query.clone(), keys.clone(), count),
+                };
+                if let Visible::Some(bias) = visible {
+                    scores = scores + bias;
+                }
+                let mut largest = scores.clone().max_dim(3);
+                if let Some([before, ..]) = &carried {
+                    largest = largest.max_pair(before.clone());
+                }
+                let weights = (scores - largest.clone()).exp();
+                let mut sum = weights.clone().sum_dim(3);
+                let [first, second, third] = by_key_head;
+                let mut output = weights
+                    .reshape([first, second, third, keys.len()])
+                    .matmul(self.value.clone().slice_dim(2, keys.clone()))
+                    .reshape([rows, kv_heads * group, count, width]);
+                if let Some([before, sum_before, output_before]) = carried {
+                    let kept = (before - largest.clone()).exp();
+                    sum = sum + sum_before * kept.clone();
+                    output = output + output_before * kept;
+                }
+                carried = Some([largest, sum, output]);
+            }
+            // A token sees itself, or the last of the segment that its own goes on from, unless a window
+            // hides all of that.
+            let [largest, sum, output] = carried.unwrap_or_else(|| {
+                let [first, second, third, _] = heads;
+                let zeros = Tensor::zeros([first, second, third, width], &device);
+                [Tensor::full(heads, MASKED, &device), Tensor::ones(heads, &device), zeros]
+            });
+            outputs.push(output / sum.clone());
+            logsums.push(sum.log() + largest);
+        }
+        let flat = |parts: Vec<Tensor<4>>| {
+            let width = parts[0].dims()[3];
+            let heads = joined(parts, 2);
+            heads.swap_dims(1, 2).reshape([rows * all, kv_heads * group, width])
+        };
+        Attended { output: flat(outputs), logsum: flat(logsums) }
+    }
+
+    /// Gradients of what [`Heads::new`] was given, from those of the output beside their means over the
+    /// weights and the logarithms, `[rows · queries, heads, …]`.
+    fn back(
+        &self,
+        [d_output, mean, logsum]: [Tensor<3>; 3],
+        distances: &Distances,
+        look: Look,
+    ) -> [Tensor<3>; 3] {
+        let [rows, kv_heads, group, all, width] = self.query.dims();
+        let device = self.query.device();
+        let [d_output, mean, logsum] = [d_output, mean, logsum].map(|x| folded(x, rows, kv_heads));
+        let (blocks, of_keys) = self.blocks(look);
+        let mut d_query: Vec<Option<Tensor<4>>> = vec![None; blocks.len()];
+        let (mut d_key, mut d_value) = (Vec::new(), Vec::new());
+        for keys in of_keys {
+            let key = self.key.clone().slice_dim(2, keys.clone());
+            let value = self.value.clone().slice_dim(2, keys.clone());
+            let nothing = || Tensor::<4>::zeros(key.dims(), &device);
+            let (mut of_key, mut of_value) = (None, None);
+            for (queries, d_query) in blocks.iter().zip(&mut d_query) {
+                let count = queries.len();
+                let visible =
+                    distances.visible(queries.clone(), keys.clone(), look.window, &device);
+                if matches!(visible, Visible::Nothing) {
+                    continue;
+                }
+                let query = block_of(&self.query, queries.clone());
+                let mut scores = self.scores(query.clone(), keys.clone(), count);
+                if let Visible::Some(bias) = visible {
+                    scores = scores + bias;
+                }
+                let scores = scores.reshape([rows, kv_heads, group * count, keys.len()]);
+                let [d_output, mean, logsum] =
+                    [&d_output, &mean, &logsum].map(|x| block_of(x, queries.clone()));
+                let weights = (scores - logsum).exp();
+                add(&mut of_value, weights.clone().swap_dims(2, 3).matmul(d_output.clone()));
+                let d_weights = d_output.matmul(value.clone().swap_dims(2, 3));
+                let d_scores = weights * (d_weights - mean);
+                add(&mut of_key, d_scores.clone().swap_dims(2, 3).matmul(query));
+                add(d_query, d_scores.matmul(key.clone()));
+            }
+            d_key.push(of_key.unwrap_or_else(nothing));
+            d_value.push(of_value.unwrap_or_else(nothing));
+        }
+        let blocks = blocks.iter().zip(d_query).map(|(queries, d_query)| {
+            let shape = [rows, kv_heads, group, queries.len(), width];
+            d_query.map_or_else(|| Tensor::zeros(shape, &device), |d_query| d_query.reshape(shape))
+        });
+        let d_query = joined(blocks.collect(), 3).permute([0, 3, 1, 2, 4]);
+        let scale = 1.0 / (width as f64).sqrt();
+        let by_place = |parts: Vec<Tensor<4>>| {
+            let all = joined(parts, 2).swap_dims(1, 2);
+            let [rows, keys, kv_heads, width] = all.dims();
+            all.reshape([rows * keys, kv_heads, width])
+        };
+        [
+            d_query.reshape([rows * all, kv_heads * group, width]).mul_scalar(scale),
+            by_place(d_key),
+            by_place(d_value),
+        ]
+    }
+}
+
+/// `[rows · queries, heads, width]` to `[rows, kv_heads, group, queries, width]`.
+fn folded(x: Tensor<3>, rows: usize, kv_heads: usize) -> Tensor<5> {
+    let [places, heads, width] = x.dims();
+    x.reshape([rows, places / rows, kv_heads, heads / kv_heads, width]).permute([0, 2, 3, 1, 4])
+}
+
+/// Some queries of all heads, `[rows, kv_heads, group · queries, width]`.
+fn block_of(x: &Tensor<5>, queries: std::ops::Range<usize>) -> Tensor<4> {
+    let [rows, kv_heads, group, _, width] = x.dims();
+    let count = queries.len();
+    x.clone().slice_dim(3, queries).reshape([rows, kv_heads, group * count, width])
+}
+
+fn add(sum: &mut Option<Tensor<4>>, part: Tensor<4>) {
+    *sum = Some(match sum.take() {
+        Some(sum) => sum + part,
+        None => part,
+    });
+}

@@ -1,0 +1,149 @@
+use std::ops::Range;
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use crate::Segment;
+
+/// Which tokens of a batch a token sees: those before it in its own segment, and all of the segment that
+/// its own goes on from.
+///
+/// It is what an [`attention`](crate::attention) is told instead of a mask, whose size would be the square
+/// of the batch's.
+#[derive(Clone, Debug)]
+pub struct Sight {
+    /// Every segment is a row of one of them.
+    pub(crate) tiles: Vec<Tile>,
+    pub(crate) joints: Vec<Joint>,
+    /// For each place of the batch, where it is among the tiles' rows put one behind the other; behind the
+    /// last of them, where it is padding. Absent where the two orders are the same.
+    pub(crate) order: Option<Tensor<1, Int>>,
+}
+
+/// Segments of like lengths as the rows of a rectangle, which begin together.
+#[derive(Clone, Debug)]
+pub(crate) struct Tile {
+    pub(crate) places: Places,
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    /// `[rows · width, 1, 1]`: 1 at tokens and 0 behind a row's last one; absent where there are tokens only.
+    pub(crate) present: Option<Tensor<3>>,
+}
+
+/// Where the tokens of a tile are in the batch.
+#[derive(Clone, Debug)]
+pub(crate) enum Places {
+    /// Side by side.
+    Range(Range<usize>),
+    /// Here and there; what is no token repeats one of its row.
+    List(Tensor<1, Int>),
+}
+
+/// Neighbouring segments that go on from the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Joint {
+    /// The places of their tokens.
+    pub(crate) queries: Range<usize>,
+    /// The places of the segment that all of them see.
+    pub(crate) keys: Range<usize>,
+    /// How far each of them is from the first key.
+    pub(crate) positions: Vec<usize>,
+}
+
+impl Sight {
+    /// The sight of a batch of so many places.
+    pub(crate) fn new(segments: &[Segment], places: usize, device: &Device) -> Self {
+        let mut by_length: Vec<&Segment> = segments.iter().collect();
+        by_length.sort_by_key(|segment| std::cmp::Reverse(segment.places.len()));
+        let mut tiles = Vec::new();
+        let mut order = vec![None; places];
+        let mut length = 0;
+        let mut rest = by_length.as_slice();
+        while let Some(longest) = rest.first() {
+            let width = longest.places.len();
+            let like = rest.iter().take_while(|segment| alike(segment.places.len(), width));
+            let (rows, others) = rest.split_at(like.count());
+            let mut rows: Vec<Range<usize>> = rows.iter().map(|row| row.places.clone()).collect();
+            rows.sort_by_key(|row| row.start);
+            for (row, places) in rows.iter().enumerate() {
+                for (column, place) in places.clone().enumerate() {
+                    order[place] = Some(length + row * width + column);
+                }
+            }
+            length += rows.len() * width;
+            tiles.push(Tile::new(&rows, width, device));
+            rest = others;
+        }
+        let same =
+            length == places && order.iter().enumerate().all(|(place, &at)| at == Some(place));
+        let order = order.into_iter().map(|at| at.unwrap_or(length) as i32);
+        Sight {
+            tiles,
+            joints: joints(segments),
+            order: (!same).then(|| indices(order.collect(), device)),
+        }
+    }
+}
+
+impl Tile {
+    fn new(rows: &[Range<usize>], width: usize, device: &Device) -> Self {
+        let count = rows.len();
+        let full = rows.iter().all(|row| row.len() == width);
+        let adjacent = rows.windows(2).all(|pair| pair[0].end == pair[1].start);
+        let places = match full && adjacent {
+            true => Places::Range(rows[0].start..rows[count - 1].end),
+            false => {
+                let place =
+                    |row: &Range<usize>, column: usize| row.start + column.min(row.len() - 1);
+                let places = rows
+                    .iter()
+                    .flat_map(|row| (0..width).map(move |column| place(row, column) as i32));
+                Places::List(indices(places.collect(), device))
+            }
+        };
+        let present = (!full).then(|| {
+            let of_row = |row: &Range<usize>| {
+                let length = row.len();
+                (0..width).map(move |column| f32::from(u8::from(column < length)))
+            };
+            let present: Vec<f32> = rows.iter().flat_map(of_row).collect();
+            Tensor::from_data(TensorData::new(present, [count * width, 1, 1]), device)
+        });
+        Tile { places, rows: count, width, present }
+    }
+
+    /// The tile's rows of `x`, `[places, …]` to `[rows · width, …]`.
+    pub(crate) fn take(&self, x: &Tensor<3>) -> Tensor<3> {
+        match &self.places {
+            Places::Range(range) => x.clone().slice_dim(0, range.clone()),
+            Places::List(places) => x.clone().select(0, places.clone()),
+        }
+    }
+}
+
+/// Whether a segment may be a row as wide as the longest: a fifth of padding costs less than another tile,
+/// and little what is short anyhow.
+fn alike(length: usize, longest: usize) -> bool {
+    5 * length >= 4 * longest || longest <= 16
+}
+
+fn joints(segments: &[Segment]) -> Vec<Joint> {
+    let mut joints: Vec<Joint> = Vec::new();
+    for segment in segments {
+        let Some(before) = segment.after else { continue };
+        let (keys, queries) = (segments[before].places.clone(), segment.places.clone());
+        let positions = keys.len()..keys.len() + queries.len();
+        match joints.last_mut() {
+            Some(last) if last.keys == keys && last.queries.end == queries.start => {
+                last.queries.end = queries.end;
+                last.positions.extend(positions);
+            }
+            _ => joints.push(Joint { queries, keys, positions: positions.collect() }),
+        }
+    }
+    joints
+}
+
+fn indices(places: Vec<i32>, device: &Device) -> Tensor<1, Int> {
+    let count = places.len();
+    Tensor::from_data(TensorData::new(places, [count]), device)
+}

@@ -1,0 +1,143 @@
+//! Attention in blocks, forward and backward, is a softmax over a dense matrix of scores.
+
+#![allow(clippy::unwrap_used)]
+
+use std::cell::Cell;
+
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData, activation};
+use firebrick_core::TokenId;
+use firebrick_models::{Look, Padding, TokenBatch, attention, attention_backward};
+use proptest::{
+    collection::vec,
+    prelude::*,
+    test_runner::{Config, RngSeed, TestRunner},
+};
+
+const HEAD_DIM: usize = 4;
+
+/// The lengths of texts, and of each whether it goes on from the last one before it that does not.
+type Texts = Vec<(usize, bool)>;
+
+#[derive(Clone, Debug)]
+struct Case {
+    texts: Texts,
+    padding: Padding,
+    kv_heads: usize,
+    group: usize,
+    look: Look,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let long = prop_oneof![4 => 1..20usize, 1 => 100..300usize];
+    let padding = prop_oneof![Just(Padding::None), Just(Padding::Left), Just(Padding::Right)];
+    let look = (proptest::option::weighted(0.4, 1..40usize), 1..40_000usize);
+    (vec((long, any::<bool>()), 1..6), padding, 1..4usize, 1..4usize, look).prop_map(
+        |(texts, padding, kv_heads, group, (window, scores))| {
+            let look = Look { window, scores };
+            Case { texts, padding, kv_heads, group, look }
+        },
+    )
+}
+
+#[test]
+fn blocks_of_attention_are_a_dense_softmax() {
+    let config = Config { cases: 150, rng_seed: RngSeed::Fixed(15), ..Config::default() };
+    let shared = Cell::new(0);
+    TestRunner::new(config)
+        .run(&case(), |case| {
+            let batch = batch(&case);
+            let on = batch.segments().iter().filter(|segment| segment.after.is_some()).count();
+            shared.set(shared.get() + on);
+            let places = batch.tokens.shape().num_elements();
+            let device = Device::flex().autodiff();
+            let random = |heads: usize| {
+                let shape = [places, heads, HEAD_DIM];
+                Tensor::<3>::random(shape, Distribution::Normal(0.0, 2.0), &device).require_grad()
+            };
+            let heads = case.kv_heads * case.group;
+            let (query, key, value) = (random(heads), random(case.kv_heads), random(case.kv_heads));
+            let d_output = random(heads).inner() * present(&batch);
+            let dense =
+                dense(&case, &batch, [&query, &key, &value]) * Tensor::from_inner(present(&batch));
+            let gradients = (dense.clone() * Tensor::from_inner(d_output.clone())).sum().backward();
+            let expected = [&query, &key, &value].map(|x| x.grad(&gradients).unwrap());
+
+            let (sight, look) = (batch.sight(), case.look);
+            let [query, key, value] = [query, key, value].map(Tensor::inner);
+            let attended = attention(&query, &key, &value, &sight, look);
+            close("output", attended.output.clone(), dense.inner())?;
+            let got =
+                attention_backward([&query, &key, &value], &attended, &d_output, &sight, look);
+            for ((name, got), expected) in ["query", "key", "value"].iter().zip(got).zip(expected) {
+                close(name, got, expected)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    let shared = shared.get();
+    assert!(shared > 30, "{shared} texts that go on from another");
+}
+
+fn batch(case: &Case) -> TokenBatch {
+    let device = Device::flex();
+    let tokens: Vec<Vec<TokenId>> = case.texts.iter().map(|&(length, _)| vec![1; length]).collect();
+    if case.padding != Padding::None {
+        let rows: Vec<&[TokenId]> = tokens.iter().map(Vec::as_slice).collect();
+        return TokenBatch::new(&rows, case.padding, &device);
+    }
+    let mut first = None;
+    let texts: Vec<(&[TokenId], Option<usize>)> = tokens
+        .iter()
+        .zip(&case.texts)
+        .enumerate()
+        .map(|(index, (text, &(_, goes_on)))| {
+            let after = first.filter(|_| goes_on);
+            if after.is_none() {
+                first = Some(index);
+            }
+            (text.as_slice(), after)
+        })
+        .collect();
+    TokenBatch::packed(&texts, &device)
+}
+
+fn present(batch: &TokenBatch) -> Tensor<3> {
+    let places = batch.tokens.shape().num_elements();
+    batch.present().reshape([places, 1, 1])
+}
+
+/// By the definition: the distance between two tokens of one text, and everything else hidden.
+fn dense(case: &Case, batch: &TokenBatch, [query, key, value]: [&Tensor<3>; 3]) -> Tensor<3> {
+    let places = query.dims()[0];
+    let segments = batch.segments();
+    let positions: Vec<i64> = batch.positions.clone().into_data().iter::<i64>().collect();
+    let mut of = vec![None; places];
+    for (index, segment) in segments.iter().enumerate() {
+        of[segment.places.clone()].fill(Some(index));
+    }
+    let window = case.look.window.map_or(i64::MAX, |window| window as i64);
+    let sees = |q: usize, k: usize| {
+        let (Some(a), Some(b)) = (of[q], of[k]) else { return false };
+        let distance = positions[q] - positions[k];
+        (a == b || segments[a].after == Some(b)) && (0..window).contains(&distance)
+    };
+    let hidden: Vec<f32> = (0..places * places)
+        .map(|at| if sees(at / places, at % places) { 0.0 } else { -1e30 })
+        .collect();
+    let device = query.device();
+    let bias = Tensor::<2>::from_data(TensorData::new(hidden, [places, places]), &device);
+    let owners: Vec<i32> =
+        (0..case.kv_heads * case.group).map(|head| (head / case.group) as i32).collect();
+    let owners = Tensor::<1, Int>::from_ints(owners.as_slice(), &device);
+    let repeated = |x: &Tensor<3>| x.clone().select(1, owners.clone()).swap_dims(0, 1);
+    let query = query.clone().swap_dims(0, 1).div_scalar((HEAD_DIM as f64).sqrt());
+    let scores = query.matmul(repeated(key).swap_dims(1, 2)) + bias.unsqueeze::<3>();
+    activation::softmax(scores, 2).matmul(repeated(value)).swap_dims(0, 1)
+}
+
+fn close(name: &str, got: Tensor<3>, expected: Tensor<3>) -> Result<(), TestCaseError> {
+    let largest = expected.clone().abs().max().into_scalar::<f32>().max(1.0);
+    let off = (got - expected).abs().max().into_scalar::<f32>();
+    prop_assert!(off <= 1e-5 * largest, "{name}: off by {off}, the largest is {largest}");
+    Ok(())
+}
