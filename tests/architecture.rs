@@ -251,7 +251,7 @@ impl DecodeCache for Memory {
 
 /// Without and with a look.
 fn policies(device: &Device) -> [(&'static str, Recurrent); 2] {
-    [("recurrent", Recurrent::new(1, false, device)), ("mixed", Recurrent::new(2, true, device))]
+    [("recurrent", Recurrent::new(1, false, device)), ("mixed", Recurrent::new(4, true, device))]
 }
 
 /// Prompts of 1 to 37 tokens.
@@ -378,7 +378,7 @@ fn a_recurrence_learns() {
             })
             .collect();
         let mut optimizer = AdamW::new(OptimConfig::default());
-        let cut = Cut { micro_batch_tokens: 24, logits_chunk: 10 };
+        let cut = Cut { micro_batch_tokens: 24, logits: 100, ..Cut::default() };
         let mut losses = Vec::new();
         for _ in 0..40 {
             let (moved, loss, _) =

@@ -18,7 +18,7 @@ use firebrick_models::{
 };
 use firebrick_reward::Overlong;
 use firebrick_train::{
-    Aggregation, ClipRange, Cut, Dapo, Divisors, MicroBatch, Objective, Sample, Updater,
+    Aggregation, ClipRange, Cut, Dapo, Divisors, Layout, MicroBatch, Objective, Sample, Updater,
 };
 
 fn policy() -> Decoder {
@@ -49,7 +49,7 @@ fn updater() -> Updater {
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature: 1.0,
-        cut: Cut { micro_batch_tokens: usize::MAX, logits_chunk: 3 },
+        cut: Cut { logits: 30, ..Cut::default() },
     }
 }
 
@@ -97,7 +97,13 @@ fn only_the_policys_own_tokens_are_predicted() {
     let sample = Sample::new(&PROMPT, &turns, 0).with_advantage(1.0);
     assert_eq!(sample.counted(), 5);
     let divisors = Divisors::count([(0, sample.counted())]);
-    let batch = MicroBatch::new(&[&sample], Aggregation::TokenMean, &divisors, &Device::flex());
+    let batch = MicroBatch::new(
+        &[&sample],
+        Layout::Packed,
+        Aggregation::TokenMean,
+        &divisors,
+        &Device::flex(),
+    );
     assert_eq!((batch.rows, batch.width), (1, 5));
     let whole = |tensor: Tensor<1, burn::tensor::Int>| tensor.try_into_vec_as::<i32>().unwrap();
     // Every token is predicted by the place before it, also the first one after what was heard.

@@ -27,7 +27,7 @@ use firebrick_tests::{
     fixture::{Fixture, for_each_checkpoint, for_each_tokenizer},
 };
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, Divisors, LossInput, MicroBatch,
+    AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, Divisors, Layout, LossInput, MicroBatch,
     OptimConfig, PolicyLoss, Sample, global_norm, warmup_step,
 };
 
@@ -333,6 +333,7 @@ fn entropies(policy: &Decoder, samples: &[Sample], temperature: f64) -> Vec<Vec<
     let of_sample = |sample: &Sample| {
         let batch = MicroBatch::new(
             &[sample],
+            Layout::Packed,
             Aggregation::TokenMean,
             &Divisors::default(),
             &policy.device(),
@@ -341,7 +342,7 @@ fn entropies(policy: &Decoder, samples: &[Sample], temperature: f64) -> Vec<Vec<
         let hidden =
             policy.hidden(&batch.tokens).reshape([tokens, width]).select(0, batch.predictors);
         let head = policy.head().val();
-        read(head_logprobs(&hidden, &head, &batch.labels, temperature, CUT.logits_chunk).entropy)
+        read(head_logprobs(&hidden, &head, &batch.labels, temperature, CUT.logits).entropy)
     };
     samples.iter().map(of_sample).collect()
 }
@@ -350,7 +351,13 @@ fn entropies(policy: &Decoder, samples: &[Sample], temperature: f64) -> Vec<Vec<
 fn token_losses(loss: &dyn PolicyLoss, samples: &[Sample], logprobs: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let divisors = Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
     let of_sample = |(sample, logprobs): (&Sample, &Vec<f32>)| {
-        let batch = MicroBatch::new(&[sample], Aggregation::TokenMean, &divisors, &Device::flex());
+        let batch = MicroBatch::new(
+            &[sample],
+            Layout::Packed,
+            Aggregation::TokenMean,
+            &divisors,
+            &Device::flex(),
+        );
         let logprobs = Tensor::<2>::from_data(
             TensorData::new(logprobs.clone(), [1, batch.width]),
             &Device::flex(),

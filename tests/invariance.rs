@@ -14,8 +14,9 @@ use firebrick_core::{Completion, FinishReason, Seed};
 use firebrick_models::{Decoder, DecoderConfig, Family, PolicyModel, Sizes, parameters, random};
 use firebrick_train::{
     AdamW, Aggregation, Cispo, ClipRange, ConstantLr, Critic, CriticConfig, Cut, Dapo, Divisors,
-    Gae, Gspo, Kl, KlEstimator, LossInput, MicroBatch, Moves, Objective, OptimConfig, PolicyLoss,
-    Sample, TokenValues, UpdateReport, Updater, ValueHead, ValueLoss, ValueModel, micro_batches,
+    Gae, Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, Moves, Objective, OptimConfig,
+    PolicyLoss, Sample, TokenValues, UpdateReport, Updater, ValueHead, ValueLoss, ValueModel,
+    micro_batches,
 };
 use proptest::{
     collection::vec,
@@ -24,9 +25,21 @@ use proptest::{
 };
 
 const VOCAB: u32 = 23;
-const WHOLE: Cut = Cut { micro_batch_tokens: usize::MAX, logits_chunk: usize::MAX };
-/// Of the fixed samples: more than one micro-batch, and no whole number of chunks in each.
-const SMALL: Cut = Cut { micro_batch_tokens: 40, logits_chunk: 3 };
+const WHOLE: Cut = Cut {
+    micro_batch_tokens: usize::MAX,
+    logits: usize::MAX,
+    whole_layers: usize::MAX,
+    offload: false,
+    share_prompts: Some(false),
+};
+/// Of the fixed samples: more than one micro-batch, and no whole number of blocks of the vocabulary.
+const SMALL: Cut = Cut {
+    micro_batch_tokens: 40,
+    logits: 200,
+    whole_layers: 1,
+    offload: false,
+    share_prompts: None,
+};
 
 /// Tokens of the longest completion.
 const LONGEST: usize = 12;
@@ -84,7 +97,9 @@ fn the_backward_pass_is_that_of_autodiff() {
             let updater = updater(Box::new(dapo()), aggregation, true, SMALL);
             let got = updater.gradients(&policy, &samples).unwrap();
             let (loss, gradients) = by_autodiff(&updater, &policy, &samples);
-            assert!(micro_batches(&samples, updater.cut.micro_batch_tokens).len() > 1);
+            assert!(
+                micro_batches(&samples, updater.cut.micro_batch_tokens, Layout::Packed).len() > 1
+            );
             assert_close("loss", &[got.loss as f32], &[loss], rounding(aggregation)).unwrap();
             assert_same_arrays(
                 &by_path(&policy, &got.gradients),
@@ -179,8 +194,8 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
                 update.order.iter().map(|&index| samples[index].clone()).collect();
             let whole = gradients(&samples, WHOLE);
             let row_by_row = Cut { micro_batch_tokens: 1, ..WHOLE };
-            let token_by_token = Cut { logits_chunk: 1, ..WHOLE };
-            for cut in [row_by_row, token_by_token, update.cut] {
+            let logit_by_logit = Cut { logits: 1, ..WHOLE };
+            for cut in [row_by_row, logit_by_logit, update.cut] {
                 assert_same(
                     policy,
                     critic,
@@ -229,8 +244,15 @@ fn update() -> impl Strategy<Value = Update> {
             live: live > 0,
             group,
         });
-    let cut = (1..80usize, 1..40usize)
-        .prop_map(|(micro_batch_tokens, logits_chunk)| Cut { micro_batch_tokens, logits_chunk });
+    let cut = (1..80usize, 1..900usize, 0..4usize, any::<bool>(), any::<Option<bool>>()).prop_map(
+        |(micro_batch_tokens, logits, whole_layers, offload, share_prompts)| Cut {
+            micro_batch_tokens,
+            logits,
+            whole_layers,
+            offload,
+            share_prompts,
+        },
+    );
     let update = (vec(draft, 2..9), cut, any::<bool>(), any::<bool>());
     update.prop_flat_map(|(drafts, cut, tied, extras)| {
         let order: Vec<usize> = (0..drafts.len()).collect();
@@ -414,11 +436,11 @@ fn with_critic_by_autodiff(
     let trunk = critic.model.trunk.as_ref().unwrap_or(policy);
     let hidden = trunk.hidden(&batch.tokens);
     let [rows, length, width] = hidden.dims();
-    let hidden = hidden.reshape([rows * length, width]).select(0, batch.predictors);
+    let hidden = hidden.reshape([rows * length, width]).select(0, batch.predictors.clone());
     let hidden = if critic.config.detach { hidden.detach() } else { hidden };
     let row = critic.model.head.weight.val().reshape([1, width]);
-    let values = (hidden * row).sum_dim(1).reshape([batch.rows, batch.width])
-        + critic.model.head.bias.val().unsqueeze();
+    let values = (hidden * row).sum_dim(1).squeeze_dim::<1>(1) + critic.model.head.bias.val();
+    let values = batch.by_row(values);
     let targets = batch.targets.unwrap();
     let bounded = values.clone().max_pair(targets.old_values.clone() - CLIP);
     let bounded = bounded.min_pair(targets.old_values + CLIP);
@@ -445,16 +467,18 @@ fn loss_by_autodiff(
         Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
     divisors.constant = samples.len() as f64 * updater.constant_length as f64;
     let samples: Vec<&Sample> = samples.iter().collect();
-    let batch = MicroBatch::new(&samples, updater.aggregation, &divisors, &policy.device());
+    let batch =
+        MicroBatch::new(&samples, Layout::Padded, updater.aggregation, &divisors, &policy.device());
     let logits = policy.logits(&batch.tokens);
     let [rows, length, vocab] = logits.dims();
     let logits = logits.reshape([rows * length, vocab]).select(0, batch.predictors.clone());
     let log_p = log_softmax(logits.div_scalar(updater.temperature), 1);
-    let shape = [batch.rows, batch.width];
-    let chosen = log_p.clone().gather(1, batch.labels.clone().unsqueeze_dim(1)).reshape(shape);
+    let chosen = log_p.clone().gather(1, batch.labels.clone().unsqueeze_dim(1)).squeeze_dim(1);
+    let chosen = batch.by_row(chosen);
     let MicroBatch { old_logprobs, advantages, mask, .. } = batch.clone();
     let mut input = LossInput::new(chosen, old_logprobs, advantages, mask);
-    input.entropy = (log_p.clone().exp() * log_p).sum_dim(1).neg().reshape(shape);
+    let entropy = (log_p.clone().exp() * log_p).sum_dim(1).neg().squeeze_dim(1);
+    input.entropy = batch.by_row(entropy);
     input.ref_logprobs = batch.ref_logprobs.clone();
     input.importance = batch.importance.clone();
     (input.weights, input.shares) = (batch.weights.clone(), batch.shares.clone());

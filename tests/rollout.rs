@@ -201,7 +201,7 @@ fn rollout_logprobs_are_those_of_the_update() {
                 aggregation: Aggregation::TokenMean,
                 constant_length: 1,
                 temperature,
-                cut: Cut { micro_batch_tokens: 4096, logits_chunk: 100 },
+                cut: Cut { micro_batch_tokens: 4096, ..Cut::default() },
             };
             let rollout: Vec<Vec<f32>> =
                 samples.iter().map(|sample| sample.old_logprobs.clone()).collect();

@@ -168,10 +168,7 @@ fn update(
         aggregation: Aggregation::TokenMean,
         constant_length: COMPLETION,
         temperature: 1.0,
-        cut: Cut {
-            micro_batch_tokens: micro_batch_rows * (PROMPT + COMPLETION),
-            logits_chunk: (1 << 24) / config.vocab_size,
-        },
+        cut: Cut { micro_batch_tokens: micro_batch_rows * (PROMPT + COMPLETION), ..Cut::default() },
     };
     let mut optimizer = AdamW::new(OptimConfig::default());
     let mut policy = Some(policy);

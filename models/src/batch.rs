@@ -15,6 +15,7 @@ pub struct TokenBatch {
     pub tokens: Tensor<2, Int>,
     /// `[rows, tokens]`: each token's position in its own text; 0 in padding.
     pub positions: Tensor<2, Int>,
+    ids: Vec<TokenId>,
     segments: Vec<Segment>,
     padding: Padding,
 }
@@ -90,17 +91,23 @@ impl TokenBatch {
         device: &Device,
     ) -> Self {
         let places = shape[0] * shape[1];
-        let (mut tokens, mut positions) = (vec![0i32; places], vec![0i32; places]);
+        let (mut ids, mut positions) = (vec![0; places], vec![0i32; places]);
         for (text, segment) in texts.iter().zip(&segments) {
             let first = segment.after.map_or(0, |before| segments[before].places.len());
             let places = segment.places.clone();
             for (offset, (place, &token)) in places.zip(*text).enumerate() {
-                tokens[place] = token as i32;
+                ids[place] = token;
                 positions[place] = (first + offset) as i32;
             }
         }
         let tensor = |values| Tensor::from_data(TensorData::new(values, shape), device);
-        TokenBatch { tokens: tensor(tokens), positions: tensor(positions), segments, padding }
+        let tokens = tensor(ids.iter().map(|&token| token as i32).collect());
+        TokenBatch { tokens, positions: tensor(positions), ids, segments, padding }
+    }
+
+    /// The tokens by place; 0 in padding.
+    pub fn ids(&self) -> &[TokenId] {
+        &self.ids
     }
 
     /// Which side the padding is on.

@@ -45,11 +45,6 @@ impl Decoder {
         self.lora.as_ref()
     }
 
-    /// The format that matrices are multiplied in.
-    pub fn compute(&self) -> Compute {
-        self.compute
-    }
-
     /// The same decoder with matrices multiplied in another format.
     pub fn with_compute(mut self, compute: Compute) -> Self {
         self.compute = compute;
@@ -185,6 +180,10 @@ impl PolicyModel for Decoder {
 
     fn layer(&self, index: usize, x: Tensor<3>, context: &DecoderContext) -> Tensor<3> {
         self.layers[index].forward(x, self.config.windows[index], context)
+    }
+
+    fn compute(&self) -> Compute {
+        self.compute
     }
 
     fn packs(&self) -> bool {

@@ -1,11 +1,11 @@
 //! Gradients, as they are made and added up.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use burn::{
     module::{Module, ModuleVisitor, Param, ParamId},
     optim::GradientsParams,
-    tensor::{Gradients, Int, Tensor, TensorData},
+    tensor::{DType, Gradients, IndexingUpdateOp, Int, Tensor, TensorData},
 };
 use firebrick_core::TokenId;
 
@@ -63,13 +63,30 @@ impl GradientSum {
             });
         }
         let Some(sum) = sum else { return };
-        let mut whole =
-            self.0.remove::<2>(table.id).unwrap_or_else(|| Tensor::zeros(table.dims(), &device));
         let places = ints(rows.keys().map(|&token| token as i32).collect());
-        whole.inplace(|whole| {
-            whole.select_assign(0, places, sum, burn::tensor::IndexingUpdateOp::Add)
-        });
-        self.0.register(table.id, whole);
+        let whole = self.matrix(table);
+        self.0.register(table.id, whole.select_assign(0, places, sum, IndexingUpdateOp::Add));
+    }
+
+    /// Adds to some rows of a matrix's gradient.
+    pub fn add_slice(
+        &mut self,
+        matrix: &Param<Tensor<2>>,
+        rows: Range<usize>,
+        gradient: Tensor<2>,
+    ) {
+        let whole = self.matrix(matrix);
+        let columns = 0..whole.dims()[1];
+        let sum = whole.clone().slice_dim(0, rows.clone()) + gradient;
+        self.0.register(matrix.id, whole.slice_assign([rows, columns], sum));
+    }
+
+    /// Takes the gradient of a matrix out; zeros where there is none yet.
+    fn matrix(&mut self, matrix: &Param<Tensor<2>>) -> Tensor<2> {
+        self.0.remove::<2>(matrix.id).unwrap_or_else(|| {
+            let device = matrix.val().device().inner();
+            Tensor::zeros(matrix.dims(), (&device, DType::F32))
+        })
     }
 
     /// The sum.

@@ -78,9 +78,7 @@ pub use decoder::{Decoder, DecoderContext};
 pub use gradient::{GradientSum, Tape};
 pub use grain::Grain;
 pub use init::random;
-pub use logprob::{
-    TokenLogProbs, head_backward, head_logits, head_logprobs, logits_gradient, token_logprobs,
-};
+pub use logprob::{TokenLogProbs, head_backward, head_logits, head_logprobs};
 pub(crate) use lora::Adapter;
 pub use lora::Lora;
 pub use ops::{Attended, Compute, Look, Mask, attention, attention_backward};

@@ -1,12 +1,21 @@
 //! From hidden states to log-probabilities and back, without logits for the whole batch.
 //!
 //! The head is the widest matrix of a model: for 64 rows of 1,024 tokens and a vocabulary of
-//! 151,936, f32 logits take 40 GB. So they are made for a chunk of tokens at a time, and made again
-//! in the backward pass, whose gradient is written out by hand:
-//! with p = softmax(z / T), ∂ log p_y / ∂z_j = (1[j = y] − p_j) / T and
-//! ∂H / ∂z_j = −p_j (log p_j + H) / T.
+//! 151,936, f32 logits take 40 GB. So they are made for a block of the vocabulary at a time, and made again
+//! in the backward pass. Going through the blocks, a token's largest logit, its sum of exponentials and the
+//! entropy's sum are carried along and scaled anew whenever the largest changes, as in
+//! [`attention`](crate::attention()). The gradient is written out by hand: with z the logits over the
+//! temperature and p = exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and
+//! ∂H / ∂z_j = −p_j (log p_j + H). A block's part of the head's gradient is then made once, of all tokens.
 
-use burn::tensor::{FloatDType, IndexingUpdateOp, Int, Tensor};
+use std::ops::Range;
+
+use burn::{
+    module::Param,
+    tensor::{FloatDType, IndexingUpdateOp, Int, Tensor},
+};
+
+use crate::GradientSum;
 
 /// Log-probability and entropy of some tokens, `[tokens]` each, in nats.
 #[derive(Clone, Debug)]
@@ -15,122 +24,161 @@ pub struct TokenLogProbs {
     pub logprobs: Tensor<1>,
     /// Entropy of the distribution that the label was drawn from.
     pub entropy: Tensor<1>,
+    /// The largest logit, over the temperature, and the logarithm of the sum of exponentials of what the
+    /// others lack. They stay apart: their sum would lose three digits in f32 where logits are near 10⁴.
+    largest: Tensor<2>,
+    log_sum: Tensor<2>,
 }
 
-/// Log-probabilities of `labels` `[tokens]` under `logits` `[tokens, vocab]` at `temperature`.
-pub fn token_logprobs(
-    logits: Tensor<2>,
-    labels: Tensor<1, Int>,
-    temperature: f64,
-) -> TokenLogProbs {
-    let log_p = log_softmax(logits, temperature);
-    let logprobs = log_p.clone().gather(1, labels.unsqueeze_dim(1)).squeeze_dim(1);
-    TokenLogProbs { logprobs, entropy: entropy(&log_p) }
-}
-
-/// Gradient with respect to `logits` `[tokens, vocab]` (before the temperature) of
-/// `Σ d_logprobs · logprobs + Σ d_entropy · entropy`.
-pub fn logits_gradient(
-    logits: Tensor<2>,
-    labels: Tensor<1, Int>,
-    temperature: f64,
-    d_logprobs: Tensor<1>,
-    d_entropy: Option<Tensor<1>>,
-) -> Tensor<2> {
-    let log_p = log_softmax(logits, temperature);
-    let p = log_p.clone().exp();
-    let column = |row: Tensor<1>| row.unsqueeze_dim::<2>(1);
-    let mut gradient = p.clone() * column(d_logprobs.clone()).neg();
-    gradient =
-        gradient.scatter(1, labels.unsqueeze_dim(1), column(d_logprobs), IndexingUpdateOp::Add);
-    if let Some(d_entropy) = d_entropy {
-        let spread = log_p.clone() + column(entropy(&log_p));
-        gradient = gradient - p * spread * column(d_entropy);
-    }
-    gradient.div_scalar(temperature)
-}
-
-/// `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]` in f32, multiplied in
-/// the format of `hidden`.
+/// `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]`. Both sides are rounded to
+/// the format of `hidden`; the product is f32.
 pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
     let format = hidden.dtype();
-    hidden.matmul(head.cast(format).transpose()).cast(FloatDType::F32)
+    let wide = |x: Tensor<2>| x.cast(format).cast(FloatDType::F32);
+    wide(hidden).matmul(wide(head).transpose())
 }
 
-/// [`token_logprobs`] of `hidden` `[tokens, hidden]`, `chunk` tokens at a time.
+/// Log-probabilities of `labels`, `[tokens]`, at `temperature`, from `hidden`, `[tokens, hidden]`, and
+/// `head`, `[vocab, hidden]`. About `logits` numbers of logits are there at once.
 pub fn head_logprobs(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
     labels: &Tensor<1, Int>,
     temperature: f64,
-    chunk: usize,
+    logits: usize,
 ) -> TokenLogProbs {
-    let head = head.clone().cast(hidden.dtype());
-    let parts: Vec<TokenLogProbs> = chunks(hidden.dims()[0], chunk)
-        .map(|range| {
-            let logits = head_logits(hidden.clone().slice_dim(0, range.clone()), head.clone());
-            token_logprobs(logits, labels.clone().slice_dim(0, range), temperature)
-        })
-        .collect();
-    let join = |which: fn(&TokenLogProbs) -> &Tensor<1>| {
-        Tensor::cat(parts.iter().map(|part| which(part).clone()).collect(), 0)
-    };
-    TokenLogProbs { logprobs: join(|part| &part.logprobs), entropy: join(|part| &part.entropy) }
+    let labels = labels.clone().unsqueeze_dim::<2>(1);
+    let mut carried: Option<[Tensor<2>; 4]> = None;
+    for block in blocks(hidden.dims()[0], head.dims()[0], logits) {
+        let scaled = scaled_logits(hidden, head, &block, temperature);
+        let mut chosen = Chosen::new(&labels, &block).of(&scaled);
+        let mut largest = scaled.clone().max_dim(1);
+        if let Some([before, ..]) = &carried {
+            largest = largest.max_pair(before.clone());
+        }
+        let lacking = scaled - largest.clone();
+        let weights = lacking.clone().exp();
+        // Of a logit of −∞ nothing is left; 0 · ∞ would be no number.
+        let mut spread = (weights.clone() * lacking.clamp_min(f32::MIN)).sum_dim(1);
+        let mut sum = weights.sum_dim(1);
+        if let Some([before, sum_before, spread_before, chosen_before]) = carried {
+            let less = (before - largest.clone()).clamp_min(f32::MIN);
+            let kept = less.clone().exp();
+            spread = spread + (spread_before + sum_before.clone() * less) * kept.clone();
+            sum = sum + sum_before * kept;
+            chosen = chosen + chosen_before;
+        }
+        carried = Some([largest, sum, spread, chosen]);
+    }
+    let [largest, sum, spread, chosen] = carried.expect("a vocabulary has tokens");
+    let log_sum = sum.clone().log();
+    TokenLogProbs {
+        logprobs: (chosen - largest.clone() - log_sum.clone()).squeeze_dim(1),
+        entropy: (log_sum.clone() - spread / sum).squeeze_dim(1),
+        largest,
+        log_sum,
+    }
 }
 
-/// Gradients of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden` and, unless
-/// it is frozen, `head`, `chunk` tokens at a time.
+/// The gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`; that with
+/// respect to the head is added to `sum`, unless it is frozen. What `now` is, [`head_logprobs`] gave for the
+/// same inputs. Tensors are without autodiff.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
     hidden: &Tensor<2>,
-    head: &Tensor<2>,
+    head: &Param<Tensor<2>>,
     labels: &Tensor<1, Int>,
     temperature: f64,
-    chunk: usize,
+    logits: usize,
+    now: &TokenLogProbs,
     d_logprobs: &Tensor<1>,
     d_entropy: Option<&Tensor<1>>,
-    frozen: bool,
-) -> (Tensor<2>, Option<Tensor<2>>) {
+    sum: &mut GradientSum,
+) -> Tensor<2> {
     let format = hidden.dtype();
-    let head = head.clone().cast(format);
-    let mut d_hidden = Vec::new();
-    let mut d_head: Option<Tensor<2>> = None;
-    for range in chunks(hidden.dims()[0], chunk) {
-        let hidden = hidden.clone().slice_dim(0, range.clone());
-        let d_logits = logits_gradient(
-            head_logits(hidden.clone(), head.clone()),
-            labels.clone().slice_dim(0, range.clone()),
-            temperature,
-            d_logprobs.clone().slice_dim(0, range.clone()),
-            d_entropy.map(|d_entropy| d_entropy.clone().slice_dim(0, range)),
-        );
-        let d_logits = d_logits.cast(format);
-        d_hidden.push(d_logits.clone().matmul(head.clone()));
-        if frozen {
-            continue;
+    let weight = head.val().inner();
+    let labels = labels.clone().unsqueeze_dim::<2>(1);
+    let column = |row: &Tensor<1>| row.clone().unsqueeze_dim::<2>(1).div_scalar(temperature);
+    let d_chosen = column(d_logprobs);
+    let d_weights = d_chosen.clone().neg() * now.log_sum.clone().neg().exp();
+    let of_entropy = d_entropy.map(|d_entropy| {
+        let entropy = now.entropy.clone().unsqueeze_dim::<2>(1);
+        let d = column(d_entropy) * now.log_sum.clone().neg().exp();
+        (d, entropy - now.log_sum.clone())
+    });
+    let mut d_hidden: Option<Tensor<2>> = None;
+    for block in blocks(hidden.dims()[0], weight.dims()[0], logits) {
+        let scaled = scaled_logits(hidden, &weight, &block, temperature);
+        let lacking = scaled - now.largest.clone();
+        let weights = lacking.clone().exp();
+        let mut d_logits = weights.clone() * d_weights.clone();
+        if let Some((d, difference)) = &of_entropy {
+            let spread = lacking.clamp_min(f32::MIN) + difference.clone();
+            d_logits = d_logits - weights * spread * d.clone();
         }
-        let part = d_logits.transpose().matmul(hidden).cast(FloatDType::F32);
-        d_head = Some(match d_head {
+        let d_logits = Chosen::new(&labels, &block).add(d_logits, &d_chosen);
+        let product = |x: Tensor<2>, y: Tensor<2>| {
+            x.cast(format).matmul(y.cast(format)).cast(FloatDType::F32)
+        };
+        let rows = weight.clone().slice_dim(0, block.clone());
+        let part = product(d_logits.clone(), rows);
+        d_hidden = Some(match d_hidden {
             Some(sum) => sum + part,
             None => part,
         });
+        if head.is_require_grad() {
+            sum.add_slice(head, block, product(d_logits.transpose(), hidden.clone()));
+        }
     }
-    (Tensor::cat(d_hidden, 0), d_head)
+    d_hidden.expect("a vocabulary has tokens")
 }
 
-/// The row maximum goes first: "logit minus log-sum-exp" loses three digits in f32 when logits are
-/// near 10⁴.
-fn log_softmax(logits: Tensor<2>, temperature: f64) -> Tensor<2> {
-    let logits = logits.div_scalar(temperature);
-    let shifted = logits.clone() - logits.max_dim(1);
-    shifted.clone() - shifted.exp().sum_dim(1).log()
+/// The logits of a block of the vocabulary over the temperature.
+fn scaled_logits(
+    hidden: &Tensor<2>,
+    head: &Tensor<2>,
+    block: &Range<usize>,
+    temperature: f64,
+) -> Tensor<2> {
+    let logits = head_logits(hidden.clone(), head.clone().slice_dim(0, block.clone()));
+    if temperature == 1.0 { logits } else { logits.div_scalar(temperature) }
 }
 
-fn entropy(log_p: &Tensor<2>) -> Tensor<1> {
-    (log_p.clone().exp() * log_p.clone()).sum_dim(1).squeeze_dim::<1>(1).neg()
+/// Where in a block of the vocabulary the labels are.
+struct Chosen {
+    /// `[tokens, 1]`: the place in the block; 0 for a label that is not there.
+    place: Tensor<2, Int>,
+    /// `[tokens, 1]`: whether it is there.
+    there: Tensor<2>,
 }
 
-fn chunks(tokens: usize, chunk: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let chunk = chunk.max(1);
-    (0..tokens).step_by(chunk).map(move |start| start..(start + chunk).min(tokens))
+impl Chosen {
+    fn new(labels: &Tensor<2, Int>, block: &Range<usize>) -> Self {
+        let place = labels.clone().sub_scalar(block.start as i64);
+        let outside = place
+            .clone()
+            .lower_elem(0)
+            .bool_or(place.clone().greater_equal_elem(block.len() as i64));
+        let there = outside.clone().bool_not().float();
+        Chosen { place: place.mask_fill(outside, 0), there }
+    }
+
+    /// The labels' entries, `[tokens, 1]`; 0 for those that are not there.
+    fn of(&self, logits: &Tensor<2>) -> Tensor<2> {
+        let nowhere = self.there.clone().equal_elem(0.0);
+        logits.clone().gather(1, self.place.clone()).mask_fill(nowhere, 0.0)
+    }
+
+    /// Adds to the labels' entries.
+    fn add(&self, logits: Tensor<2>, values: &Tensor<2>) -> Tensor<2> {
+        let values = values.clone() * self.there.clone();
+        logits.scatter(1, self.place.clone(), values, IndexingUpdateOp::Add)
+    }
+}
+
+/// The vocabulary in blocks of about so many logits, and never so few rows that their product is slow.
+fn blocks(tokens: usize, vocab: usize, logits: usize) -> impl Iterator<Item = Range<usize>> {
+    const ROWS: usize = 64;
+    let rows = (logits / tokens.max(1)).max(ROWS.min(logits)).clamp(1, vocab);
+    (0..vocab).step_by(rows).map(move |start| start..(start + rows).min(vocab))
 }

@@ -3,7 +3,7 @@ use burn::{
     tensor::{Device, Int, Tensor, TensorData},
 };
 
-use crate::{GradientSum, Tape, TokenBatch};
+use crate::{Compute, GradientSum, Tape, TokenBatch};
 
 /// A model, as sampling and training need it, whatever its layers are made of.
 ///
@@ -40,7 +40,8 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// Where the weights are; with autodiff while training, without for [`Module::valid`]'s copy.
     fn device(&self) -> Device;
 
-    /// Prepares the things that the layers share in a pass over `batch`.
+    /// Prepares the things that the layers share in a pass over `batch`. They are constants: no gradient
+    /// goes through them.
     fn context(&self, batch: &TokenBatch) -> Self::Context;
 
     /// Gives the input of the first layer, `[rows, tokens, hidden]`.
@@ -59,6 +60,11 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// From the last layer to hidden states, in the format that the head is multiplied in: the last
     /// norm. It works token by token: an update asks it for those alone that it needs.
     fn finish(&self, x: Tensor<3>) -> Tensor<3>;
+
+    /// The format that matrices are multiplied in; an update keeps in it what it goes through once more.
+    fn compute(&self) -> Compute {
+        Compute::F32
+    }
 
     /// Whether batches may come without padding, all texts in one row ([`Padding::None`]), some of them
     /// going on from others ([`TokenBatch::packed`]).

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use firebrick_core::{Completion, FinishReason};
 use firebrick_tests::golden::{Case, Tolerance};
 use firebrick_train::{
-    Aggregation, Divisors, GroupNorm, LeaveOneOut, MeanOnly, MicroBatch, Sample,
+    Aggregation, Divisors, GroupNorm, Layout, LeaveOneOut, MeanOnly, MicroBatch, Sample,
 };
 
 use super::{tensor, values};
@@ -35,7 +35,13 @@ pub(crate) fn of_tokens(case: &Case) {
         .collect();
     let samples: Vec<&Sample> = samples.iter().collect();
     let device = burn::tensor::Device::flex();
-    let batch = MicroBatch::new(&samples, Aggregation::TokenMean, &Divisors::default(), &device);
+    let batch = MicroBatch::new(
+        &samples,
+        Layout::Packed,
+        Aggregation::TokenMean,
+        &Divisors::default(),
+        &device,
+    );
     case.check("token_advantages", &values(batch.advantages * tensor(&mask, &device)));
 }
 

@@ -1,5 +1,6 @@
+use burn::module::Param;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use firebrick_models::{logits_gradient, token_logprobs};
+use firebrick_models::{GradientSum, TokenLogProbs, head_backward, head_logprobs};
 use firebrick_tests::golden::{Array, Case};
 use firebrick_train::{Kl, Objective};
 
@@ -74,6 +75,37 @@ pub(crate) fn to_loss(case: &Case) {
     let d_logprobs = flat(logprobs).unwrap_or_else(|| Tensor::zeros([count], &logits.device()));
     let gradient = logits_gradient(logits, labels, temperature, d_logprobs, flat(entropy));
     case.check("grad_logits", &values(gradient));
+}
+
+/// The head's code on logits: hidden states that are the logits, under a head that changes nothing. Less than
+/// all of the vocabulary is there at once.
+fn token_logprobs(logits: Tensor<2>, labels: Tensor<1, Int>, temperature: f64) -> TokenLogProbs {
+    let [tokens, vocab] = logits.dims();
+    let head = Tensor::eye(vocab, &logits.device());
+    head_logprobs(&logits, &head, &labels, temperature, tokens * vocab.div_ceil(3))
+}
+
+fn logits_gradient(
+    logits: Tensor<2>,
+    labels: Tensor<1, Int>,
+    temperature: f64,
+    d_logprobs: Tensor<1>,
+    d_entropy: Option<Tensor<1>>,
+) -> Tensor<2> {
+    let [tokens, vocab] = logits.dims();
+    let now = token_logprobs(logits.clone(), labels.clone(), temperature);
+    let head = Param::from_tensor(Tensor::<2>::eye(vocab, &logits.device()));
+    head_backward(
+        &logits,
+        &head,
+        &labels,
+        temperature,
+        tokens * vocab.div_ceil(3),
+        &now,
+        &d_logprobs,
+        d_entropy.as_ref(),
+        &mut GradientSum::default(),
+    )
 }
 
 /// `[.., vocab]` to `[tokens, vocab]`, without autodiff: the gradient of logits is written by hand.

@@ -25,7 +25,13 @@ pub const LOSS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 pub const GRADIENTS: Tolerance = Tolerance { absolute: 1e-5, relative: 1e-3 };
 
 /// Cuts every batch of these fixtures into several, and their logits into chunks with a remainder.
-pub const CUT: Cut = Cut { micro_batch_tokens: 100, logits_chunk: 7 };
+pub const CUT: Cut = Cut {
+    micro_batch_tokens: 100,
+    logits: 1000,
+    whole_layers: 1,
+    offload: false,
+    share_prompts: None,
+};
 
 /// Logits of every position of the padded batch, `[rows · tokens][vocab]`.
 pub fn logits(decoder: &Decoder, expected: &LogitsOfBatch, padding: Padding) -> Vec<Vec<f32>> {

@@ -13,9 +13,9 @@ use firebrick_core::Seed;
 use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
-    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, Sizes,
-    WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load_adapter, load_config,
-    load_noting, parameters, random,
+    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, PolicyModel,
+    Sizes, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load_adapter,
+    load_config, load_noting, parameters, random,
 };
 
 use crate::{

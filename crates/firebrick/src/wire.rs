@@ -188,7 +188,6 @@ fn assemble<M: PolicyModel>(
     let Ready { policy, files, size, tokenizer, context, mut source, verifier } = ready;
     let seed = Seed::run(recipe.seed);
     let device = policy.device();
-    let [vocab, _] = policy.head().dims();
     let mut optimizer = parts.optimizer.unwrap_or_else(|| optimizer(&recipe.optim));
     let prompts = source.fingerprint();
     let mut state = TrainerState { prompts, ..TrainerState::default() };
@@ -224,7 +223,7 @@ fn assemble<M: PolicyModel>(
     task.shapers = parts.shapers.unwrap_or(task.shapers);
     task.filter = parts.filter.unwrap_or(task.filter);
     task.advantage = parts.advantage.or(task.advantage);
-    let mut updater = updater(recipe, vocab);
+    let mut updater = updater(recipe);
     updater.objective.policy = parts.loss.unwrap_or(updater.objective.policy);
     let trainer = Trainer {
         policy,

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::{Completion, TokenId};
 use firebrick_models::{Padding, TokenBatch};
@@ -91,39 +93,105 @@ impl Sample {
     }
 }
 
-/// Cuts the samples of an update into batches of at most `max_tokens` padded tokens, of like
-/// lengths, by their indices; a sample longer than that is a batch of its own. Samples that do not
-/// count are left out: they would be computed for nothing.
-pub fn micro_batches(samples: &[Sample], max_tokens: usize) -> Vec<Vec<usize>> {
+/// How the tokens of a micro-batch lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A row for each completion, padded to the longest.
+    Padded,
+    /// One behind the other.
+    Packed,
+    /// The same, where completions of the same prompt share it: but for its last token, which predicts
+    /// the first of each, it is there once.
+    Shared,
+}
+
+/// Cuts the samples of an update into batches of at most `max_tokens` tokens, by their indices; a sample
+/// longer than that is a batch of its own. Samples that do not count are left out: they would be computed
+/// for nothing. Those of a batch have like lengths, or the same prompt where prompts are shared.
+pub fn micro_batches(samples: &[Sample], max_tokens: usize, layout: Layout) -> Vec<Vec<usize>> {
     let mut counted: Vec<usize> =
         (0..samples.len()).filter(|&index| samples[index].counted() > 0).collect();
     counted.sort_by_key(|&index| std::cmp::Reverse(samples[index].length()));
-    let mut batches: Vec<Vec<usize>> = Vec::new();
-    for index in counted {
-        match batches.last_mut() {
-            // The first is the longest, so it sets the width.
-            Some(batch) if (batch.len() + 1) * samples[batch[0]].length() <= max_tokens => {
-                batch.push(index);
-            }
-            _ => batches.push(vec![index]),
+    if layout == Layout::Shared {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        let mut of: HashMap<&[TokenId], usize> = HashMap::new();
+        for index in counted {
+            let group = *of.entry(&samples[index].prompt).or_insert_with(|| {
+                groups.push(Vec::new());
+                groups.len() - 1
+            });
+            groups[group].push(index);
         }
+        counted = groups.concat();
+    }
+    let mut batches: Vec<Vec<usize>> = Vec::new();
+    let mut tokens = 0;
+    for index in counted {
+        let sample = &samples[index];
+        match batches.last_mut() {
+            Some(batch) => {
+                let more = match layout {
+                    // The first is the longest, so it sets the width.
+                    Layout::Padded => samples[batch[0]].length(),
+                    Layout::Shared if shares(&samples[batch[batch.len() - 1]], sample) => {
+                        1 + sample.completion.len()
+                    }
+                    Layout::Packed | Layout::Shared => sample.length(),
+                };
+                tokens += more;
+                if tokens <= max_tokens {
+                    batch.push(index);
+                    continue;
+                }
+            }
+            None => {}
+        }
+        batches.push(vec![index]);
+        tokens = sample.length();
     }
     batches
+}
+
+/// How many tokens of the samples that count need not be computed where prompts are shared, beside how
+/// many there are.
+pub fn shared_tokens(samples: &[Sample], max_tokens: usize) -> (usize, usize) {
+    let all = samples.iter().filter(|sample| sample.counted() > 0).map(Sample::length).sum();
+    let saved = micro_batches(samples, max_tokens, Layout::Shared)
+        .iter()
+        .flat_map(|batch| batch.windows(2))
+        .map(|pair| (&samples[pair[0]], &samples[pair[1]]))
+        .filter(|(first, second)| shares(first, second))
+        .map(|(_, sample)| sample.prompt.len() - 1)
+        .sum();
+    (saved, all)
+}
+
+/// Whether two samples have a prompt of which there is something to share.
+fn shares(first: &Sample, second: &Sample) -> bool {
+    first.prompt.len() > 1 && first.prompt == second.prompt
 }
 
 /// The tensors of some samples: the only place where plain numbers become tensors.
 ///
 /// Per-token tensors are `[rows, width]`. They have the tokens that the policy wrote and no others, so
-/// `width` is the most that a completion has of them, and no logits are made for what it was told.
+/// `width` is the most that a completion has of them. What goes through the head is the same without
+/// what lies behind a row's last one, `[count]`: no logits are made for padding, or for what a policy was
+/// told.
 #[derive(Clone, Debug)]
 pub struct MicroBatch {
-    /// Prompts and completions, right-padded.
+    /// Prompts and completions.
     pub tokens: TokenBatch,
-    /// `[rows · width]`: for each of those tokens, the place in the flattened `[rows · tokens]` whose
-    /// hidden state predicts it.
+    /// `[count]`: for each token that the policy wrote, the place of `tokens` whose hidden state predicts
+    /// it.
     pub predictors: Tensor<1, Int>,
-    /// `[rows · width]`: those tokens.
+    /// `[places]`: for each place of `tokens`, where it is among the predictors; `count` where it is none.
+    pub predicting: Tensor<1, Int>,
+    /// `[count]`: those tokens.
     pub labels: Tensor<1, Int>,
+    /// `[count]`: for each of them, its place in the flattened `[rows · width]`.
+    pub slots: Tensor<1, Int>,
+    /// `[rows · width]`: for each of those places, where it is among them; any, behind a row's last one.
+    pub sources: Tensor<1, Int>,
     /// Number of completions.
     pub rows: usize,
     /// The most tokens of a completion that the policy wrote.
@@ -156,32 +224,33 @@ pub struct ValueTargets {
 }
 
 impl MicroBatch {
-    /// `divisors` count the whole update, of which `samples` is a part.
+    /// `divisors` count the whole update, of which `samples` is a part. Tensors are without autodiff.
     pub fn new(
         samples: &[&Sample],
+        layout: Layout,
         aggregation: Aggregation,
         divisors: &Divisors,
         device: &Device,
     ) -> Self {
-        let rows: Vec<Vec<TokenId>> = samples
-            .iter()
-            .map(|sample| [sample.prompt.as_slice(), &sample.completion].concat())
-            .collect();
-        let rows: Vec<&[TokenId]> = rows.iter().map(Vec::as_slice).collect();
-        let tokens = TokenBatch::new(&rows, Padding::Right, device);
-        let length = tokens.tokens.dims()[1];
+        let device = &device.clone().inner();
+        let (tokens, firsts) = laid(samples, layout, device);
         let own: Vec<Vec<usize>> = samples.iter().map(|sample| sample.own().collect()).collect();
         let width = own.iter().map(Vec::len).max().unwrap_or(0);
+        let count: usize = own.iter().map(Vec::len).sum();
 
-        let mut predictors = Vec::with_capacity(samples.len() * width);
-        let mut labels = Vec::with_capacity(samples.len() * width);
+        let places = tokens.ids().len();
+        let (mut predictors, mut predicting) = (Vec::new(), vec![count as i32; places]);
+        let (mut labels, mut slots) = (Vec::new(), Vec::new());
+        let mut sources = vec![0; samples.len() * width];
         for (row, (sample, own)) in samples.iter().zip(&own).enumerate() {
-            for position in 0..width {
-                // Behind the last one any place will do: the mask hides it.
-                let place = own.get(position.min(own.len().saturating_sub(1))).copied();
-                let place = place.unwrap_or(0);
-                predictors.push((row * length + sample.prompt.len() + place - 1) as i32);
-                labels.push(sample.completion.get(place).map_or(0, |&token| token as i32));
+            for (column, &place) in own.iter().enumerate() {
+                let predictor = firsts[row] + place;
+                let index = predictors.len() as i32;
+                predicting[predictor] = index;
+                predictors.push(predictor as i32);
+                labels.push(sample.completion[place] as i32);
+                slots.push((row * width + column) as i32);
+                sources[row * width + column] = index;
             }
         }
         let flat = |values: Vec<i32>| {
@@ -205,7 +274,10 @@ impl MicroBatch {
         MicroBatch {
             tokens,
             predictors: flat(predictors),
+            predicting: flat(predicting),
             labels: flat(labels),
+            slots: flat(slots),
+            sources: flat(sources),
             rows: samples.len(),
             width,
             old_logprobs: per_token(&|sample, place| sample.old_logprobs[place]),
@@ -234,6 +306,68 @@ impl MicroBatch {
             }),
         }
     }
+}
+
+impl MicroBatch {
+    /// Numbers of the policy's tokens, `[count]` to `[rows, width]`; behind a row's last one is any.
+    pub fn by_row(&self, numbers: Tensor<1>) -> Tensor<2> {
+        numbers.select(0, self.sources.clone()).reshape([self.rows, self.width])
+    }
+
+    /// The same numbers without what is behind, `[rows, width]` to `[count]`.
+    pub fn by_token(&self, numbers: Tensor<2>) -> Tensor<1> {
+        numbers.reshape([self.rows * self.width]).select(0, self.slots.clone())
+    }
+
+    /// What belongs to predictors, `[count, hidden]`, where they are in the batch, `[rows, tokens, hidden]`;
+    /// elsewhere 0.
+    pub fn spread(&self, x: Tensor<2>) -> Tensor<3> {
+        let ([rows, tokens], width) = (self.tokens.tokens.dims(), x.dims()[1]);
+        let nothing = Tensor::zeros([1, width], &x.device());
+        let all = Tensor::cat(vec![x, nothing], 0).select(0, self.predicting.clone());
+        all.reshape([rows, tokens, width])
+    }
+}
+
+/// The tokens of the samples, and for each sample the place whose hidden state predicts its completion's
+/// first token; those behind it predict the others.
+fn laid(samples: &[&Sample], layout: Layout, device: &Device) -> (TokenBatch, Vec<usize>) {
+    let mut texts: Vec<(Vec<TokenId>, Option<usize>)> = Vec::new();
+    // Of each sample its text, and how many of the prompt's tokens are in it.
+    let mut own = Vec::with_capacity(samples.len());
+    let mut shared = None;
+    for (row, sample) in samples.iter().enumerate() {
+        let last = sample.prompt.len() - 1;
+        let like = |other: usize| {
+            layout == Layout::Shared
+                && samples.get(other).is_some_and(|other| shares(sample, other))
+        };
+        let before = row.checked_sub(1).is_some_and(like);
+        if !before {
+            shared = like(row + 1).then(|| {
+                texts.push((sample.prompt[..last].to_vec(), None));
+                texts.len() - 1
+            });
+        }
+        let first = if shared.is_some() { last } else { 0 };
+        own.push((texts.len(), last - first));
+        texts.push(([&sample.prompt[first..], &sample.completion].concat(), shared));
+    }
+    let tokens = match layout {
+        Layout::Padded => {
+            let rows: Vec<&[TokenId]> = texts.iter().map(|(text, _)| text.as_slice()).collect();
+            TokenBatch::new(&rows, Padding::Right, device)
+        }
+        Layout::Packed | Layout::Shared => {
+            let texts: Vec<(&[TokenId], Option<usize>)> =
+                texts.iter().map(|(text, after)| (text.as_slice(), *after)).collect();
+            TokenBatch::packed(&texts, device)
+        }
+    };
+    let segments = tokens.segments();
+    let firsts = own.iter().map(|&(text, before)| segments[text].places.start + before);
+    let firsts = firsts.collect();
+    (tokens, firsts)
 }
 
 /// A list that is not empty.

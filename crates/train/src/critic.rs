@@ -3,13 +3,21 @@
 mod file;
 mod model;
 
-use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
+use burn::{
+    module::Module,
+    optim::GradientsParams,
+    tensor::{DType, Gradients, Tensor},
+};
 use firebrick_core::Metrics;
-use firebrick_models::PolicyModel;
+use firebrick_models::{GradientSum, PolicyModel};
 
 use crate::{
-    Gae, LrSchedule, MicroBatch, Optimizer, Sample, StepOutcome, TrainError, Trainer, ValueInput,
-    ValueLoss, report::Updated, schedule::rate, update::select_predictors,
+    Cut, Gae, LrSchedule, MicroBatch, Optimizer, Sample, StepOutcome, TrainError, Trainer,
+    ValueInput, ValueLoss,
+    pass::{Pass, at, finished},
+    report::Updated,
+    schedule::rate,
+    update::Parts,
 };
 
 pub use model::{ValueHead, ValueModel};
@@ -43,53 +51,65 @@ pub struct CriticConfig {
     pub detach: bool,
 }
 
-/// What the critic gives to the gradient of one micro-batch.
-pub(crate) struct Judged {
-    /// Gradients of its own weights.
-    pub(crate) gradients: GradientsParams,
-    /// The gradient of the policy's hidden states, `[rows · width, hidden]`.
-    pub(crate) d_hidden: Option<Tensor<2>>,
-    /// Parts of the update's metrics.
-    pub(crate) parts: Vec<(&'static str, Tensor<1>)>,
-}
-
 impl<M: PolicyModel> Critic<M> {
-    /// The gradient of a critic with a trunk of its own; none of a head on the policy.
-    pub(crate) fn on_own_trunk(&self, batch: &MicroBatch) -> Option<Judged> {
-        let trunk = self.model.trunk.as_ref()?;
-        let hidden = select_predictors(trunk.hidden(&batch.tokens), batch);
-        Some(self.judge(hidden, batch))
+    /// Adds the gradient of a critic with a trunk of its own to `sum`; gives its parts of the update's
+    /// metrics. Nothing of a head on the policy.
+    pub(crate) fn on_own_trunk(
+        &self,
+        batch: &MicroBatch,
+        cut: &Cut,
+        sum: &mut GradientSum,
+    ) -> Parts {
+        let Some(trunk) = &self.model.trunk else { return Vec::new() };
+        let (plain, context) = (trunk.valid(), trunk.context(&batch.tokens));
+        let pass = Pass::forward(trunk, &plain, &batch.tokens, &context, cut);
+        let last = at(pass.output.clone(), &batch.predictors);
+        let last = Tensor::from_inner(last).require_grad();
+        let (mut gradients, parts) = self.judge(finished(trunk, last.clone()), batch, sum);
+        if let Some(d_last) = last.grad_remove(&mut gradients) {
+            pass.back(batch.spread(d_last), sum);
+        }
+        parts
     }
 
-    /// The gradient of a head on the policy, whose hidden states are `[rows · width, hidden]` and
-    /// without autodiff; none of a critic with a trunk of its own.
-    pub(crate) fn on_policy(&self, hidden: &Tensor<2>, batch: &MicroBatch) -> Option<Judged> {
+    /// Adds the gradient of a head on the policy, whose hidden states are `[count, hidden]` and without
+    /// autodiff, to `sum`; gives that of the hidden states, if it goes on, and parts of the update's metrics.
+    /// None of a critic with a trunk of its own.
+    pub(crate) fn on_policy(
+        &self,
+        hidden: &Tensor<2>,
+        batch: &MicroBatch,
+        sum: &mut GradientSum,
+    ) -> Option<(Option<Tensor<2>>, Parts)> {
         if self.model.trunk.is_some() {
             return None;
         }
-        let hidden = Tensor::from_inner(hidden.clone());
-        Some(self.judge(if self.config.detach { hidden } else { hidden.require_grad() }, batch))
+        let hidden = Tensor::from_inner(hidden.clone().cast(DType::F32));
+        let hidden = if self.config.detach { hidden } else { hidden.require_grad() };
+        let (mut gradients, parts) = self.judge(hidden.clone(), batch, sum);
+        Some((hidden.grad_remove(&mut gradients), parts))
     }
 
-    fn judge(&self, hidden: Tensor<2>, batch: &MicroBatch) -> Judged {
+    fn judge(
+        &self,
+        hidden: Tensor<2>,
+        batch: &MicroBatch,
+        sum: &mut GradientSum,
+    ) -> (Gradients, Parts) {
         let targets = batch.targets.clone().expect("what counts was appraised before the update");
         let output = self.config.loss.evaluate(&ValueInput {
-            values: self.model.head.values(hidden.clone()).reshape([batch.rows, batch.width]),
+            values: batch.by_row(self.model.head.values(hidden)),
             old_values: targets.old_values,
             returns: targets.returns,
             mask: batch.mask.clone(),
             weights: batch.weights.clone(),
             shares: batch.shares.clone(),
         });
-        let gradients = output.loss.clone().mul_scalar(self.config.coef).backward();
+        let mut gradients = output.loss.clone().mul_scalar(self.config.coef).backward();
+        sum.take(&self.model, &mut gradients);
         let mut parts = vec![("critic/loss", output.loss.inner())];
         parts.extend(output.clip_fraction.map(|part| ("critic/clip_fraction", part.inner())));
-        let d_hidden = match self.model.trunk {
-            Some(_) => None,
-            None => hidden.grad(&gradients),
-        };
-        let gradients = GradientsParams::from_grads(gradients, &self.model);
-        Judged { gradients, d_hidden, parts }
+        (gradients, parts)
     }
 }
 

@@ -2,15 +2,19 @@ use std::collections::BTreeMap;
 
 use burn::{
     module::Module,
-    optim::{GradientsAccumulator, GradientsParams},
-    tensor::{Int, Tensor},
+    optim::GradientsParams,
+    tensor::{DType, Tensor},
 };
 use firebrick_core::Metrics;
-use firebrick_models::{PolicyModel, head_backward, head_logprobs};
+use firebrick_models::{GradientSum, PolicyModel, head_backward, head_logprobs};
 
 use crate::{
-    Aggregation, Critic, Divisors, LossInput, MicroBatch, Objective, Optimizer, Sample,
-    StepOutcome, TrainError, ValueModel, critic::Judged, micro_batches, optim::read,
+    Aggregation, Critic, Divisors, Layout, LossInput, MicroBatch, Objective, Optimizer, Sample,
+    StepOutcome, TrainError, ValueModel,
+    batch::shared_tokens,
+    micro_batches,
+    optim::read,
+    pass::{Pass, at, finished, hidden_at},
 };
 
 /// Turns samples into one optimizer step.
@@ -30,11 +34,49 @@ pub struct Updater {
 /// How an update is cut into pieces: changes memory and speed, never the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Padded tokens per micro-batch: bounds activations.
+    /// Tokens per micro-batch, padding included where the policy does not pack: bounds activations.
     pub micro_batch_tokens: usize,
-    /// Tokens per chunk of logits: bounds the widest tensor.
-    pub logits_chunk: usize,
+    /// Logits that are there at once, about: bounds the widest tensor.
+    pub logits: usize,
+    /// Layers, from the last, of which everything is kept that their backward pass needs; of the others the
+    /// input is, and they are gone through once more.
+    pub whole_layers: usize,
+    /// Whether those inputs wait in the machine's memory.
+    pub offload: bool,
+    /// Whether completions of one prompt share it; `None` decides by how many tokens that saves.
+    pub share_prompts: Option<bool>,
 }
+
+impl Default for Cut {
+    /// Nothing is cut, and every layer is kept whole.
+    fn default() -> Self {
+        Cut {
+            micro_batch_tokens: usize::MAX,
+            logits: 1 << 24,
+            whole_layers: usize::MAX,
+            offload: false,
+            share_prompts: None,
+        }
+    }
+}
+
+impl Cut {
+    /// How the micro-batches of these samples lie.
+    fn layout(&self, samples: &[Sample], packs: bool) -> Layout {
+        let pays = || {
+            let (saved, all) = shared_tokens(samples, self.micro_batch_tokens);
+            saved as f64 >= SHARING_PAYS * all as f64
+        };
+        match packs {
+            false => Layout::Padded,
+            true if self.share_prompts.unwrap_or_else(pays) => Layout::Shared,
+            true => Layout::Packed,
+        }
+    }
+}
+
+/// The share of an update's tokens from which on it pays to compute prompts once.
+const SHARING_PAYS: f64 = 0.05;
 
 /// What an update with a critic moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,30 +156,25 @@ impl Updater {
         // Of all completions, also those that are out of the loss (Liu et al. 2025): a completion that is
         // filtered must not make the others' tokens weigh more.
         divisors.constant = samples.len() as f64 * self.constant_length as f64;
-        let mut accumulator = GradientsAccumulator::new();
-        let mut of_critic = GradientsAccumulator::new();
+        let plain = policy.valid();
+        let layout = self.cut.layout(samples, policy.packs());
+        let (mut gradients, mut of_critic) = (GradientSum::default(), GradientSum::default());
         let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
         let mut largest: Option<Tensor<1>> = None;
-        for indices in micro_batches(samples, self.cut.micro_batch_tokens) {
+        for indices in micro_batches(samples, self.cut.micro_batch_tokens, layout) {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
-            let batch = MicroBatch::new(&part, self.aggregation, &divisors, &policy.device());
-            // Added up before the policy's pass: neither its activations nor a second gradient of it are
-            // there when the policy's come.
-            let own = critic.and_then(|critic| critic.on_own_trunk(&batch));
-            if let Some((critic, own)) = critic.zip(own) {
-                of_critic.accumulate(&critic.model, own.gradients);
-                add(&mut sums, own.parts);
+            let device = policy.device();
+            let batch = MicroBatch::new(&part, layout, self.aggregation, &divisors, &device);
+            // Before the policy's pass: its activations are gone when the policy's come.
+            if let Some(critic) = critic {
+                add(&mut sums, critic.on_own_trunk(&batch, &self.cut, &mut of_critic));
             }
-            let Part { gradients, of_head, parts, change } =
-                self.micro_batch(policy, critic, moves, batch);
-            if let Some((critic, gradients)) = critic.zip(of_head) {
-                of_critic.accumulate(&critic.model, gradients);
-            }
+            let sinks = (&mut gradients, &mut of_critic);
+            let (parts, change) = self.micro_batch(policy, &plain, critic, moves, &batch, sinks);
             largest = Some(match largest {
                 Some(largest) => largest.max_pair(change),
                 None => change,
             });
-            accumulator.accumulate(policy, gradients);
             add(&mut sums, parts);
         }
         let mut metrics = Metrics::default();
@@ -150,8 +187,8 @@ impl Updater {
             }
         }
         Ok(UpdateReport {
-            gradients: accumulator.grads(),
-            of_critic: critic.map(|_| of_critic.grads()),
+            gradients: gradients.finish(),
+            of_critic: critic.map(|_| of_critic.finish()),
             loss: metrics.get("loss/total").unwrap_or(0.0),
             metrics,
             tokens: divisors.tokens as usize,
@@ -171,8 +208,8 @@ impl Updater {
         let policy = policy.valid();
         let head = policy.head().val();
         self.per_token(&policy, samples, |hidden, batch| {
-            let (temperature, chunk) = (self.temperature, self.cut.logits_chunk);
-            head_logprobs(&hidden, &head, &batch.labels, temperature, chunk).logprobs
+            let (temperature, logits) = (self.temperature, self.cut.logits);
+            head_logprobs(&hidden, &head, &batch.labels, temperature, logits).logprobs
         })
     }
 
@@ -200,16 +237,18 @@ impl Updater {
         number: impl Fn(Tensor<2>, &MicroBatch) -> Tensor<1>,
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let divisors = Divisors::default();
+        let layout = self.cut.layout(samples, policy.packs());
         let mut result = vec![Vec::new(); samples.len()];
-        for indices in micro_batches(samples, self.cut.micro_batch_tokens) {
+        for indices in micro_batches(samples, self.cut.micro_batch_tokens, layout) {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
-            let batch = MicroBatch::new(&part, self.aggregation, &divisors, &policy.device());
-            let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
-            let values = read(number(hidden, &batch))?;
-            for (row, index) in values.chunks(batch.width).zip(indices) {
+            let device = policy.device();
+            let batch = MicroBatch::new(&part, layout, self.aggregation, &divisors, &device);
+            let hidden = hidden_at(policy, &batch.tokens, &batch.predictors);
+            let mut values = read(number(hidden, &batch))?.into_iter();
+            for index in indices {
                 let sample = &samples[index];
                 result[index] = vec![0.0; sample.completion.len()];
-                for (place, &value) in sample.own().zip(row) {
+                for (place, value) in sample.own().zip(&mut values) {
                     result[index][place] = value;
                 }
             }
@@ -217,122 +256,102 @@ impl Updater {
         Ok(result)
     }
 
-    /// What one micro-batch gives to an update.
+    /// Adds the gradient of a micro-batch to those of the policy and of the critic; gives its parts of sums
+    /// over the update, and the largest change of a log-probability.
     ///
-    /// The backward pass has three stages, so that logits exist for one chunk of tokens at a time:
+    /// The backward pass has three stages, so that logits exist for one block of the vocabulary at a time:
     /// loss to log-probabilities by autodiff on `[rows, tokens]`; log-probabilities to hidden
-    /// states and head by hand; hidden states to weights by autodiff through the trunk.
+    /// states and head by hand; hidden states to weights layer by layer.
     /// A value head on the policy adds its part at the hidden states, so that the trunk is gone through
     /// once.
     fn micro_batch<M: PolicyModel>(
         &self,
         policy: &M,
+        plain: &M,
         critic: Option<&Critic<M>>,
         moves: Moves,
-        batch: MicroBatch,
-    ) -> Part {
-        let hidden = select_predictors(policy.hidden(&batch.tokens), &batch);
+        batch: &MicroBatch,
+        (sum, of_critic): (&mut GradientSum, &mut GradientSum),
+    ) -> (Parts, Tensor<1>) {
+        let context = policy.context(&batch.tokens);
+        // Where the policy stands still, nothing is kept of the way.
+        let pass = match moves {
+            Moves::Policy => Some(Pass::forward(policy, plain, &batch.tokens, &context, &self.cut)),
+            Moves::Critic => None,
+        };
+        let (hidden, last) = match &pass {
+            Some(pass) => {
+                let last = at(pass.output.clone(), &batch.predictors);
+                let last = Tensor::from_inner(last).require_grad();
+                (finished(policy, last.clone()), Some(last))
+            }
+            None => (hidden_at(plain, &batch.tokens, &batch.predictors), None),
+        };
         let values = hidden.clone().inner();
-        let judged = critic.and_then(|critic| critic.on_policy(&values, &batch));
-        let head = policy.head().val().inner();
-        let labels = batch.labels.clone().inner();
-        let now = head_logprobs(&values, &head, &labels, self.temperature, self.cut.logits_chunk);
+        let judged = critic.and_then(|critic| critic.on_policy(&values, batch, of_critic));
+        let head = plain.head().val();
+        let (temperature, logits) = (self.temperature, self.cut.logits);
+        let now = head_logprobs(&values, &head, &batch.labels, temperature, logits);
 
-        let shape = [batch.rows, batch.width];
-        let leaf = |flat: Tensor<1>| Tensor::<2>::from_inner(flat.reshape(shape)).require_grad();
-        let (logprobs, entropy) = (leaf(now.logprobs.clone()), leaf(now.entropy));
-        let difference = (now.logprobs.reshape(shape) - batch.old_logprobs.clone().inner()).abs()
-            * batch.mask.clone().inner();
+        let leaf =
+            |numbers: &Tensor<1>| Tensor::from_inner(batch.by_row(numbers.clone())).require_grad();
+        let (logprobs, entropy) = (leaf(&now.logprobs), leaf(&now.entropy));
+        let difference =
+            (logprobs.clone().inner() - batch.old_logprobs.clone()).abs() * batch.mask.clone();
         let output = self.objective.evaluate(&LossInput {
             logprobs: logprobs.clone(),
             entropy: entropy.clone(),
-            old_logprobs: batch.old_logprobs,
-            ref_logprobs: batch.ref_logprobs,
-            advantages: batch.advantages,
-            importance: batch.importance,
-            mask: batch.mask,
-            weights: batch.weights,
+            old_logprobs: batch.old_logprobs.clone(),
+            ref_logprobs: batch.ref_logprobs.clone(),
+            advantages: batch.advantages.clone(),
+            importance: batch.importance.clone(),
+            mask: batch.mask.clone(),
+            weights: batch.weights.clone(),
             shares: batch.shares.clone(),
         });
-        let (of_head, judged_hidden, judged) = match judged {
-            None => (None, None, Vec::new()),
-            Some(Judged { gradients, d_hidden, parts }) => (Some(gradients), d_hidden, parts),
-        };
-        let gradients = match moves {
-            Moves::Critic => GradientsParams::new(),
-            Moves::Policy => {
-                let gradients = output.loss.backward();
-                let of =
-                    |leaf: Tensor<2>| Some(leaf.grad(&gradients)?.reshape([shape[0] * shape[1]]));
-                let d_logprobs = of(logprobs)
-                    .unwrap_or_else(|| Tensor::zeros([shape[0] * shape[1]], &values.device()));
-                let d_entropy = if self.objective.entropy_coef == 0.0 { None } else { of(entropy) };
-                let d = (d_logprobs, d_entropy, judged_hidden);
-                self.backward(policy, hidden, &labels, d)
+        let (judged_hidden, judged) = judged.unwrap_or_default();
+        if let Some((pass, last)) = pass.zip(last) {
+            let gradients = output.loss.backward();
+            let of = |leaf: Tensor<2>| Some(batch.by_token(leaf.grad(&gradients)?));
+            let d_logprobs = of(logprobs).unwrap_or_else(|| now.logprobs.zeros_like());
+            let d_entropy = if self.objective.entropy_coef == 0.0 { None } else { of(entropy) };
+            let mut d_hidden = head_backward(
+                &values,
+                policy.head(),
+                &batch.labels,
+                temperature,
+                logits,
+                &now,
+                &d_logprobs,
+                d_entropy.as_ref(),
+                sum,
+            );
+            if let Some(more) = judged_hidden {
+                d_hidden = d_hidden + more;
             }
-        };
+            let finish = hidden.cast(DType::F32) * Tensor::from_inner(d_hidden);
+            let mut gradients = finish.sum().backward();
+            sum.take(policy, &mut gradients);
+            let d_last = last.grad_remove(&mut gradients).expect("a leaf that was gone through");
+            pass.back(batch.spread(d_last), sum);
+        }
 
         let mut parts = vec![
             ("loss/total", output.loss.inner()),
             ("loss/policy", output.policy_loss.inner()),
-            ("loss/logprob_change", (difference.clone() * batch.shares.inner()).sum()),
+            ("loss/logprob_change", (difference.clone() * batch.shares.clone()).sum()),
         ];
         parts.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
         parts.extend(judged);
-        Part { gradients, of_head, parts, change: difference.max() }
-    }
-
-    /// The last two stages: from the gradients of log-probabilities, of entropy, and of hidden states
-    /// where a value head gives one, to those of the weights.
-    fn backward<M: PolicyModel>(
-        &self,
-        policy: &M,
-        hidden: Tensor<2>,
-        labels: &Tensor<1, Int>,
-        (d_logprobs, d_entropy, of_values): (Tensor<1>, Option<Tensor<1>>, Option<Tensor<2>>),
-    ) -> GradientsParams {
-        let head = policy.head();
-        let (d_hidden, d_head) = head_backward(
-            &hidden.clone().inner(),
-            &head.val().inner(),
-            labels,
-            self.temperature,
-            self.cut.logits_chunk,
-            &d_logprobs,
-            d_entropy.as_ref(),
-            !head.val().is_require_grad(),
-        );
-        let d_hidden = match of_values {
-            Some(more) => d_hidden + more,
-            None => d_hidden,
-        };
-        let trunk = (hidden * Tensor::from_inner(d_hidden)).sum().backward();
-        let mut gradients = GradientsParams::from_grads(trunk, policy);
-        if let Some(d_head) = d_head {
-            // Tied weights have a gradient as embedding already.
-            let d_head = match gradients.remove::<2>(head.id) {
-                Some(as_embedding) => as_embedding + d_head,
-                None => d_head,
-            };
-            gradients.register(head.id, d_head);
-        }
-        gradients
+        (parts, difference.max())
     }
 }
 
-/// What one micro-batch gives to an update.
-struct Part {
-    gradients: GradientsParams,
-    /// Gradients of a value head on the policy.
-    of_head: Option<GradientsParams>,
-    /// Parts of sums over the update.
-    parts: Vec<(&'static str, Tensor<1>)>,
-    /// The largest of a log-probability.
-    change: Tensor<1>,
-}
+/// Parts of sums over an update, by the names of its metrics.
+pub(crate) type Parts = Vec<(&'static str, Tensor<1>)>;
 
 /// Adds parts to the sums of their names.
-fn add(sums: &mut BTreeMap<&'static str, Tensor<1>>, parts: Vec<(&'static str, Tensor<1>)>) {
+fn add(sums: &mut BTreeMap<&'static str, Tensor<1>>, parts: Parts) {
     for (name, part) in parts {
         let sum = match sums.remove(name) {
             Some(sum) => sum + part,
@@ -340,11 +359,4 @@ fn add(sums: &mut BTreeMap<&'static str, Tensor<1>>, parts: Vec<(&'static str, T
         };
         sums.insert(name, sum);
     }
-}
-
-/// `[rows, tokens, hidden]` to the hidden states that predict completion tokens,
-/// `[rows · width, hidden]`.
-pub(crate) fn select_predictors(hidden: Tensor<3>, batch: &MicroBatch) -> Tensor<2> {
-    let [rows, tokens, width] = hidden.dims();
-    hidden.reshape([rows * tokens, width]).select(0, batch.predictors.clone())
 }

@@ -185,7 +185,7 @@ fn gradients(device: &Device, precision: Precision) -> Result<Vec<Array>, Failur
 /// sums.
 fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(&device.clone().autodiff())?;
-    let cut = Cut { micro_batch_tokens: 26, logits_chunk: 5 };
+    let cut = Cut { micro_batch_tokens: 26, logits: 100, whole_layers: 1, ..Cut::default() };
     let gradients = |cut| {
         let report = updater(cut).gradients(&policy, &samples()).map_err(failed)?;
         named(&policy, &report)
@@ -287,7 +287,13 @@ pub(super) fn samples() -> Vec<Sample> {
 }
 
 /// An update in one piece.
-pub(super) const WHOLE: Cut = Cut { micro_batch_tokens: usize::MAX, logits_chunk: usize::MAX };
+pub(super) const WHOLE: Cut = Cut {
+    micro_batch_tokens: usize::MAX,
+    logits: usize::MAX,
+    whole_layers: usize::MAX,
+    offload: false,
+    share_prompts: None,
+};
 
 /// DAPO with everything that it can have: two clips, an entropy bonus and a KL penalty.
 pub(super) fn updater(cut: Cut) -> Updater {

@@ -90,7 +90,7 @@ fn memory(recipe: &Recipe) -> Option<Memory> {
     Some(Memory { rule, spread: spread(recipe) })
 }
 
-pub(super) fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
+pub(super) fn updater(recipe: &Recipe) -> Updater {
     let loss = &recipe.loss;
     let (low, high) = loss.kind.clip_ratios();
     let clip = ClipRange { low, high };
@@ -122,7 +122,8 @@ pub(super) fn updater(recipe: &Recipe, vocab_size: usize) -> Updater {
         temperature: recipe.rollout.temperature,
         cut: Cut {
             micro_batch_tokens: recipe.train.micro_batch_tokens,
-            logits_chunk: (LOGITS_AT_ONCE / vocab_size).max(1),
+            logits: LOGITS_AT_ONCE,
+            ..Cut::default()
         },
     }
 }

@@ -348,7 +348,7 @@ fn a_decoder_learns_by_muon_within_its_layers() {
     let config = DecoderConfig::new(Family::Qwen2, sizes);
     let mut policy = random(&config, Seed::run(1), &device).unwrap();
     let examples = [WorkedExample { prompt: vec![1, 2], completion: vec![3, 4, 5] }];
-    let cut = Cut { micro_batch_tokens: 64, logits_chunk: 64 };
+    let cut = Cut { micro_batch_tokens: 64, ..Cut::default() };
     let mut muon = Muon::new(MuonConfig::default());
     let mut losses = Vec::new();
     for _ in 0..10 {
