@@ -103,7 +103,7 @@ fn measure(name: &str, config: &DecoderConfig, micro_batch_rows: usize, place: &
     let (rollout, groups) = rollout(&policy, config, seed, [ROWS, 1], place);
     let (shared, _) = self::rollout(&policy, config, seed, [ROWS / 8, 8], place);
     let parameters = policy.num_params();
-    let update = update(policy, config, &groups, micro_batch_rows, place);
+    let update = update(policy, &groups, micro_batch_rows, place);
     json!({
         "shape": name,
         "parameters": parameters,
@@ -144,7 +144,6 @@ fn rollout(
 
 fn update(
     policy: Decoder,
-    config: &DecoderConfig,
     groups: &[Group],
     micro_batch_rows: usize,
     place: &Place,
