@@ -1,0 +1,119 @@
+//! What an update holds at most, and how long it takes: one sequence, one update, one process. A JSON object
+//! on stdout.
+//!
+//! ```text
+//! cargo bench -p firebrick-benches --bench memory -- SHAPE TOKENS all|lora WHOLE_LAYERS [offload]
+//! cargo bench -p firebrick-benches --bench memory -- smollm2 2048 lora 0
+//! ```
+//!
+//! The weights are random, and so are the tokens: a prompt of 128, the rest completion. The peak is the
+//! process's own, as Linux counts it, from loading to the end of AdamW's step; a second update tells the time.
+
+#![expect(clippy::print_stdout, reason = "a bench prints its result")]
+
+use std::time::Instant;
+
+use burn::{module::Module as _, tensor::Device};
+use firebrick_core::{Completion, FinishReason, Seed, TokenId};
+use firebrick_models::{DecoderConfig, Family, Lora, Sizes, random};
+use firebrick_train::{
+    AdamW, Aggregation, ClipRange, Cut, Dapo, Objective, OptimConfig, Sample, Updater,
+};
+use serde_json::json;
+
+const PROMPT: usize = 128;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let [shape, tokens, trained, whole_layers, more @ ..] = words.as_slice() else {
+        panic!("expected SHAPE TOKENS all|lora WHOLE_LAYERS [offload]");
+    };
+    let tokens: usize = tokens.parse().expect("a number of tokens");
+    let whole_layers: usize = whole_layers.parse().expect("a number of layers");
+    let seed = Seed::run(17);
+    let config = config(shape, tokens);
+    let mut policy =
+        random(&config, seed, &Device::flex().autodiff()).expect("the sizes fit together");
+    if trained == "lora" {
+        let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
+        let lora = Lora { rank: 16, alpha: 32.0, targets, rslora: false };
+        policy = policy.with_lora(lora, seed);
+    }
+    let weights = resident("VmRSS");
+    let clip = ClipRange { low: 0.2, high: 0.28 };
+    let updater = Updater {
+        objective: Objective {
+            policy: Box::new(Dapo { clip, dual_clip: None }),
+            entropy_coef: 0.0,
+            kl: None,
+        },
+        aggregation: Aggregation::TokenMean,
+        constant_length: tokens,
+        temperature: 1.0,
+        cut: Cut {
+            whole_layers,
+            offload: more.iter().any(|word| word == "offload"),
+            logits: 1 << 21,
+            ..Cut::default()
+        },
+    };
+    let mut stream = seed.derive("tokens", &[]).stream();
+    let all: Vec<TokenId> = (0..tokens as u64)
+        .map(|at| (stream.uniform_at(at) * config.vocab_size as f64) as TokenId)
+        .collect();
+    let (prompt, written) = all.split_at(PROMPT);
+    let completion =
+        Completion::written(written.to_vec(), vec![-10.0; written.len()], FinishReason::Stop);
+    let samples = [Sample::new(prompt, &completion, 0).with_advantage(1.0)];
+    let mut optimizer = AdamW::new(OptimConfig::default());
+    let parameters = policy.num_params();
+    let mut seconds = Vec::new();
+    let mut loss = 0.0;
+    for _ in 0..2 {
+        let began = Instant::now();
+        let (moved, report, _) =
+            updater.step(policy, &mut optimizer, &samples, 1e-6).expect("the device computes");
+        policy = moved;
+        loss = report.loss;
+        seconds.push(began.elapsed().as_secs_f64());
+    }
+    println!(
+        "{}",
+        json!({
+            "shape": shape, "parameters": parameters, "tokens": tokens, "trained": trained,
+            "whole_layers": whole_layers, "seconds": seconds, "loss": loss,
+            "weights_gib": weights, "peak_gib": resident("VmHWM"),
+        })
+    );
+}
+
+/// GiB of this process, as `/proc/self/status` counts them.
+fn resident(key: &str) -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+    let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    kilobytes.expect("a number of kB") / f64::from(1 << 20)
+}
+
+fn config(shape: &str, tokens: usize) -> DecoderConfig {
+    // vocabulary, hidden, layers, heads, kv_heads, head_dim, inner, rope's base.
+    let (family, [vocab, hidden, layers, heads, kv_heads, head_dim, inner], rope_theta) =
+        match shape {
+            "smollm2" => (Family::Llama, [49_152, 576, 30, 9, 3, 64, 1536], 1e5),
+            "0.5b" => (Family::Qwen2, [151_936, 896, 24, 14, 2, 64, 4864], 1e6),
+            other => panic!("{other} is no shape: expected smollm2 or 0.5b"),
+        };
+    let sizes = Sizes {
+        vocab_size: vocab,
+        hidden_size: hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        intermediate_size: inner,
+        max_position_embeddings: tokens,
+        rope_theta,
+        tied: true,
+    };
+    DecoderConfig::new(family, sizes)
+}
