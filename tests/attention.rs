@@ -4,8 +4,8 @@
 
 use std::cell::Cell;
 
-use burn::tensor::{Device, Distribution, Int, Tensor, TensorData, activation};
-use firebrick_core::TokenId;
+use burn::tensor::{Device, Int, Tensor, TensorData, activation};
+use firebrick_core::{Seed, TokenId};
 use firebrick_models::{Look, Padding, TokenBatch, attention, attention_backward};
 use proptest::{
     collection::vec,
@@ -25,16 +25,18 @@ struct Case {
     kv_heads: usize,
     group: usize,
     look: Look,
+    seed: u64,
 }
 
 fn case() -> impl Strategy<Value = Case> {
     let long = prop_oneof![4 => 1..20usize, 1 => 100..300usize];
     let padding = prop_oneof![Just(Padding::None), Just(Padding::Left), Just(Padding::Right)];
     let look = (proptest::option::weighted(0.4, 1..40usize), 1..40_000usize);
-    (vec((long, any::<bool>()), 1..6), padding, 1..4usize, 1..4usize, look).prop_map(
-        |(texts, padding, kv_heads, group, (window, scores))| {
+    let texts = vec((long, any::<bool>()), 1..6);
+    (texts, padding, 1..4usize, 1..4usize, look, any::<u64>()).prop_map(
+        |(texts, padding, kv_heads, group, (window, scores), seed)| {
             let look = Look { window, scores };
-            Case { texts, padding, kv_heads, group, look }
+            Case { texts, padding, kv_heads, group, look, seed }
         },
     )
 }
@@ -49,14 +51,22 @@ fn blocks_of_attention_are_a_dense_softmax() {
             let on = batch.segments().iter().filter(|segment| segment.after.is_some()).count();
             shared.set(shared.get() + on);
             let places = batch.tokens.shape().num_elements();
-            let device = Device::flex().autodiff();
-            let random = |heads: usize| {
+            let random = |name: &str, heads: usize| {
+                let mut stream = Seed::run(case.seed).derive(name, &[]).stream();
+                let number = |at| (6.0 * stream.uniform_at(at) - 3.0) as f32;
                 let shape = [places, heads, HEAD_DIM];
-                Tensor::<3>::random(shape, Distribution::Normal(0.0, 2.0), &device).require_grad()
+                let numbers: Vec<f32> =
+                    (0..shape.iter().product::<usize>() as u64).map(number).collect();
+                let data = TensorData::new(numbers, shape);
+                Tensor::<3>::from_data(data, &Device::flex().autodiff()).require_grad()
             };
             let heads = case.kv_heads * case.group;
-            let (query, key, value) = (random(heads), random(case.kv_heads), random(case.kv_heads));
-            let d_output = random(heads).inner() * present(&batch);
+            let (query, key, value) = (
+                random("query", heads),
+                random("key", case.kv_heads),
+                random("value", case.kv_heads),
+            );
+            let d_output = random("gradient", heads).inner() * present(&batch);
             let dense =
                 dense(&case, &batch, [&query, &key, &value]) * Tensor::from_inner(present(&batch));
             let gradients = (dense.clone() * Tensor::from_inner(d_output.clone())).sum().backward();

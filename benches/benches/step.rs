@@ -142,12 +142,7 @@ fn rollout(
     (rates(ROWS * COMPLETION, &seconds), groups)
 }
 
-fn update(
-    policy: Decoder,
-    groups: &[Group],
-    micro_batch_rows: usize,
-    place: &Place,
-) -> Value {
+fn update(policy: Decoder, groups: &[Group], micro_batch_rows: usize, place: &Place) -> Value {
     let samples: Vec<Sample> = groups
         .iter()
         .flat_map(|group| group.completions.iter().map(move |completion| (group, completion)))

@@ -11,13 +11,15 @@
 mod advice;
 mod facts;
 mod memory;
+mod pieces;
 mod sums;
 
 use serde::Serialize;
 
 pub use advice::Advice;
 pub use facts::{Facts, Models, Work};
-pub use memory::{Memory, compute, warning};
+pub use memory::{Cut, Memory, compute, cut, warning};
+pub use pieces::Pieces;
 
 use crate::recipe::Recipe;
 use firebrick_models::Compute;
@@ -85,9 +87,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of `recipe` for models of these sizes that are multiplied in `compute`.
-    pub fn new(models: &Models, recipe: &Recipe, compute: Compute) -> Self {
-        Plan::of(Facts::new(models, recipe, compute))
+    /// The plan of `recipe` for models of these sizes that are multiplied in `compute`, on a device with so
+    /// many bytes of memory. Where the recipe leaves it to the plan, an update keeps as many layers whole as
+    /// fit; none, where the memory is not known.
+    pub fn new(models: &Models, recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Self {
+        let facts = Facts::new(models, recipe, compute, memory);
+        let whole = memory.filter(|_| facts.work.recompute_auto);
+        let whole = whole.map_or(facts.work.whole_layers, |memory| whole_layers(&facts, memory));
+        Plan::of(Facts { work: Work { whole_layers: whole, ..facts.work }, ..facts })
     }
 
     /// The plan of a run of which these things are known.
@@ -123,6 +130,16 @@ impl Plan {
     pub fn advice(&self, memory: u64) -> Vec<Advice> {
         advice::advice(self, memory)
     }
+}
+
+/// How many layers an update may keep whole and still have a tenth of the memory to spare: a plan is an
+/// estimate, and to go through a layer once more costs less than to run out of memory.
+fn whole_layers(facts: &Facts, memory: u64) -> u128 {
+    let fits = |&whole_layers: &u128| {
+        let work = Work { whole_layers, ..facts.work };
+        Plan::of(Facts { work, ..facts.clone() }).fits(memory - memory / 10)
+    };
+    (1..=facts.shape.layers).take_while(fits).last().unwrap_or(0)
 }
 
 #[cfg(test)]

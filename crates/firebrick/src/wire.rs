@@ -25,7 +25,7 @@ use crate::{
     Error, HuggingFace, Part, PolicyFiles, device,
     model::{self, Folders, Policy, trained_weights},
     parts::Parts,
-    plan::Models,
+    plan::{self, Models, cut},
     recipe::Recipe,
     source::{Need, Sources},
 };
@@ -115,8 +115,10 @@ pub(crate) fn wire_with(
     };
     parts.heldout.get_or_insert(data.heldout);
     parts.worked.get_or_insert(data.worked);
+    let cut = cut(recipe, Some(sources));
     let ready = Ready {
-        policy,
+        policy: policy.with_grain(cut.pieces.grain()),
+        cut,
         files: Box::new(HuggingFace { config, base, adapter, dtype }),
         size,
         tokenizer: data.tokenizer,
@@ -160,7 +162,8 @@ pub(crate) fn wire_given<M: PolicyModel>(
         return Err(Error::PolicyVocabulary { tokenizer: known, policy: vocab });
     }
     let size = model::parameters_in_words(&policy);
-    let ready = Ready { policy, files, size, tokenizer, context, source, verifier };
+    let cut = cut(recipe, None);
+    let ready = Ready { policy, cut, files, size, tokenizer, context, source, verifier };
     let wired = assemble(recipe, parts, ready, resume, channel().1)?;
     Ok(Wired { replaced, ..wired })
 }
@@ -168,6 +171,7 @@ pub(crate) fn wire_given<M: PolicyModel>(
 /// The material that both ways of wiring have found.
 struct Ready<M> {
     policy: M,
+    cut: plan::Cut,
     files: Box<dyn PolicyFiles<M>>,
     size: String,
     tokenizer: Arc<Tokenizer>,
@@ -185,7 +189,7 @@ fn assemble<M: PolicyModel>(
     resume: Option<&Path>,
     notes: Receiver<String>,
 ) -> Result<Wired<M>, Error> {
-    let Ready { policy, files, size, tokenizer, context, mut source, verifier } = ready;
+    let Ready { policy, cut, files, size, tokenizer, context, mut source, verifier } = ready;
     let seed = Seed::run(recipe.seed);
     let device = policy.device();
     let mut optimizer = parts.optimizer.unwrap_or_else(|| optimizer(&recipe.optim));
@@ -223,7 +227,7 @@ fn assemble<M: PolicyModel>(
     task.shapers = parts.shapers.unwrap_or(task.shapers);
     task.filter = parts.filter.unwrap_or(task.filter);
     task.advantage = parts.advantage.or(task.advantage);
-    let mut updater = updater(recipe);
+    let mut updater = updater(recipe, cut);
     updater.objective.policy = parts.loss.unwrap_or(updater.objective.policy);
     let trainer = Trainer {
         policy,
@@ -335,9 +339,6 @@ pub const TRAINER: &str = "trainer";
 /// The folder inside [`TRAINER`] that holds the weights as they were trained, in float32, when those of
 /// the checkpoint are rounded: a resumed run must go on with the same bits.
 pub const WEIGHTS: &str = "weights";
-
-/// Logits made at once: 64 MB in f32, whatever the vocabulary.
-pub(crate) const LOGITS_AT_ONCE: usize = 1 << 24;
 
 /// `context` is how many tokens prompt and completion may have together.
 fn engine<M: PolicyModel>(

@@ -1,7 +1,9 @@
 //! Settings that change nothing beside the others, in one list: where they are written they are refused,
 //! and a recipe that is written out goes without them.
 
-use super::{Adaptive, Aggregation, Dynamic, Length, Recipe, RewardKind, Surplus, Task};
+use firebrick_core::device::Kind;
+
+use super::{Adaptive, Aggregation, Dynamic, Length, Recipe, Recompute, RewardKind, Surplus, Task};
 
 /// A key that changes nothing in its recipe, whatever its value.
 #[derive(Debug)]
@@ -126,6 +128,18 @@ impl Recipe {
                 "loss.constant_length",
                 &["loss.aggregation"],
                 "loss.aggregation = \"constant\"",
+            ),
+            (
+                self.device.kind != Kind::Cpu,
+                "train.offload",
+                &["device.kind"],
+                "device.kind other than \"cpu\"",
+            ),
+            (
+                self.train.recompute != Recompute::None,
+                "train.offload",
+                &["train.recompute"],
+                "train.recompute other than \"none\"",
             ),
             (
                 adaptive(|it| it.weight_entropy > 0.0),

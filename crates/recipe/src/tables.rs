@@ -440,6 +440,13 @@ pub struct Train {
     /// Tokens that go through the model at once. Changes memory and speed, not the result.
     #[schemars(range(min = 1, max = bounds::AT_ONCE))]
     pub micro_batch_tokens: usize,
+    /// What an update keeps of its way through the layers. Changes memory and speed, not the result.
+    pub recompute: Recompute,
+    /// Whether what is kept of a layer waits in the machine's memory. Changes memory and speed, not the
+    /// result; on the CPU it changes nothing.
+    pub offload: bool,
+    /// Whether completions of one prompt share it in an update. Changes memory and speed, not the result.
+    pub share_prompts: SharePrompts,
     /// How many updates a mini-batch gets; one by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
@@ -456,10 +463,39 @@ impl Default for Train {
             epochs: None,
             mini_batch: 256,
             micro_batch_tokens: 8192,
+            recompute: Recompute::Auto,
+            offload: false,
+            share_prompts: SharePrompts::Auto,
             adaptive: None,
             stop_at: None,
         }
     }
+}
+
+/// What an update keeps of its way through the layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Recompute {
+    /// As much as the memory has room for by the plan.
+    #[default]
+    Auto,
+    /// Of each layer its input: the layer is computed once more on the way back.
+    Layers,
+    /// Everything that takes a product of matrices to compute again.
+    None,
+}
+
+/// Whether completions of one prompt share it in an update.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SharePrompts {
+    /// Where that saves a twentieth of the tokens.
+    #[default]
+    Auto,
+    /// Wherever a mini-batch has several of one prompt.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// How held-out accuracy is measured.

@@ -152,18 +152,18 @@ pub fn micro_batches(samples: &[Sample], max_tokens: usize, layout: Layout) -> V
     batches
 }
 
-/// How many tokens of the samples that count need not be computed where prompts are shared, beside how
-/// many there are.
-pub fn shared_tokens(samples: &[Sample], max_tokens: usize) -> (usize, usize) {
-    let all = samples.iter().filter(|sample| sample.counted() > 0).map(Sample::length).sum();
-    let saved = micro_batches(samples, max_tokens, Layout::Shared)
+/// The share of the samples' tokens that need not be computed where prompts are shared.
+pub(crate) fn share_saved(samples: &[Sample], max_tokens: usize) -> f64 {
+    let counted = samples.iter().filter(|sample| sample.counted() > 0);
+    let all: usize = counted.map(Sample::length).sum();
+    let saved: usize = micro_batches(samples, max_tokens, Layout::Shared)
         .iter()
         .flat_map(|batch| batch.windows(2))
         .map(|pair| (&samples[pair[0]], &samples[pair[1]]))
         .filter(|(first, second)| shares(first, second))
         .map(|(_, sample)| sample.prompt.len() - 1)
         .sum();
-    (saved, all)
+    saved as f64 / all.max(1) as f64
 }
 
 /// Whether two samples have a prompt of which there is something to share.

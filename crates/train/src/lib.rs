@@ -54,7 +54,7 @@ pub use advantage::{
     BatchNorm, Gdpo, GroupNorm, LeaveOneOut, MeanOnly, ReinforceBaseline, SPREAD_TOLERANCE,
 };
 pub use aggregation::{Aggregation, Divisors};
-pub use batch::{Layout, MicroBatch, Sample, ValueTargets, micro_batches, shared_tokens};
+pub use batch::{Layout, MicroBatch, Sample, ValueTargets, micro_batches};
 pub use checkpoint::{TrainerState, load_state, save_state};
 pub use critic::{Critic, CriticConfig, ValueHead, ValueModel};
 pub use error::TrainError;

@@ -95,6 +95,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
         if outcome.skipped {
             self.updated.skipped.push(self.samples.to_vec());
         } else {
+            self.updated.shared += report.shared * report.tokens as f64;
             self.updated.add(report.metrics, report.tokens, outcome.grad_norm);
             trainer.step_critic(report.of_critic, self.updated)?;
         }

@@ -184,6 +184,8 @@ pub(crate) struct Updated {
     pub(crate) first_largest: Option<f64>,
     pub(crate) largest: f64,
     pub(crate) tokens: usize,
+    /// The share of tokens that were not computed, times the tokens that counted.
+    pub(crate) shared: f64,
     pub(crate) updates: usize,
     pub(crate) empty: usize,
     /// One for each mini-batch, where their number of updates is adaptive.
@@ -244,6 +246,7 @@ impl Updated {
         metrics.set("update/skipped", self.skipped.len() as f64);
         metrics.set("update/lr", self.lr);
         metrics.set("update/tokens", self.tokens as f64);
+        metrics.set("update/tokens_shared", self.shared / self.tokens.max(1) as f64);
         metrics.set("update/tokens_per_second", self.tokens as f64 / self.seconds.max(1e-9));
         metrics.set("time/update", self.seconds);
         (totals, self.skipped)

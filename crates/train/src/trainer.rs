@@ -359,6 +359,8 @@ impl<M: PolicyModel> Trainer<M> {
         let sampling = sampled.measure(&mut metrics);
         self.phrases.measure(&sampled.all, &mut metrics);
         let (update, skipped) = updated.measure(&mut metrics);
+        let whole_layers = self.updater.cut.whole_layers.min(self.policy.layers());
+        metrics.set("update/whole_layers", whole_layers as f64);
         if self.config.memory.is_some() {
             metrics.set("sampling/memory_prompts", self.state.memory.len() as f64);
         }

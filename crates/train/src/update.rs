@@ -11,7 +11,7 @@ use firebrick_models::{GradientSum, PolicyModel, head_backward, head_logprobs};
 use crate::{
     Aggregation, Critic, Divisors, Layout, LossInput, MicroBatch, Objective, Optimizer, Sample,
     StepOutcome, TrainError, ValueModel,
-    batch::shared_tokens,
+    batch::share_saved,
     micro_batches,
     optim::read,
     pass::{Pass, at, finished, hidden_at},
@@ -63,10 +63,7 @@ impl Default for Cut {
 impl Cut {
     /// How the micro-batches of these samples lie.
     fn layout(&self, samples: &[Sample], packs: bool) -> Layout {
-        let pays = || {
-            let (saved, all) = shared_tokens(samples, self.micro_batch_tokens);
-            saved as f64 >= SHARING_PAYS * all as f64
-        };
+        let pays = || share_saved(samples, self.micro_batch_tokens) >= SHARING_PAYS;
         match packs {
             false => Layout::Padded,
             true if self.share_prompts.unwrap_or_else(pays) => Layout::Shared,
@@ -100,6 +97,8 @@ pub struct UpdateReport {
     pub metrics: Metrics,
     /// Tokens that counted.
     pub tokens: usize,
+    /// The share of prompts' and completions' tokens that were not computed, because a prompt was shared.
+    pub shared: f64,
 }
 
 /// The metric that is a maximum over the update's tokens: how far the log-probability of a token has
@@ -158,6 +157,10 @@ impl Updater {
         divisors.constant = samples.len() as f64 * self.constant_length as f64;
         let plain = policy.valid();
         let layout = self.cut.layout(samples, policy.packs());
+        let shared = match layout {
+            Layout::Shared => share_saved(samples, self.cut.micro_batch_tokens),
+            Layout::Padded | Layout::Packed => 0.0,
+        };
         let (mut gradients, mut of_critic) = (GradientSum::default(), GradientSum::default());
         let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
         let mut largest: Option<Tensor<1>> = None;
@@ -192,6 +195,7 @@ impl Updater {
             loss: metrics.get("loss/total").unwrap_or(0.0),
             metrics,
             tokens: divisors.tokens as usize,
+            shared,
         })
     }
 

@@ -59,11 +59,11 @@ impl Plan {
         let sources = super::sources::alone();
         let models = wire::model_sizes(&recipe, &sources)?;
         let (compute, assumed) = compute(&recipe);
-        let plan = Sums::new(&models, &recipe, compute);
         let memory = match self.memory {
             Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },
             None => Memory::of(recipe.device.name()),
         };
+        let plan = Sums::new(&models, &recipe, compute, memory.bytes);
         let text = match self.json {
             true => as_json(&plan, &recipe, &memory),
             false => {
@@ -83,7 +83,7 @@ impl Plan {
 fn adapters_fit(models: Models, recipe: &Recipe, compute: Compute, memory: u64) -> Option<String> {
     const RANK: usize = 16;
     let lora = Some(model::adapters(&Lora::of_rank(RANK)));
-    let plan = Sums::new(&Models { lora, ..models }, recipe, compute);
+    let plan = Sums::new(&Models { lora, ..models }, recipe, compute, Some(memory));
     let least = plan.least();
     let (plan, batches) = match plan.fits(memory) {
         true => (plan, ""),

@@ -42,6 +42,7 @@ pub(crate) struct Completion {
 }
 
 /// A tensor of a checkpoint.
+#[derive(Debug, PartialEq)]
 pub(crate) struct Weights {
     pub(crate) dtype: String,
     pub(crate) shape: Vec<usize>,

@@ -1,7 +1,7 @@
 //! The run as a whole: name, seed, device, how long it trains and how it is measured.
 
 use crate::{
-    bench::{Bench, Case, LETTERS, TINY, case, default},
+    bench::{Bench, CHECKPOINT, Case, LETTERS, TINY, case, default},
     made::{Run, assert_near},
 };
 
@@ -9,6 +9,8 @@ use crate::{
 fn a_run_does_what_its_options_say() {
     Bench::new().try_all(CASES);
 }
+
+const MODEL: &str = "model.safetensors";
 
 pub(crate) const CASES: &[Case] = &[
     case(&["name=kiln"], LETTERS, &[], |run| {
@@ -56,6 +58,34 @@ pub(crate) const CASES: &[Case] = &[
                 assert_near(cut, whole);
             }
         }
+    }),
+    // The same computation to the bit, whatever is kept of it.
+    case(&["train.recompute=layers"], LETTERS, &[], |run| {
+        assert_eq!(run.tensors(MODEL), run.without().tensors(MODEL));
+        assert_eq!(run.values("update/whole_layers"), [0.0, 0.0]);
+    }),
+    case(&["train.recompute=none"], LETTERS, &["train.recompute=layers"], |run| {
+        assert_eq!(run.tensors(MODEL), run.without().tensors(MODEL));
+        assert_eq!(run.values("update/whole_layers"), [1.0, 1.0]);
+    }),
+    // There is room for one layer of this size anywhere.
+    default(&["train.recompute=auto"], LETTERS, &[], |run| {
+        assert_eq!(run.values("update/whole_layers"), [1.0, 1.0]);
+    }),
+    case(&["train.offload=true"], LETTERS, &[], |run| {
+        run.fails(2, "device.kind other than \"cpu\"");
+    }),
+    // The questions are longer than the eight tokens of an answer.
+    default(&["train.share_prompts=auto"], CHECKPOINT, &[], |run| {
+        assert!(run.first("update/tokens_shared") > 0.5);
+    }),
+    case(&["train.share_prompts=never"], CHECKPOINT, &[], |run| {
+        assert_eq!(run.first("update/tokens_shared"), 0.0);
+        assert_near(run.first("loss/total"), run.without().first("loss/total"));
+        assert_near(run.first("update/grad_norm"), run.without().first("update/grad_norm"));
+    }),
+    case(&["train.share_prompts=always"], CHECKPOINT, &["train.share_prompts=never"], |run| {
+        assert!(run.first("update/tokens_shared") > 0.5);
     }),
     case(&["train.stop_at=0.0"], LETTERS, &["eval.every=1"], |run| {
         assert_eq!(run.summary()["stopped_because"], "stop_at");

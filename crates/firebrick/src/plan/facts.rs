@@ -2,10 +2,8 @@ use firebrick_device::Kind;
 use firebrick_models::{Compute, DecoderConfig, Lora};
 use serde::Serialize;
 
-use crate::{
-    recipe::{CriticKind, OptimKind, Recipe},
-    wire::LOGITS_AT_ONCE,
-};
+use super::Pieces;
+use crate::recipe::{CriticKind, OptimKind, Recipe, Recompute};
 
 /// The sizes of a run's models, which the recipe alone does not say.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +48,8 @@ pub struct Facts {
     pub shape: Shape,
     /// What the recipe asks for.
     pub work: Work,
+    /// What is there at once of what is never whole.
+    pub pieces: Pieces,
 }
 
 /// The widths that tensors of a forward pass have.
@@ -61,6 +61,8 @@ pub struct Shape {
     pub hidden: u128,
     /// Query heads.
     pub heads: u128,
+    /// Queries and keys that are kept as they were before their norms; 0 without such norms.
+    pub before_norms: u128,
     /// All query heads side by side.
     pub query: u128,
     /// All key heads side by side; as many for values.
@@ -92,6 +94,12 @@ pub struct Work {
     pub updates: u128,
     /// Tokens of a micro-batch.
     pub micro_batch_tokens: u128,
+    /// Layers of which an update keeps more than the input.
+    pub whole_layers: u128,
+    /// Whether that is for the plan to decide.
+    pub recompute_auto: bool,
+    /// Whether inputs of layers wait in the machine's memory.
+    pub offload: bool,
     /// Whether a frozen policy is kept beside the trained one.
     pub reference: bool,
     /// Whether entropy has a gradient.
@@ -101,8 +109,9 @@ pub struct Work {
 }
 
 impl Facts {
-    /// The facts of `recipe` for models of these sizes that are multiplied in `compute`.
-    pub fn new(models: &Models, recipe: &Recipe, compute: Compute) -> Self {
+    /// The facts of `recipe` for models of these sizes that are multiplied in `compute`, on a device with so
+    /// many bytes of memory, as far as that is known.
+    pub fn new(models: &Models, recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Self {
         let config = &models.policy;
         let count = config.parameters();
         let adapters = models.lora.as_ref().map(|lora| {
@@ -113,6 +122,10 @@ impl Facts {
             layers: config.layers as u128,
             hidden: config.hidden_size as u128,
             heads: config.heads as u128,
+            before_norms: match config.qk_norm {
+                true => ((config.heads + config.kv_heads) * config.head_dim) as u128,
+                false => 0,
+            },
             query: (config.heads * config.head_dim) as u128,
             key: (config.kv_heads * config.head_dim) as u128,
             inner: config.intermediate_size as u128,
@@ -146,7 +159,8 @@ impl Facts {
             frozen: adapters.is_some(),
             half: compute == Compute::Bf16,
             shape,
-            work: Work::new(config.max_position_embeddings, recipe),
+            work: Work::new(config, recipe),
+            pieces: Pieces::of(recipe.device.name(), memory),
         }
     }
 
@@ -162,11 +176,6 @@ impl Facts {
         most.min(self.work.mini_batch * self.length())
     }
 
-    /// Tokens whose logits are made at once.
-    pub fn logits_chunk(&self) -> u128 {
-        (LOGITS_AT_ONCE as u128 / self.shape.vocab.max(1)).max(1)
-    }
-
     /// Whether an update is cut into several micro-batches.
     pub fn accumulates(&self) -> bool {
         self.work.mini_batch * self.length() > self.tokens()
@@ -174,8 +183,9 @@ impl Facts {
 }
 
 impl Work {
-    fn new(context: usize, recipe: &Recipe) -> Self {
+    fn new(config: &DecoderConfig, recipe: &Recipe) -> Self {
         let (rollout, eval) = (&recipe.rollout, &recipe.eval);
+        let context = config.max_position_embeddings;
         let completion = rollout.max_completion_tokens;
         let prompt = recipe.data.max_prompt_tokens.min(context.saturating_sub(completion)).max(1);
         let completions = recipe.sampling.prompts_per_step.saturating_mul(rollout.group_size);
@@ -202,6 +212,12 @@ impl Work {
             mini_batch: bounded(completions.div_ceil(updates)),
             updates: bounded(updates),
             micro_batch_tokens: bounded(recipe.train.micro_batch_tokens),
+            whole_layers: match recipe.train.recompute {
+                Recompute::None => config.layers as u128,
+                Recompute::Auto | Recompute::Layers => 0,
+            },
+            recompute_auto: recipe.train.recompute == Recompute::Auto,
+            offload: recipe.train.offload,
             reference: recipe.loss.kl.is_some(),
             entropy: recipe.loss.entropy_coef != 0.0,
             on_host: recipe.device.kind == Kind::Cpu,

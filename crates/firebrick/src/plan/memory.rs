@@ -3,10 +3,10 @@
 use firebrick_device::{Kind, Name, Precision, describe, gibibytes, guard, open};
 use firebrick_models::Compute;
 
-use super::Plan;
+use super::{Pieces, Plan};
 use crate::{
     model,
-    recipe::{ComputeType, Recipe},
+    recipe::{ComputeType, Recipe, Recompute},
     source::Sources,
     wire,
 };
@@ -43,9 +43,12 @@ impl Memory {
 
 /// The warning that a run begins with, where its plan does not fit into the memory.
 pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
-    let plan = Plan::new(&wire::model_sizes(recipe, sources).ok()?, recipe, compute(recipe).0);
-    let memory = Memory::of(recipe.device.name());
-    let there = memory.bytes.filter(|&bytes| !plan.fits(bytes))?;
+    let models = wire::model_sizes(recipe, sources).ok()?;
+    let there = Memory::of(recipe.device.name()).bytes?;
+    let plan = Plan::new(&models, recipe, compute(recipe).0, Some(there));
+    if plan.fits(there) {
+        return None;
+    }
     let (peak, moment) = plan.peak();
     Some(format!(
         "this may not fit: about {} are needed ({}), {} are there; firebrick plan tells more",
@@ -53,6 +56,36 @@ pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
         moment.name(),
         gibibytes(there)
     ))
+}
+
+/// How a run's updates are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// What is there at once of what is never whole.
+    pub pieces: Pieces,
+    /// Layers of which an update keeps more than the input.
+    pub whole_layers: usize,
+}
+
+/// How the updates of `recipe` are cut. Of a policy that a program brings, for which there are no sources, the
+/// sizes are not known; unless the recipe says otherwise, its layers are kept whole.
+pub fn cut(recipe: &Recipe, sources: Option<&Sources>) -> Cut {
+    let memory = Memory::of(recipe.device.name()).bytes;
+    let models = sources.and_then(|sources| wire::model_sizes(recipe, sources).ok());
+    match models {
+        Some(models) => {
+            let facts = Plan::new(&models, recipe, compute(recipe).0, memory).facts;
+            let whole_layers = usize::try_from(facts.work.whole_layers).unwrap_or(usize::MAX);
+            Cut { pieces: facts.pieces, whole_layers }
+        }
+        None => Cut {
+            pieces: Pieces::of(recipe.device.name(), memory),
+            whole_layers: match recipe.train.recompute {
+                Recompute::Layers => 0,
+                Recompute::Auto | Recompute::None => usize::MAX,
+            },
+        },
+    }
 }
 
 /// The format that the device multiplies in, and whether it is assumed, because the device can't be asked.

@@ -25,7 +25,6 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     let halves = facts.parameters * BF16;
     let gradient = facts.trainable * F32;
     let work = &facts.work;
-    let (activations, sum) = fullest_micro_batch(facts, gradient);
     let part = |name, exact, bytes: &dyn Fn(Moment) -> u128| Part {
         name,
         exact,
@@ -42,11 +41,6 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             Moment::Saving => changed,
             _ => when(work.updates > 1, changed),
         }),
-        // A forward pass rounds the weights that it multiplies, and its backward pass needs them.
-        part("rounded weights", false, &|moment| match moment {
-            Moment::Head | Moment::Backward | Moment::Gradient => when(facts.half, halves),
-            _ => 0,
-        }),
         part("reference policy", true, &|_| when(work.reference, changed)),
         part("reward model", true, &|_| facts.reward * F32),
         // With its moments, and in an update with its gradient: its pass comes before the policy's, and
@@ -59,31 +53,33 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             0 => part("moments of AdamW", true, &|_| 2 * gradient),
             one => part("moments of Muon", false, &|_| 2 * gradient - one * F32),
         },
-        // The sum over earlier micro-batches is there when the next one's is made. In AdamW's step
-        // new weights take the place of the gradient, one parameter after the other.
+        // One sum, which every layer of every micro-batch adds to. In the first micro-batch it begins with
+        // the head. In AdamW's step new weights take its place, one parameter after the other.
         part("gradient", true, &|moment| match moment {
             Moment::Rollout | Moment::Saving => 0,
-            Moment::Head | Moment::Backward => sum,
-            Moment::Gradient => gradient + when(facts.accumulates(), gradient),
-            Moment::Optimizer => gradient,
+            Moment::Head | Moment::Backward if !facts.accumulates() => {
+                when(!facts.frozen, facts.lookup * F32)
+            }
+            _ => gradient,
         }),
         part("KV cache", false, &|moment| when(moment == Moment::Rollout, kv_cache(facts))),
         part("prefill and decoding", false, &|moment| {
             when(moment == Moment::Rollout, prefill(facts).max(decoding(facts)))
         }),
-        part("activations", false, &|moment| match moment {
-            Moment::Head | Moment::Backward => activations,
+        part("kept of the layers", false, &|moment| match moment {
+            Moment::Head | Moment::Backward => kept(facts),
+            Moment::Gradient => facts.tokens() * facts.shape.hidden * F32,
             _ => 0,
         }),
+        part("one layer's passes", false, &|moment| match moment {
+            Moment::Backward => layer_backward(facts),
+            Moment::Gradient => when(!facts.frozen, lookup_gradient(facts)),
+            _ => 0,
+        }),
+        part("hidden states", false, &|moment| when(moment == Moment::Head, hidden_states(facts))),
         part("logits", false, &|moment| match moment {
             Moment::Rollout => sampled_logits(facts),
-            Moment::Head => chunk_of_logits(facts),
-            _ => 0,
-        }),
-        part("head's gradient", false, &|moment| head_gradient(facts, moment)),
-        part("one layer's backward pass", false, &|moment| match moment {
-            Moment::Backward => layer_backward(facts) + weight_gradient(facts),
-            Moment::Gradient => weight_gradient(facts),
+            Moment::Head => block_of_logits(facts),
             _ => 0,
         }),
         // Of one parameter at a time: its gradient's part of either moment, the update before and
@@ -100,18 +96,6 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         part("the process", false, &|_| when(work.on_host, PROCESS)),
     ];
     all.into_iter().filter(|part| part.bytes.iter().any(|&bytes| bytes > 0)).collect()
-}
-
-/// Activations of the micro-batch that needs most, and the sum of gradients beside them. The sum is
-/// not there in the first, which is the largest, but from the second on, which may have fewer tokens.
-fn fullest_micro_batch(facts: &Facts, gradient: u128) -> (u128, u128) {
-    let tokens = facts.tokens();
-    let second = (facts.work.mini_batch * facts.length() - tokens).min(tokens);
-    let (first, second) = (activations(facts, tokens), activations(facts, second));
-    match second > 0 && second + gradient > first {
-        true => (second, gradient),
-        false => (first, 0),
-    }
 }
 
 /// Keys and values of every layer, as wide as the longest sequence, beside the prompts' own while the
@@ -138,12 +122,26 @@ fn prefill(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let prompts = work.sequences.div_ceil(work.group_size);
     let tokens = (prompts * work.prompt).min(PREFILL_TOKENS.max(work.prompt));
-    // The residual stream and its norm; beside them first q, k and v, rotated, with the scores
-    // and their softmax, then gate and up with two halves of their product.
-    let attention = 3 * (shape.query + 2 * shape.key) + 2 * shape.heads * work.prompt;
-    let widest = 3 * shape.hidden + attention.max(4 * shape.inner);
-    // What hides the future and the padding, on the host and as a tensor.
-    tokens * (widest * F32 + 2 * work.prompt * F32)
+    tokens * attention(shape) * F32 + portion(facts, tokens) + scores(facts)
+}
+
+/// Numbers per token of a layer's forward pass around its attention: the residual stream before, between
+/// and behind, queries, keys and values in parts and whole, queries once more with the heads aside, and
+/// what attention gives, likewise.
+fn attention(shape: &super::facts::Shape) -> u128 {
+    3 * shape.hidden + 5 * shape.query + 6 * shape.key
+}
+
+/// The projections of some tokens: gate and up, the two apart, with what comes of them.
+fn portion(facts: &Facts, tokens: u128) -> u128 {
+    let shape = &facts.shape;
+    let tokens = tokens.min(facts.pieces.tokens as u128);
+    tokens * (9 * shape.inner + 4 * shape.hidden) * F32
+}
+
+/// Scores of a block, their weights, and in the backward pass the gradients of both.
+fn scores(facts: &Facts) -> u128 {
+    5 * facts.pieces.scores as u128 * F32
 }
 
 /// One token in every sequence: what is wide is the attention's scores.
@@ -160,35 +158,49 @@ fn sampled_logits(facts: &Facts) -> u128 {
     copies * facts.work.sequences * facts.shape.vocab * F32
 }
 
-/// What autodiff keeps of the forward pass of so many tokens. It keeps the inputs of every operation whose
-/// derivative needs them, and a view keeps the whole tensor that it looks into. Per token and layer:
-///
-/// - twice the residual stream, its scaled form and its norm: 6 hidden;
-/// - q, k and v as projected, of which v is a view (query + 2 key), q and k rotated, of which k is a
-///   view (query + key), q scaled and folded, and what goes into the output projection: 4 query + 3
-///   key in all;
-/// - of the softmax over the scores its shifted input, its exponential and its result: 3 per head and
-///   token of the sequence;
-/// - gate and up (2), the sigmoid, silu and the product: 5 inner.
-fn activations(facts: &Facts, tokens: u128) -> u128 {
-    let shape = &facts.shape;
-    let layer = 6 * shape.hidden
-        + 4 * shape.query
-        + 3 * shape.key
-        + 5 * shape.inner
-        + 3 * shape.heads * facts.length();
-    // Before and behind the layers: embedding, the last norm, and the hidden states that predict,
-    // their gradient, whole and in chunks.
-    let around = 6 * shape.hidden;
-    tokens * (shape.layers * layer + around) * F32
+/// What an update keeps of the layers on its way forward, and the gradient on its way back: of most layers the
+/// input, in the format of products; of the last ones besides queries, keys and values, what attention
+/// gave, and gate and up.
+fn kept(facts: &Facts) -> u128 {
+    let (shape, work) = (&facts.shape, &facts.work);
+    let format = if facts.half { BF16 } else { F32 };
+    let whole = work.whole_layers.min(shape.layers);
+    let input = match work.offload && !work.on_host {
+        true => 0,
+        false => shape.hidden * format,
+    };
+    let more = shape.hidden * F32
+        + (shape.query + 2 * shape.key) * format
+        + (shape.query + shape.heads + shape.before_norms + 2 * shape.inner) * F32;
+    let stream = 2 * shape.hidden * F32;
+    facts.tokens() * ((shape.layers - whole) * input + whole * more + stream)
 }
 
-/// A chunk of logits as they are normalised: themselves, their logarithms and their gradient; two
-/// more where entropy has a gradient.
-fn chunk_of_logits(facts: &Facts) -> u128 {
-    let copies = if facts.work.entropy { 5 } else { 3 };
-    let tokens = facts.logits_chunk().min(predictions(facts));
-    copies * tokens * facts.shape.vocab * F32
+/// The layer that the backward pass is in: its forward pass once more, the gradients of queries, keys and
+/// values in parts and whole, those of the residual stream, and the gradient of one of its weights.
+fn layer_backward(facts: &Facts) -> u128 {
+    let shape = &facts.shape;
+    let more = 3 * shape.hidden + 5 * shape.query + 4 * shape.key + shape.before_norms;
+    let tokens = facts.tokens();
+    tokens * (attention(shape) + more) * F32
+        + portion(facts, tokens)
+        + scores(facts)
+        + facts.largest_in_layer * F32
+}
+
+/// Hidden states that predict, with what the last norm keeps of them and their gradient, twice.
+fn hidden_states(facts: &Facts) -> u128 {
+    8 * predictions(facts) * facts.shape.hidden * F32
+}
+
+/// A block of logits as they are normalised: themselves, what they lack to the largest, their weights and
+/// their gradient; two more where entropy has a gradient. Beside them that block of the head.
+fn block_of_logits(facts: &Facts) -> u128 {
+    let copies = if facts.work.entropy { 6 } else { 4 };
+    let logits = predictions(facts) * facts.shape.vocab;
+    let numbers = logits.min(facts.pieces.logits as u128);
+    let rows = (numbers / predictions(facts).max(1)).max(1);
+    (copies * numbers + 3 * rows * facts.shape.hidden) * F32
 }
 
 /// Hidden states that predict a token, at most.
@@ -196,28 +208,8 @@ fn predictions(facts: &Facts) -> u128 {
     facts.tokens().min(facts.work.mini_batch * facts.work.completion)
 }
 
-/// It is added up chunk by chunk, so two of it are there from the second chunk on, and one to the end
-/// of the backward pass; there, that of a head that is the embedding is beside the embedding's.
-fn head_gradient(facts: &Facts, moment: Moment) -> u128 {
-    let one = facts.lookup * F32;
-    match moment {
-        _ if facts.frozen => 0,
-        Moment::Head if predictions(facts) > facts.logits_chunk() => 2 * one,
-        Moment::Head | Moment::Backward => one,
-        Moment::Gradient if facts.tied => one,
-        _ => 0,
-    }
-}
-
-/// The gradients inside the layer that the backward pass is in, while the layer's own tensors are
-/// still there.
-fn layer_backward(facts: &Facts) -> u128 {
-    let shape = &facts.shape;
-    let widest = (4 * shape.inner).max(3 * shape.heads * facts.length());
-    facts.tokens() * widest * F32
-}
-
-/// The gradient of the largest weight of a layer, before it is in its place.
-fn weight_gradient(facts: &Facts) -> u128 {
-    facts.largest_in_layer * F32
+/// The gradient of the embedding's rows that occur, and the zeros and ones that it is summed with.
+fn lookup_gradient(facts: &Facts) -> u128 {
+    let rows = facts.tokens().min(facts.shape.vocab);
+    (2 * rows * facts.shape.hidden + 2 * facts.pieces.logits as u128) * F32
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use firebrick_core::{AdvantageEstimator, GroupFilter, RewardScale, Verifier};
 use firebrick_data::Tokenizer;
+use firebrick_device::Kind;
 use firebrick_rollout::Sampling;
 use firebrick_train::{
     AdamW, AdaptiveUpdates, BatchNorm, Cispo, ClipRange, ConstantLr, CosineDecay, Cut, Dapo,
@@ -13,8 +14,8 @@ use firebrick_train::{
     PolicyLoss, PosteriorRule, ReinforceBaseline, Spread, Task, TrainConfig, Updater, VarianceRule,
 };
 
-use super::{LOGITS_AT_ONCE, reward};
-use crate::{recipe, recipe::Recipe};
+use super::reward;
+use crate::{plan, recipe, recipe::Recipe};
 
 pub(super) fn train_sampling(recipe: &Recipe, tokenizer: &Tokenizer) -> Sampling {
     Sampling {
@@ -90,7 +91,7 @@ fn memory(recipe: &Recipe) -> Option<Memory> {
     Some(Memory { rule, spread: spread(recipe) })
 }
 
-pub(super) fn updater(recipe: &Recipe) -> Updater {
+pub(super) fn updater(recipe: &Recipe, cut: plan::Cut) -> Updater {
     let loss = &recipe.loss;
     let (low, high) = loss.kind.clip_ratios();
     let clip = ClipRange { low, high };
@@ -122,8 +123,14 @@ pub(super) fn updater(recipe: &Recipe) -> Updater {
         temperature: recipe.rollout.temperature,
         cut: Cut {
             micro_batch_tokens: recipe.train.micro_batch_tokens,
-            logits: LOGITS_AT_ONCE,
-            ..Cut::default()
+            logits: cut.pieces.logits,
+            whole_layers: cut.whole_layers,
+            offload: recipe.train.offload && recipe.device.kind != Kind::Cpu,
+            share_prompts: match recipe.train.share_prompts {
+                recipe::SharePrompts::Auto => None,
+                recipe::SharePrompts::Always => Some(true),
+                recipe::SharePrompts::Never => Some(false),
+            },
         },
     }
 }

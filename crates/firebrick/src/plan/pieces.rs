@@ -1,0 +1,39 @@
+//! How the passes of a run are cut into pieces, from the memory of its device.
+
+use firebrick_device::{Kind, Name};
+use firebrick_models::Grain;
+use serde::Serialize;
+
+/// What is there at once of the tensors that are never whole. It changes no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Pieces {
+    /// Tokens that go through a projection together, where its result is not kept.
+    pub tokens: usize,
+    /// Attention scores.
+    pub scores: usize,
+    /// Logits.
+    pub logits: usize,
+}
+
+impl Pieces {
+    /// For a device with so many bytes of memory, as far as that is known.
+    ///
+    /// On the CPU a piece is what the caches of its cores hold: it would be no faster if it were larger.
+    /// On a GPU a piece must be large enough to keep it busy, and scores and logits, of which up to five are
+    /// there in f32, take a fortieth of the memory each.
+    pub fn of(name: Name, memory: Option<u64>) -> Self {
+        if name.kind == Kind::Cpu {
+            let Grain { tokens, scores } = Grain::default();
+            return Pieces { tokens, scores, logits: 1 << 21 };
+        }
+        let bytes = memory.unwrap_or(8 << 30);
+        let numbers = usize::try_from(bytes / 40 / 5 / 4).unwrap_or(usize::MAX);
+        let numbers = numbers.clamp(1 << 22, 1 << 28);
+        Pieces { tokens: 4096, scores: numbers, logits: numbers }
+    }
+
+    /// As a decoder takes them.
+    pub fn grain(self) -> Grain {
+        Grain { tokens: self.tokens, scores: self.scores }
+    }
+}
