@@ -11,7 +11,7 @@ use std::{
 
 use burn::tensor::Device;
 use firebrick_models::{
-    Decoder, Inventory, Loaded, SaveOptions, WeightDtype, inventory, load, load_config,
+    Base, Decoder, Inventory, Loaded, SaveOptions, WeightDtype, inventory, load, load_config,
     load_noting, save, unread_tensors,
 };
 use serde_json::{Map, Value, json};
@@ -304,7 +304,7 @@ fn tensors_that_nobody_reads_are_listed() {
         names.iter().for_each(|name| tensors.add(name, "F64", &[1], vec![0; 8]));
     });
     assert_eq!(unread_tensors(folder.0.path()).unwrap(), names);
-    let loaded = load_noting(folder.0.path(), &Device::flex()).unwrap();
+    let loaded = load_noting(folder.0.path(), Base::F32, &Device::flex()).unwrap();
     assert_eq!((loaded.unread.len(), loaded.nonfinite.len()), (3, 0));
     assert_eq!(unread_tensors(&fixture("qwen2-bf16")).unwrap(), Vec::<String>::new());
 }
@@ -320,9 +320,10 @@ fn weights_that_are_no_numbers_are_told() {
             bytes[last..].copy_from_slice(&value.to_le_bytes());
         }
     });
-    let Loaded { nonfinite, .. } = load_noting(folder.0.path(), &Device::flex()).unwrap();
+    let Loaded { nonfinite, .. } =
+        load_noting(folder.0.path(), Base::F32, &Device::flex()).unwrap();
     assert_eq!(nonfinite, [up, NORM]);
-    let whole = load_noting(&fixture("qwen2-f32"), &Device::flex()).unwrap();
+    let whole = load_noting(&fixture("qwen2-f32"), Base::F32, &Device::flex()).unwrap();
     assert_eq!(whole.nonfinite, Vec::<String>::new());
 }
 

@@ -4,12 +4,17 @@ use burn::{
 };
 use firebrick_core::Seed;
 
-use crate::{CheckpointError, Decoder, DecoderConfig};
+use crate::{Base, CheckpointError, Decoder, DecoderConfig, base::frozen};
 
 /// Where a decoder's parameters come from: a checkpoint, or a seed.
 pub(crate) trait ParameterSource {
     /// The values of the parameter at `path`, row-major in the decoder's own shape.
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError>;
+
+    /// The format that matrices are kept in; what is not f32 is frozen.
+    fn base(&self) -> Base {
+        Base::F32
+    }
 }
 
 /// A vector parameter from `source`.
@@ -29,7 +34,20 @@ pub(crate) fn matrix(
     shape: [usize; 2],
     device: &Device,
 ) -> Result<Param<Tensor<2>>, CheckpointError> {
-    Ok(Param::from_data(TensorData::new(source.values(path, &shape)?, shape), device))
+    Ok(parameter(source.values(path, &shape)?, shape, source.base(), device))
+}
+
+/// A matrix parameter of these values in the format of `base`.
+pub(crate) fn parameter(
+    values: Vec<f32>,
+    shape: [usize; 2],
+    base: Base,
+    device: &Device,
+) -> Param<Tensor<2>> {
+    match base {
+        Base::F32 => Param::from_data(TensorData::new(values, shape), device),
+        Base::Bf16 | Base::Int8 | Base::Int4 => frozen(values, shape, device),
+    }
 }
 
 /// A new decoder with random weights.

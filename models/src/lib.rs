@@ -36,6 +36,7 @@
 //! ```
 
 mod attention;
+mod base;
 mod batch;
 mod cache;
 mod checkpoint;
@@ -62,6 +63,7 @@ mod qwen3;
 mod reward_model;
 mod sight;
 
+pub use base::Base;
 pub use batch::{Padding, Segment, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{

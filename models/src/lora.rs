@@ -4,7 +4,7 @@ use burn::{
 };
 use firebrick_core::Seed;
 
-use crate::{Compute, Decoder, GradientSum, ops};
+use crate::{Compute, Decoder, GradientSum, PolicyModel, ops};
 
 /// Which adapters a model gets (Hu et al. 2021).
 ///
@@ -122,9 +122,9 @@ impl Decoder {
         mut make: impl FnMut(&str, [usize; 2], &Device) -> Result<Option<Adapter>, E>,
     ) -> Result<Decoder, E> {
         let mut decoder = self.no_grad();
+        let device = decoder.device();
         for (name, projection) in decoder.projections_mut() {
-            let [inputs, _] = projection.weight.dims();
-            let device = projection.weight.val().device();
+            let [inputs, _] = projection.dims();
             let adapters = name
                 .iter()
                 .zip(&projection.widths)

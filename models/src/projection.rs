@@ -1,11 +1,12 @@
 use burn::{
     module::{Module, Param},
-    tensor::{Device, Tensor},
+    tensor::{DType, Device, Tensor},
 };
 
 use crate::{
     CheckpointError, Compute, DecoderConfig, GradientSum,
-    init::{ParameterSource, matrix, vector},
+    base::Packed,
+    init::{ParameterSource, parameter, vector},
     lora::Adapter,
     names, ops,
 };
@@ -14,7 +15,9 @@ use crate::{
 /// is faster than three small ones.
 #[derive(Module, Debug)]
 pub(crate) struct Projection {
-    pub(crate) weight: Param<Tensor<2>>, // [inputs, outputs]
+    weight: Option<Param<Tensor<2>>>, // [inputs, outputs]
+    /// The weight, where it is kept in so few bits that it has to be made before it is multiplied.
+    packed: Option<Packed>,
     bias: Option<Param<Tensor<1>>>,
     /// One place for each of the maps; empty where none has an adapter.
     pub(crate) adapters: Vec<Option<Adapter>>,
@@ -37,8 +40,13 @@ impl Projection {
         let parts = names::projections(of_layer, config);
         let widths: Vec<usize> = parts.into_iter().map(|(_, outputs)| outputs).collect();
         let outputs = widths.iter().sum();
+        let name = format!("{path}.weight");
+        let base = source.base();
+        let values = source.values(&name, &[inputs, outputs])?;
+        let packed = Packed::new(&values, [inputs, outputs], base, device);
         Ok(Projection {
-            weight: matrix(source, &format!("{path}.weight"), [inputs, outputs], device)?,
+            weight: packed.is_none().then(|| parameter(values, [inputs, outputs], base, device)),
+            packed,
             bias: match bias {
                 true => Some(vector(source, &format!("{path}.bias"), outputs, device)?),
                 false => None,
@@ -50,7 +58,7 @@ impl Projection {
 
     /// `[places, inputs]` to `[places, outputs]`.
     pub(crate) fn forward(&self, x: Tensor<2>, compute: Compute) -> Tensor<2> {
-        let mut y = ops::product(x.clone(), self.weight.val(), compute);
+        let mut y = ops::product(x.clone(), self.matrix(), compute);
         if let Some(bias) = &self.bias {
             y = y + bias.val().unsqueeze();
         }
@@ -74,16 +82,18 @@ impl Projection {
         compute: Compute,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let weight = self.weight.val();
-        if weight.is_require_grad() {
-            sum.add(self.weight.id, ops::product(x.clone().transpose(), d_y.clone(), compute));
+        if let Some(weight) = &self.weight
+            && weight.is_require_grad()
+        {
+            sum.add(weight.id, ops::product(x.clone().transpose(), d_y.clone(), compute));
         }
         if let Some(bias) = &self.bias
             && bias.is_require_grad()
         {
             sum.add(bias.id, d_y.clone().sum_dim(0).squeeze_dim::<1>(0));
         }
-        let mut d_x = ops::product(d_y.clone(), weight.inner().transpose(), compute);
+        let weight = self.matrix().inner();
+        let mut d_x = ops::product(d_y.clone(), weight.transpose(), compute);
         let mut first = 0;
         for (adapter, &width) in self.adapters.iter().zip(&self.widths) {
             if let Some(adapter) = adapter {
@@ -101,13 +111,32 @@ impl Projection {
         if adapters.is_empty() {
             return;
         }
-        let [inputs, _] = self.weight.dims();
-        let device = self.weight.val().device();
+        let weight = self.matrix();
+        let ([inputs, _], device) = (weight.dims(), weight.device());
         let added = adapters.into_iter().zip(&self.widths).map(|(adapter, &width)| match adapter {
             Some(adapter) => adapter.product(),
             None => Tensor::zeros([inputs, width], &device),
         });
         let added = Tensor::cat(added.collect(), 1);
-        self.weight = self.weight.clone().map(|weight| weight + added);
+        let merged = Param::from_tensor(weight.cast(DType::F32) + added);
+        (self.weight, self.packed) = (Some(merged), None);
+    }
+
+    /// How many numbers go in and come out.
+    pub(crate) fn dims(&self) -> [usize; 2] {
+        match (&self.weight, &self.packed) {
+            (Some(weight), _) => weight.dims(),
+            (None, Some(packed)) => packed.dims(),
+            (None, None) => unreachable!("a projection has a weight"),
+        }
+    }
+
+    /// The weight, `[inputs, outputs]`, in the format that it is kept in; f32, where that has codes.
+    fn matrix(&self) -> Tensor<2> {
+        match (&self.weight, &self.packed) {
+            (Some(weight), _) => weight.val(),
+            (None, Some(packed)) => packed.matrix(),
+            (None, None) => unreachable!("a projection has a weight"),
+        }
     }
 }

@@ -13,14 +13,14 @@ use firebrick_core::Seed;
 use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
-    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, PolicyModel,
+    AdapterBase, Base, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, PolicyModel,
     Sizes, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load_adapter,
     load_config, load_noting, parameters, random,
 };
 
 use crate::{
     Error, device,
-    recipe::{self, Recipe},
+    recipe::{self, BaseType, Recipe},
     source::{Need, Sources, model_name},
     thousands,
     wire::{TRAINER, WEIGHTS},
@@ -133,16 +133,18 @@ impl Folders {
         self.adapter.as_deref().map(adapter_lora).transpose()
     }
 
-    /// The model, adapter included; `warn` hears of weights that are no numbers.
+    /// The model, adapter included; `warn` hears of weights that are no numbers. What is not an adapter is
+    /// kept in the format of `base`.
     ///
     /// # Errors
     /// When a file is missing or damaged, or the parts do not belong together.
     pub fn load(
         &self,
+        base: Base,
         device: &Device,
         warn: impl FnOnce(String),
     ) -> Result<Decoder, CheckpointError> {
-        let loaded = load_noting(&self.weights, device)?;
+        let loaded = load_noting(&self.weights, base, device)?;
         if let Some(first) = loaded.nonfinite.first() {
             warn(format!(
                 "{}: {} of its tensors hold values that are no numbers or infinite, such as {first}; what \
@@ -191,7 +193,10 @@ impl Policy {
     ) -> Result<Self, Error> {
         let compute = compute(recipe.model.dtype, recipe.device.name(), device)?;
         let read = || match (folders, &recipe.model.new) {
-            (Some(folders), _) => from_folders(recipe, folders, tokenizer, seed, device, said),
+            (Some(folders), _) => {
+                let base = base(recipe, compute);
+                from_folders(recipe, folders, tokenizer, seed, (base, device), said)
+            }
             (None, Some(new)) => {
                 let config = new_model(new, tokenizer)?;
                 let decoder = random(&config, seed.derive("weights", &[]), device)?;
@@ -206,18 +211,30 @@ impl Policy {
     }
 }
 
+/// The format that the frozen weights of a recipe's model are kept in: where it does not say, the one that they
+/// are multiplied in. What is trained is f32.
+pub(crate) fn base(recipe: &Recipe, compute: Compute) -> Base {
+    match (&recipe.model.lora, recipe.model.base) {
+        (None, _) | (_, BaseType::Float32) => Base::F32,
+        (_, BaseType::Auto) if compute == Compute::F32 => Base::F32,
+        (_, BaseType::Auto | BaseType::Bfloat16) => Base::Bf16,
+        (_, BaseType::Int8) => Base::Int8,
+        (_, BaseType::Int4) => Base::Int4,
+    }
+}
+
 fn from_folders(
     recipe: &Recipe,
     folders: &Folders,
     tokenizer: &Tokenizer,
     seed: Seed,
-    device: &Device,
+    (base, device): (Base, &Device),
     said: &Sender<String>,
 ) -> Result<Policy, Error> {
     let (sizes, config) = load_config(&folders.weights)?;
     check_vocabulary(tokenizer, &sizes, &folders.text)?;
     // Who has no receiver any more wants no notes.
-    let decoder = folders.load(device, |note| drop(said.send(note)))?;
+    let decoder = folders.load(base, device, |note| drop(said.send(note)))?;
     let decoder = match &recipe.model.lora {
         Some(lora) if decoder.lora().is_none() => {
             decoder.with_lora(adapters(lora), seed.derive("lora", &[]))

@@ -122,6 +122,7 @@ impl Recipe {
         let rises = self.optim.warmup_steps > 0;
         let constant = self.loss.aggregation == Aggregation::Constant;
         vec![
+            (self.model.lora.is_some(), "model.base", &["model.lora"], "model.lora"),
             (self.has_critic(), "critic", &["advantage.kind"], "advantage.kind = \"gae\""),
             (
                 constant,

@@ -23,6 +23,9 @@ pub struct Model {
     pub new: Option<NewModel>,
     /// The format that matrices are multiplied in. Weights, moments and sums are 32 bits wide anyhow.
     pub dtype: ComputeType,
+    /// The format that the weights beside adapters are kept in. In fewer bits the model takes less memory, and
+    /// is another one: `firebrick eval` says what it lost.
+    pub base: BaseType,
     /// Trains low-rank adapters beside the weights, which stay as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<Lora>,
@@ -39,6 +42,23 @@ pub enum ComputeType {
     Float32,
     /// 16 bits with the range of 32.
     Bfloat16,
+}
+
+/// The format of weights that are not trained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BaseType {
+    /// The format that matrices are multiplied in.
+    #[default]
+    Auto,
+    /// 32 bits.
+    Float32,
+    /// 16 bits with the range of 32.
+    Bfloat16,
+    /// 8 bits and a scale for every 64 weights.
+    Int8,
+    /// 4 bits and a scale for every 64 weights.
+    Int4,
 }
 
 /// Low-rank adapters (LoRA).

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use serde_json::{Map, Value};
 
 use super::{CheckpointError, WeightDtype, folder::Tensors, json, layout, names};
-use crate::{ConfigError, Decoder, DecoderConfig, Family, init::ParameterSource};
+use crate::{Base, ConfigError, Decoder, DecoderConfig, Family, init::ParameterSource};
 
 /// A model that was read, with what a person should hear about it.
 #[derive(Debug)]
@@ -28,18 +28,19 @@ pub struct Loaded {
 /// When a file is missing, damaged or does not hold what `config.json` promises: every tensor must
 /// be there with its shape, and none that would make it another model. Nothing is ever filled in.
 pub fn load(folder: &Path, device: &Device) -> Result<Decoder, CheckpointError> {
-    Ok(load_noting(folder, device)?.decoder)
+    Ok(load_noting(folder, Base::F32, device)?.decoder)
 }
 
-/// As [`load`], with what is unusual about the weights.
+/// As [`load`], with what is unusual about the weights, and kept in the format of `base`. Weights that are not
+/// kept in f32 are frozen: such a model is one to sample from, or to put adapters beside.
 ///
 /// # Errors
 /// As for [`load`].
-pub fn load_noting(folder: &Path, device: &Device) -> Result<Loaded, CheckpointError> {
+pub fn load_noting(folder: &Path, base: Base, device: &Device) -> Result<Loaded, CheckpointError> {
     let (config, _) = load_config(folder)?;
     let tensors = Tensors::open(folder)?;
     let unread = names::check(&tensors, &config)?;
-    let mut weights = Weights { tensors, config: &config, nonfinite: Vec::new() };
+    let mut weights = Weights { tensors, config: &config, base, nonfinite: Vec::new() };
     let decoder = Decoder::from_source(&config, &mut weights, device)?;
     Ok(Loaded { decoder, nonfinite: weights.nonfinite, unread })
 }
@@ -80,7 +81,8 @@ pub(crate) fn load_scorer(folder: &Path, device: &Device) -> Result<Scorer, Chec
         let path = tensors.path().to_owned();
         return Err(CheckpointError::Foreign { path, name: name.clone() });
     }
-    let mut weights = Weights { tensors, config: &config, nonfinite: Vec::new() };
+    let base = Base::F32;
+    let mut weights = Weights { tensors, config: &config, base, nonfinite: Vec::new() };
     let mut score = Vec::new();
     weights.read(SCORE, &[1, config.hidden_size], &mut score)?;
     let trunk = Decoder::from_source(&config, &mut weights, device)?;
@@ -128,6 +130,7 @@ fn pad(fields: &Map<String, Value>, config: &DecoderConfig) -> Option<u32> {
 struct Weights<'a> {
     tensors: Tensors,
     config: &'a DecoderConfig,
+    base: Base,
     nonfinite: Vec<String>,
 }
 
@@ -167,5 +170,9 @@ impl ParameterSource for Weights<'_> {
             self.read(&name, &piece, &mut joined)?;
         }
         Ok(layout::from_checkpoint(path, shape, joined))
+    }
+
+    fn base(&self) -> Base {
+        self.base
     }
 }

@@ -13,7 +13,7 @@ use firebrick::{
 use firebrick_data::Tokenizer;
 use firebrick_device::{Name, Precision, open};
 use firebrick_models::{
-    Decoder, SaveOptions, WeightDtype, inventory, load_config, save, save_adapter,
+    Base, Decoder, SaveOptions, WeightDtype, inventory, load_config, save, save_adapter,
 };
 use firebrick_runs::publish_folder;
 use serde_json::Value;
@@ -76,7 +76,8 @@ impl Export {
         let as_it_is = inventory(&folders.weights)?.dtype().unwrap_or_default();
         // Rounded once, from what was trained.
         let trained = Folders { weights: trained_weights(&folders.weights), ..folders.clone() };
-        let decoder = trained.load(&open(Name::default(), Precision::F32)?, super::warn)?;
+        let decoder =
+            trained.load(Base::F32, &open(Name::default(), Precision::F32)?, super::warn)?;
 
         // Under another name until all of it is there.
         let name = self.out.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -20,7 +20,7 @@ use firebrick::{
 use firebrick_core::{FinishReason, Prompt, Seed};
 use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer};
 use firebrick_device::{Kind, Name, Precision, guard};
-use firebrick_models::Decoder;
+use firebrick_models::{Base, Decoder};
 use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
 use serde_json::{Map, Value, json};
 
@@ -135,7 +135,7 @@ impl Generate {
         let streamed = self.guarded(|| {
             let device = firebrick_device::open(self.device, Precision::F32)?;
             let compute = model::compute(self.dtype.into(), self.device, &device)?;
-            let policy = folders.load(&device, super::warn)?.with_compute(compute);
+            let policy = folders.load(Base::F32, &device, super::warn)?.with_compute(compute);
             self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
                 .load(Ordering::Relaxed)
             {

@@ -2,7 +2,7 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
 use firebrick_device::{Name, Precision, open};
-use firebrick_models::{is_adapter, load_noting};
+use firebrick_models::{Base, is_adapter, load_noting};
 
 use crate::{
     ProgramError,
@@ -46,7 +46,7 @@ impl Inspect {
             let note = "--check reads a model's weights: the adapter's values were not looked at";
             inspection.unusual.push(note.into());
         } else if self.check && inspection.faults.is_empty() {
-            let loaded = load_noting(&folder, &open(Name::default(), Precision::F32)?)?;
+            let loaded = load_noting(&folder, Base::F32, &open(Name::default(), Precision::F32)?)?;
             let words = |name| format!("{name} has values that are no finite numbers");
             inspection.faults.extend(loaded.nonfinite.iter().map(words));
         }

@@ -1,9 +1,12 @@
 use firebrick_device::Kind;
-use firebrick_models::{Compute, DecoderConfig, Lora};
+use firebrick_models::{Base, Compute, DecoderConfig, Lora};
 use serde::Serialize;
 
 use super::Pieces;
-use crate::recipe::{CriticKind, OptimKind, Recipe, Recompute};
+use crate::{
+    model,
+    recipe::{CriticKind, OptimKind, Recipe, Recompute},
+};
 
 /// The sizes of a run's models, which the recipe alone does not say.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +25,8 @@ pub struct Models {
 pub struct Facts {
     /// Values of the model.
     pub parameters: u128,
+    /// Bytes of the values that are not trained, in the format that they are kept in.
+    pub frozen_bytes: u128,
     /// Values that are trained: these have a gradient and moments.
     pub trainable: u128,
     /// Trained values of which the optimizer remembers one number instead of two: under Muon those
@@ -43,6 +48,8 @@ pub struct Facts {
     pub frozen: bool,
     /// Whether matrices are multiplied in bfloat16.
     pub half: bool,
+    /// Whether the engine rounds weights that are not trained to a copy of its own.
+    pub rounds_frozen: bool,
     /// The model's widths.
     #[serde(skip)]
     pub shape: Shape,
@@ -131,7 +138,19 @@ impl Facts {
             inner: config.intermediate_size as u128,
             vocab: config.vocab_size as u128,
         };
+        let base = model::base(recipe, compute);
+        let lookup = shape.vocab * shape.hidden;
+        let lookups = if config.tied { lookup } else { 2 * lookup };
+        let frozen = adapters.map_or(0, |_| u128::from(count.total));
         Facts {
+            frozen_bytes: match base {
+                Base::F32 => 4 * frozen,
+                Base::Bf16 => 2 * frozen,
+                // A scale of four bytes for 64 values.
+                Base::Int8 => 2 * lookups + (frozen - lookups) * 17 / 16,
+                Base::Int4 => 2 * lookups + (frozen - lookups) * 9 / 16,
+            },
+            rounds_frozen: base == Base::F32 && compute == Compute::Bf16,
             parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),
             trainable: adapters.map_or(count.total, |(all, _)| all).into(),
             one_moment: match recipe.optim.kind {
@@ -143,7 +162,7 @@ impl Facts {
             },
             largest: adapters.map_or(count.largest, |(_, largest)| largest).into(),
             largest_in_layer: adapters.map_or(count.largest_in_layer, |(_, it)| it).into(),
-            lookup: shape.vocab * shape.hidden,
+            lookup,
             reward: models.reward.into(),
             critic: match recipe.critic.kind {
                 _ if !recipe.has_critic() => 0,

@@ -19,10 +19,11 @@ const PROCESS: u128 = 25 << 20;
 const GIVEN_BACK: u128 = 32 << 20;
 
 pub(super) fn parts(facts: &Facts) -> Vec<Part> {
-    let weights = facts.parameters * F32;
-    // What the engine does not share with the policy. Frozen weights are never others.
+    let weights = facts.frozen_bytes + facts.trainable * F32;
+    // What the engine does not share with the policy. Frozen weights are never others, unless they are
+    // multiplied in another format than they are kept in.
     let changed = facts.trainable * F32;
-    let halves = facts.parameters * BF16;
+    let rounded = if facts.rounds_frozen { facts.parameters } else { facts.trainable };
     let gradient = facts.trainable * F32;
     let work = &facts.work;
     let part = |name, exact, bytes: &dyn Fn(Moment) -> u128| Part {
@@ -36,7 +37,7 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         // The engine goes on sampling from the weights of the step's beginning. They are the
         // policy's own until the first update has made others.
         part("weights of the engine", true, &|moment| match moment {
-            _ if facts.half => halves,
+            _ if facts.half => rounded * BF16,
             Moment::Rollout => 0,
             Moment::Saving => changed,
             _ => when(work.updates > 1, changed),

@@ -97,6 +97,19 @@ fn a_critic_is_a_row_or_a_model() {
 fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
     let (whole, half) = (half_a_billion(""), with_model("", "", Compute::Bf16));
     assert_eq!(part(&half, "weights of the engine", Moment::Rollout), 494_032_768 * 2);
+    // A base that is not trained is kept in the format of products, and once.
+    let (adapters, base) = (8_798_208, 494_032_768 - 151_936 * 896);
+    for (model, bytes) in [
+        ("", 494_032_768 * 2),
+        ("base = \"float32\"", 494_032_768 * 4),
+        ("base = \"int8\"", 151_936 * 896 * 2 + base * 17 / 16),
+        ("base = \"int4\"", 151_936 * 896 * 2 + base * 9 / 16),
+    ] {
+        let plan = with_model(&format!("lora = {{ rank = 16 }}\n{model}"), "", Compute::Bf16);
+        assert_eq!(part(&plan, "weights", Moment::Rollout), bytes + adapters * 4, "{model}");
+        let own = if model.contains("float32") { 494_032_768 + adapters } else { adapters };
+        assert_eq!(part(&plan, "weights of the engine", Moment::Saving), own * 2, "{model}");
+    }
     let cache = |plan| part(plan, "KV cache", Moment::Rollout);
     assert!(cache(&half) * 2 >= cache(&whole) && cache(&half) < cache(&whole));
 }
