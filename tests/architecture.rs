@@ -11,7 +11,7 @@ use burn::{
 };
 use firebrick_core::{Completion, Seed, TokenId, WorkedExample};
 use firebrick_models::{
-    CheckpointError, Compute, DecodeCache, KvCache, Look as Looking, Mask, Padding, ParameterSet,
+    CheckpointError, Compute, DecodeCache, KvCache, Look as Looking, Padding, ParameterSet,
     PolicyModel, Sight, TokenBatch, arrange_rows, attention, head_logprobs, load_parameters,
     parameters, save_parameters,
 };
@@ -60,13 +60,8 @@ struct Memory {
 
 /// What all layers share.
 struct Context {
-    present: Tensor<3>, // [rows, tokens, 1]
-    sees: Option<Sees>, // for a look
-}
-
-enum Sees {
-    Batch(Sight),
-    Memory(Mask),
+    present: Tensor<3>,   // [rows, tokens, 1]
+    sight: Option<Sight>, // for a look at a batch
 }
 
 impl Recurrent {
@@ -147,23 +142,22 @@ impl Look {
     fn forward(&self, x: Tensor<3>, context: &Context, seen: Option<&mut KvCache>) -> Tensor<3> {
         let [rows, length, width] = x.dims();
         let (query, keys) = (product(x.clone(), &self.query), product(x.clone(), &self.key));
-        let memory = seen.map(|seen| {
-            let by_head = |x: &Tensor<3>| x.clone().unsqueeze_dim::<4>(1);
-            seen.write(0, by_head(&keys), by_head(&x))
-        });
+        let by_head = |x: &Tensor<3>| x.clone().unsqueeze_dim::<4>(1);
         let flat = |x: &Tensor<3>| x.clone().reshape([rows * length, 1, width]);
-        let looked = match (context.sees.as_ref().unwrap(), memory) {
-            (Sees::Memory(mask), Some((keys, values))) => {
-                let query = query.unsqueeze_dim::<4>(1).div_scalar((width as f64).sqrt());
-                let scores = query.matmul(keys.swap_dims(2, 3)) + mask.of(None);
-                activation::softmax(scores, 3).matmul(values).squeeze_dim::<3>(1)
+        let (query, keys_by_head, values) = (flat(&query), by_head(&keys), by_head(&x));
+        let looked = match (&context.sight, seen) {
+            (None, Some(seen)) => {
+                seen.attend(0, query, keys_by_head, values, false).reshape([rows, length, width])
             }
-            (Sees::Batch(sight), _) => {
+            (Some(sight), seen) => {
+                if let Some(seen) = seen {
+                    seen.fill(0, keys_by_head, values);
+                }
                 let look = Looking { window: None, scores: 1 << 12 };
-                let attended = attention(&flat(&query), &flat(&keys), &flat(&x), sight, look);
+                let attended = attention(&query, &flat(&keys), &flat(&x), sight, look);
                 attended.output.reshape([rows, length, width])
             }
-            _ => unreachable!("decoding remembers"),
+            (None, None) => unreachable!("decoding remembers"),
         };
         x + looked
     }
@@ -183,8 +177,8 @@ impl PolicyModel for Recurrent {
     }
 
     fn context(&self, batch: &TokenBatch) -> Context {
-        let sees = self.look.as_ref().map(|_| Sees::Batch(batch.sight()));
-        Context { present: batch.present().unsqueeze_dim(2), sees }
+        let sight = self.look.as_ref().map(|_| batch.sight());
+        Context { present: batch.present().unsqueeze_dim(2), sight }
     }
 
     fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -214,8 +208,11 @@ impl PolicyModel for Recurrent {
 
     fn decode(&self, tokens: Tensor<1, Int>, memory: &mut Memory) -> Tensor<2> {
         let rows = tokens.dims()[0];
-        let sees = memory.seen.as_mut().map(|seen| Sees::Memory(seen.next_column().1));
-        let context = Context { present: Tensor::ones([rows, 1, 1], &self.device()), sees };
+        if let Some(seen) = &mut memory.seen {
+            seen.next_column();
+        }
+        let present = Tensor::ones([rows, 1, 1], &self.device());
+        let context = Context { present, sight: None };
         self.remembering(self.embedded(tokens.reshape([rows, 1])), &context, memory)
     }
 

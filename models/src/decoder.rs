@@ -5,7 +5,7 @@ use burn::{
 
 use crate::{
     Activation, CheckpointError, Compute, DecoderConfig, GradientSum, Grain, KvCache, Lookup, Lora,
-    Mask, PolicyModel, Sight, Tape, TokenBatch,
+    PolicyModel, Sight, Tape, TokenBatch,
     init::{ParameterSource, matrix, vector},
     layer::Layer,
     names,
@@ -111,7 +111,7 @@ impl Decoder {
     }
 
     /// The things that the layers share: the angles of `positions`, `[rows, tokens]`, and what they see.
-    fn shared(&self, positions: &Tensor<2, Int>, sees: Sees) -> DecoderContext {
+    fn shared(&self, positions: &Tensor<2, Int>, sees: Option<Sight>) -> DecoderContext {
         DecoderContext {
             sees,
             rotary: Rotary::new(
@@ -167,7 +167,7 @@ impl PolicyModel for Decoder {
     }
 
     fn context(&self, batch: &TokenBatch) -> DecoderContext {
-        self.shared(&batch.positions, Sees::Batch(batch.sight()))
+        self.shared(&batch.positions, Some(batch.sight()))
     }
 
     fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -230,9 +230,9 @@ impl PolicyModel for Decoder {
 
     fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2> {
         let rows = tokens.dims()[0];
-        let (positions, mask) = cache.next_column();
+        let positions = cache.next_column();
         let x = self.embedded(tokens.reshape([rows, 1]));
-        let hidden = self.remembering(x, &self.shared(&positions, Sees::Cache(mask)), cache);
+        let hidden = self.remembering(x, &self.shared(&positions, None), cache);
         hidden.reshape([rows, self.config.hidden_size])
     }
 
@@ -264,20 +264,13 @@ impl ModuleMapper for Rounded {
 
 /// The things that are the same in every layer of a [`Decoder`]'s forward pass.
 pub struct DecoderContext {
-    pub(crate) sees: Sees,
+    /// What the tokens of a batch see; none where it is what a cache remembers.
+    pub(crate) sees: Option<Sight>,
     pub(crate) rotary: Rotary,
     pub(crate) norm: Norm,
     pub(crate) activation: Activation,
     pub(crate) compute: Compute,
     pub(crate) grain: Grain,
-}
-
-/// What the tokens of a pass see.
-pub(crate) enum Sees {
-    /// What is before them in the batch.
-    Batch(Sight),
-    /// What a cache remembers.
-    Cache(Mask),
 }
 
 impl DecoderContext {

@@ -15,7 +15,6 @@ use burn::{
 use crate::{
     CheckpointError, DecoderConfig, DecoderContext, GradientSum, KvCache, Sight, Tape,
     attention::{Attention, Looks},
-    decoder::Sees,
     init::{ParameterSource, vector},
     ops::{self, Attended, Look, joined},
     projection::Projection,
@@ -94,12 +93,13 @@ impl Layer {
             let [_, heads, width] = x.dims();
             x.clone().reshape([rows, tokens, heads, width]).swap_dims(1, 2)
         };
-        let (keys, values) = cache.write(index, by_row(&looks.key), by_row(&looks.value));
+        let (keys, values) = (by_row(&looks.key), by_row(&looks.value));
         let attended = match &context.sees {
-            Sees::Batch(_) => wide(context.attend(&looks, window).output),
-            Sees::Cache(mask) => {
-                ops::attention_over_cache(looks.query, keys, values, mask.of(window))
+            Some(_) => {
+                cache.fill(index, keys, values);
+                wide(context.attend(&looks, window).output)
             }
+            None => cache.attend(index, looks.query, keys, values, window.is_some()),
         };
         self.rest(&x, &attended, context).reshape([rows, tokens, hidden])
     }
@@ -266,10 +266,7 @@ impl DecoderContext {
     }
 
     fn sight(&self) -> &Sight {
-        match &self.sees {
-            Sees::Batch(sight) => sight,
-            Sees::Cache(_) => unreachable!("a batch has a sight"),
-        }
+        self.sees.as_ref().expect("a batch has a sight")
     }
 
     fn attend(&self, looks: &Looks, window: Option<usize>) -> Attended {

@@ -83,7 +83,7 @@ pub use init::random;
 pub use logprob::{TokenLogProbs, head_backward, head_logits, head_logprobs};
 pub(crate) use lora::Adapter;
 pub use lora::Lora;
-pub use ops::{Attended, Compute, Look, Mask, attention, attention_backward};
+pub use ops::{Attended, Compute, Look, attention, attention_backward};
 pub use parameters::{Parameter, parameters};
 pub use policy::{DecodeCache, Lookup, PolicyModel, arrange_rows};
 pub use reward_model::{Conversation, ModelVerifier, RewardModel, Transform};

@@ -18,24 +18,6 @@ use crate::{Activation, Rope};
 /// make its softmax NaN, which the backward pass would spread to the whole batch.
 pub(crate) const MASKED: f32 = -1e30;
 
-/// What is added to the attention scores of a row that is being decoded, in layers that see everything
-/// before a token and in those that look back through a window: a [`KvCache`](crate::KvCache) gives one.
-#[derive(Clone, Debug)]
-pub struct Mask {
-    /// `[rows, 1, 1, keys]`.
-    pub(crate) full: Tensor<4>,
-    /// The same; absent where the window is wider than the cache.
-    pub(crate) windowed: Option<Tensor<4>>,
-}
-
-impl Mask {
-    /// For a layer with this window, `[rows, 1, 1, keys]`: 0 where a token sees a key, and a number of which
-    /// the softmax makes 0 elsewhere.
-    pub fn of(&self, window: Option<usize>) -> Tensor<4> {
-        window.and(self.windowed.as_ref()).unwrap_or(&self.full).clone()
-    }
-}
-
 /// The format that matrices are multiplied in, and that a product is rounded to. Weights and whatever lies
 /// between two products are f32 anyhow: the residual stream, norms, softmax, log-probabilities, sums of
 /// gradients, and moments.
@@ -222,24 +204,42 @@ impl Rope {
     }
 }
 
-/// `softmax(q·kᵀ / sqrt(head_dim) + bias) · v` for the newest token of each row over a cache, where several
-/// query heads share a key head.
+/// `softmax(q·kᵀ / sqrt(head_dim) + bias) · v` for the newest token of each row over the pages of a cache,
+/// where several query heads share a key head.
 ///
-/// `query` is `[rows, heads, head_dim]`, `key` and `value` `[rows, kv_heads, keys, head_dim]`, `bias`
-/// `[rows, 1, 1, keys]`; the result is `[rows, heads · head_dim]`. Products are f32, as in
+/// `query` is `[rows, heads, head_dim]`; of a page keys and values are `[rows, kv_heads, keys, head_dim]` and the
+/// bias `[rows, 1, 1, keys]`; the result is `[rows, heads · head_dim]`. Products are f32, as in
 /// [`attention()`], whatever the cache was rounded to.
-pub(crate) fn attention_over_cache(
+pub(crate) fn attention_over_pages<'a>(
     query: Tensor<3>,
-    key: Tensor<4>,
-    value: Tensor<4>,
-    bias: Tensor<4>,
+    pages: impl Iterator<Item = (&'a Tensor<4>, &'a Tensor<4>, Tensor<4>)>,
 ) -> Tensor<2> {
     let [rows, heads, head_dim] = query.dims();
-    let kv_heads = key.dims()[1];
     let wide = FloatDType::F32;
     let query = query.cast(wide).mul_scalar(1.0 / (head_dim as f64).sqrt());
-    let query = query.reshape([rows, kv_heads, heads / kv_heads, head_dim]);
-    let scores = query.matmul(key.cast(wide).swap_dims(2, 3)) + bias;
-    let weights = activation::softmax(scores, 3);
-    weights.matmul(value.cast(wide)).reshape([rows, heads * head_dim])
+    let scored: Vec<(Tensor<4>, &Tensor<4>)> = pages
+        .map(|(key, value, bias)| {
+            let kv_heads = key.dims()[1];
+            let query = query.clone().reshape([rows, kv_heads, heads / kv_heads, head_dim]);
+            (query.matmul(key.clone().cast(wide).swap_dims(2, 3)) + bias, value)
+        })
+        .collect();
+    let output = match scored.as_slice() {
+        [(scores, value)] => {
+            activation::softmax(scores.clone(), 3).matmul((*value).clone().cast(wide))
+        }
+        pages => {
+            let scores = pages.iter().map(|(scores, _)| scores.clone()).collect();
+            let weights = activation::softmax(Tensor::cat(scores, 3), 3);
+            let mut first = 0;
+            let parts = pages.iter().map(|(scores, value)| {
+                let keys = scores.dims()[3];
+                let part = weights.clone().narrow(3, first, keys);
+                first += keys;
+                part.matmul((*value).clone().cast(wide))
+            });
+            parts.reduce(|sum, part| sum + part).expect("a cache has pages")
+        }
+    };
+    output.reshape([rows, heads * head_dim])
 }

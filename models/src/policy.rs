@@ -174,7 +174,8 @@ pub trait DecodeCache: Clone + Send {
     fn room(&self) -> usize;
 
     /// A cache of the rows `keep` of this one, in that order, followed by the rows of `newcomers` at
-    /// the indices beside it, with room for at least `room` more tokens.
+    /// the indices beside it, with room for more tokens: for `room` of them, which is the most that a row
+    /// still takes, or for fewer, and at least one.
     ///
     /// A newcomer's index that stands there several times is copied: that is how the completions of
     /// a group share their prompt's prefill. An index of `keep` may be repeated as well. At least one

@@ -6,7 +6,7 @@ use firebrick_core::{Detokenizer, Group};
 use firebrick_models::PolicyModel;
 
 use self::decoding::Decoding;
-pub(crate) use self::decoding::{BLOCK, indices};
+pub(crate) use self::decoding::indices;
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, SampleOn, Wait};
 
 /// Samples in this process, from the very weights that are trained.

@@ -5,11 +5,7 @@ use std::ops::ControlFlow;
 use firebrick_core::{FinishReason, Seed, TokenId};
 use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logits};
 
-use crate::{
-    RolloutError, SampleOn, Sampling,
-    local::{BLOCK, indices},
-    sampler::draw_tokens,
-};
+use crate::{RolloutError, SampleOn, Sampling, local::indices, sampler::draw_tokens};
 
 /// What a stream was when it ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +62,7 @@ pub fn stream<M: PolicyModel>(
         }
         if cache.room() == 0 {
             // As the engine does, so that the sums have its lengths.
-            cache = cache.arrange(&[0], None, (most - streamed.tokens.len()).clamp(1, BLOCK));
+            cache = cache.arrange(&[0], None, (most - streamed.tokens.len()).max(1));
         }
         let last: Vec<usize> =
             streamed.tokens.last().map(|&token| token as usize).into_iter().collect();

@@ -12,10 +12,7 @@ use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logit
 use super::LocalEngine;
 use crate::{GroupRequest, RequestId, RolloutError, Sampling, sampler::draw_tokens};
 
-/// Columns that the cache is grown by: more would attend to emptiness, fewer would copy too often.
-pub(crate) const BLOCK: usize = 64;
-
-/// Prompt tokens prefilled at once; attention scores grow with their length squared.
+/// Prompt tokens prefilled at once.
 const PREFILL_TOKENS: usize = 8192;
 
 /// Requests on their way to groups.
@@ -220,7 +217,7 @@ impl<M: PolicyModel> Decoding<M> {
             return Ok(());
         }
         let left = |row: &Row| row.sampling.max_completion_tokens - row.tokens.len();
-        let room = self.rows.iter().map(left).max().unwrap_or(0).clamp(1, BLOCK);
+        let room = self.rows.iter().map(left).max().unwrap_or(0).max(1);
         self.cache = match (self.cache.take(), prompts) {
             (Some(cache), Some((others, join))) => {
                 Some(cache.arrange(&keep, Some((&others, &join)), room))
