@@ -8,7 +8,7 @@ use half::bf16;
 
 /// The format that frozen weights are kept in.
 ///
-/// In 16 bits are the matrices, those of embedding and head among them. In 8 and 4 bits are the projections'
+/// In 16 bits are the matrices, those of embedding and head among them; in 32 on a device without bfloat16. In 8 and 4 bits are the projections'
 /// matrices, and the other two in 16. Each run of 64 inputs of an output (fewer, where 64 do not divide the
 /// inputs) has a scale of its own in f32, so that a weight takes 8.5 or 4.5 bits. With 8 bits it is a
 /// number from -127 to 127 times the scale, which is a 127th of the largest of the run; with 4 bits one from

@@ -41,7 +41,7 @@ pub const ALL: &[BuiltIn] = recipes! {
     "gsm8k-tiny": "two steps that show whether a model and a file of GSM8K fit together; CPU",
     "gsm8k": "Qwen2.5-0.5B-Instruct on grade-school mathematics, both from the Hub; 24 GB",
     "dapo-math-17k": "the DAPO paper's task at the size of one GPU",
-    "paper/dapo-24gb": "the paper's run scaled to a card with 24 GB: a 1.5B model through adapters",
+    "paper/dapo-24gb": "the paper's run scaled to a card with 24 GB: a 7B model in 4 bits, through adapters",
     "paper/dapo-80gb": "the paper's run scaled to a card with 80 GB: a 7B model through adapters",
     "paper/dapo-qwen2.5-32b": "the paper's run with its own numbers, to plan with and to compare",
     "ablation/0-grpo": "the paper's ladder on sums: naive GRPO",

@@ -824,7 +824,8 @@ fn the_paper_s_run_has_the_paper_s_numbers() {
         let updates = scaled.sampling.prompts_per_step * 16 / scaled.train.mini_batch;
         assert_eq!((scaled.rollout.group_size, updates), (16, 16));
         assert_eq!(scaled.loss, recipe.loss);
-        assert_eq!(scaled.eval.samples, 32);
+        let (tokens, samples) = if card == "80gb" { (20_480, 32) } else { (8192, 16) };
+        assert_eq!((scaled.rollout.max_completion_tokens, scaled.eval.samples), (tokens, samples));
         assert_eq!(scaled.sampling.surplus, recipe.sampling.surplus);
     }
 }

@@ -109,7 +109,7 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
     let mut text = format!(
         "{name}: {} parameters, {} of them trained, {}, on {}{assumed}\n\
          {} sequences at once, prompts to {} and completions to {} tokens; \
-         micro-batches to {} tokens\n\n",
+         micro-batches to {} tokens, {} of {} layers kept whole\n\n",
         thousands(facts.parameters as u64),
         thousands(facts.trainable as u64),
         match facts.half {
@@ -121,6 +121,8 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
         facts.work.prompt,
         facts.work.completion,
         facts.tokens(),
+        facts.work.whole_layers.min(facts.shape.layers),
+        facts.shape.layers,
     );
     let line = |text: &mut String, name: &str, cells: [String; 6]| {
         let _ = write!(text, "{name:<28}");

@@ -19,6 +19,8 @@ fn a_model_is_what_its_options_say() {
     bench.try_all(CASES);
 }
 
+const ADAPTERS: &[&str] = &["model.lora.rank=2"];
+
 const LORA: &[&str] = &["optim.lr=1e-2", "train.steps=2"];
 
 pub(crate) const CASES: &[Case] = &[
@@ -41,6 +43,12 @@ pub(crate) const CASES: &[Case] = &[
         run.says("multiplied in bfloat16");
         assert_ne!(run.first("loss/entropy"), run.without().first("loss/entropy"));
     }),
+    // What is computed with fewer bits is another model, but near.
+    case(&["model.base=int4"], CHECKPOINT, ADAPTERS, |run| near_but_another(run)),
+    case(&["model.base=int8"], CHECKPOINT, ADAPTERS, |run| near_but_another(run)),
+    case(&["model.base=bfloat16"], CHECKPOINT, ADAPTERS, |run| near_but_another(run)),
+    default(&["model.base=float32"], CHECKPOINT, ADAPTERS, |run| run.assert_is(&run.without())),
+    default(&["model.base=auto"], CHECKPOINT, ADAPTERS, |run| run.assert_is(&run.without())),
     case(&["model.lora.rank=3"], CHECKPOINT, &[], |run| {
         run.says("(adapters of rank 3)");
         let tensors = run.tensors("adapter_model.safetensors");
@@ -161,4 +169,10 @@ fn shaped(run: &Run, key: &str, size: usize, tensor: &str, shape: &[usize]) {
     assert_eq!(run.json("config.json")[key], size);
     assert_ne!(run.without().json("config.json")[key], size);
     assert_eq!(run.tensors("model.safetensors")[tensor].shape, shape);
+}
+
+fn near_but_another(run: &Run) {
+    let (entropy, whole) = (run.first("loss/entropy"), run.without().first("loss/entropy"));
+    assert!(entropy != whole && (entropy - whole).abs() < 0.5, "{entropy}, in float32 {whole}");
+    assert!(run.first("rollout/logprob_diff_max") < 1e-4);
 }

@@ -143,12 +143,17 @@ impl Facts {
         let lookups = if config.tied { lookup } else { 2 * lookup };
         let frozen = adapters.map_or(0, |_| u128::from(count.total));
         Facts {
-            frozen_bytes: match base {
-                Base::F32 => 4 * frozen,
-                Base::Bf16 => 2 * frozen,
-                // A scale of four bytes for 64 values.
-                Base::Int8 => 2 * lookups + (frozen - lookups) * 17 / 16,
-                Base::Int4 => 2 * lookups + (frozen - lookups) * 9 / 16,
+            frozen_bytes: {
+                // What has 16 bits has 32 on a GPU that does not compute bfloat16.
+                let on_cpu = recipe.device.kind == Kind::Cpu;
+                let narrow = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
+                match base {
+                    Base::F32 => 4 * frozen,
+                    Base::Bf16 => narrow * frozen,
+                    // A scale of four bytes for 64 values.
+                    Base::Int8 => narrow * lookups + (frozen - lookups) * 17 / 16,
+                    Base::Int4 => narrow * lookups + (frozen - lookups) * 9 / 16,
+                }
             },
             rounds_frozen: base == Base::F32 && compute == Compute::Bf16,
             parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),

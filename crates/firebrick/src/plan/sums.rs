@@ -15,9 +15,6 @@ const PREFILL_TOKENS: u128 = 8192;
 /// for a run of `recipes/ci/tiny.toml`. A large vocabulary or data set adds to it.
 const PROCESS: u128 = 25 << 20;
 
-/// Blocks of this size and more are never kept by glibc when they are freed (its largest threshold).
-const GIVEN_BACK: u128 = 32 << 20;
-
 pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     let weights = facts.frozen_bytes + facts.trainable * F32;
     // What the engine does not share with the policy. Frozen weights are never others, unless they are
@@ -100,22 +97,14 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
 }
 
 /// Keys and values of every layer, as wide as the longest sequence, beside the prompts' own while the
-/// rows of a group are made from them.
-///
-/// A full cache is copied to a wider one layer by layer, so two layers more are there: as they were,
-/// and as they were taken. But where freed memory is kept for what has its size, the wider layers do
-/// not fit into what the narrower ones leave, and it is two caches: on a device, whose memory is in
-/// pools, and on the host below the 32 MiB from which glibc gives every block back. (For 128
-/// sequences of 242 tokens, with layers of 16 MB, 324 MiB were measured; one cache and two layers made
-/// it 261, two caches 322.)
+/// rows of a group are made from them. A full cache gets another page and is not copied; where rows leave or
+/// join, it is copied layer by layer, and one layer more is there, as it was taken.
 fn kv_cache(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let keys = shape.key * if facts.half { BF16 } else { F32 };
     let layer = work.sequences * facts.length() * keys;
-    let given_back = work.on_host && layer >= GIVEN_BACK;
-    let layers = if given_back { shape.layers + 2 } else { 2 * shape.layers };
     let prompts = work.sequences.div_ceil(work.group_size) * work.prompt * keys;
-    2 * (layers * layer + shape.layers * prompts)
+    2 * ((shape.layers + 1) * layer + shape.layers * prompts)
 }
 
 /// The widest layer of a prefill. Nothing is kept for a backward pass, so it is one layer's tensors.
