@@ -137,7 +137,7 @@ impl KvCache {
         // All of them: what a prefill wrote was open to nobody before.
         let pages = self.masks.iter().map(|mask| mask.columns.clone());
         let masks = pages
-            .chain([width..width + more])
+            .chain(std::iter::once(width..width + more))
             .map(|columns| Mask::new(&self.starts, self.cursor, columns, self.window, &device));
         self.masks = masks.collect();
         self

@@ -22,20 +22,14 @@ pub struct Sight {
 /// Segments of like lengths as the rows of a rectangle, which begin together.
 #[derive(Clone, Debug)]
 pub(crate) struct Tile {
-    pub(crate) places: Places,
+    /// The place of its first token.
+    first: usize,
+    /// The places of all, where they do not lie side by side; what is no token repeats one of its row.
+    places: Option<Tensor<1, Int>>,
     pub(crate) rows: usize,
     pub(crate) width: usize,
     /// `[rows · width, 1, 1]`: 1 at tokens and 0 behind a row's last one; absent where there are tokens only.
     pub(crate) present: Option<Tensor<3>>,
-}
-
-/// Where the tokens of a tile are in the batch.
-#[derive(Clone, Debug)]
-pub(crate) enum Places {
-    /// Side by side.
-    Range(Range<usize>),
-    /// Here and there; what is no token repeats one of its row.
-    List(Tensor<1, Int>),
 }
 
 /// Neighbouring segments that go on from the same one.
@@ -89,17 +83,15 @@ impl Tile {
         let count = rows.len();
         let full = rows.iter().all(|row| row.len() == width);
         let adjacent = rows.windows(2).all(|pair| pair[0].end == pair[1].start);
-        let places = match full && adjacent {
-            true => Places::Range(rows[0].start..rows[count - 1].end),
-            false => {
-                let place =
-                    |row: &Range<usize>, column: usize| row.start + column.min(row.len() - 1);
-                let places = rows
-                    .iter()
-                    .flat_map(|row| (0..width).map(move |column| place(row, column) as i32));
-                Places::List(indices(places.collect(), device))
-            }
-        };
+        let places = (!full || !adjacent).then(|| {
+            let place =
+                |row: &Range<usize>, column: usize| (row.start + column.min(row.len() - 1)) as i32;
+            let of_row = |row: &Range<usize>| {
+                let row = row.clone();
+                (0..width).map(move |column| place(&row, column))
+            };
+            indices(rows.iter().flat_map(of_row).collect(), device)
+        });
         let present = (!full).then(|| {
             let of_row = |row: &Range<usize>| {
                 let length = row.len();
@@ -108,14 +100,14 @@ impl Tile {
             let present: Vec<f32> = rows.iter().flat_map(of_row).collect();
             Tensor::from_data(TensorData::new(present, [count * width, 1, 1]), device)
         });
-        Tile { places, rows: count, width, present }
+        Tile { first: rows[0].start, places, rows: count, width, present }
     }
 
     /// The tile's rows of `x`, `[places, …]` to `[rows · width, …]`.
     pub(crate) fn take(&self, x: &Tensor<3>) -> Tensor<3> {
         match &self.places {
-            Places::Range(range) => x.clone().slice_dim(0, range.clone()),
-            Places::List(places) => x.clone().select(0, places.clone()),
+            None => x.clone().slice_dim(0, self.first..self.first + self.rows * self.width),
+            Some(places) => x.clone().select(0, places.clone()),
         }
     }
 }

@@ -128,23 +128,19 @@ pub fn micro_batches(samples: &[Sample], max_tokens: usize, layout: Layout) -> V
     let mut tokens = 0;
     for index in counted {
         let sample = &samples[index];
-        match batches.last_mut() {
-            Some(batch) => {
-                let more = match layout {
-                    // The first is the longest, so it sets the width.
-                    Layout::Padded => samples[batch[0]].length(),
-                    Layout::Shared if shares(&samples[batch[batch.len() - 1]], sample) => {
-                        1 + sample.completion.len()
-                    }
-                    Layout::Packed | Layout::Shared => sample.length(),
-                };
-                tokens += more;
-                if tokens <= max_tokens {
-                    batch.push(index);
-                    continue;
+        if let Some(batch) = batches.last_mut() {
+            tokens += match layout {
+                // The first is the longest, so it sets the width.
+                Layout::Padded => samples[batch[0]].length(),
+                Layout::Shared if shares(&samples[batch[batch.len() - 1]], sample) => {
+                    1 + sample.completion.len()
                 }
+                Layout::Packed | Layout::Shared => sample.length(),
+            };
+            if tokens <= max_tokens {
+                batch.push(index);
+                continue;
             }
-            None => {}
         }
         batches.push(vec![index]);
         tokens = sample.length();

@@ -185,7 +185,7 @@ enum Visible {
     Nothing,
     All,
     /// `[1, 1, queries, keys]`, to be added to the scores.
-    Some(Tensor<4>),
+    Part(Box<Tensor<4>>),
 }
 
 impl Distances {
@@ -224,7 +224,7 @@ impl Distances {
         if window != usize::MAX {
             hidden = hidden.bool_or(distance.greater_equal_elem(window as i64));
         }
-        Visible::Some(hidden.float().mul_scalar(MASKED).unsqueeze::<4>())
+        Visible::Part(Box::new(hidden.float().mul_scalar(MASKED).unsqueeze::<4>()))
     }
 }
 
@@ -288,8 +288,8 @@ impl Heads {
                     Visible::Nothing => continue,
                     _ => self.scores(query.clone(), keys.clone(), count),
                 };
-                if let Visible::Some(bias) = visible {
-                    scores = scores + bias;
+                if let Visible::Part(bias) = visible {
+                    scores = scores + *bias;
                 }
                 let mut largest = scores.clone().max_dim(3);
                 if let Some([before, ..]) = &carried {
@@ -355,8 +355,8 @@ impl Heads {
                 }
                 let query = block_of(&self.query, queries.clone());
                 let mut scores = self.scores(query.clone(), keys.clone(), count);
-                if let Visible::Some(bias) = visible {
-                    scores = scores + bias;
+                if let Visible::Part(bias) = visible {
+                    scores = scores + *bias;
                 }
                 let scores = scores.reshape([rows, kv_heads, group * count, keys.len()]);
                 let [d_output, mean, logsum] =

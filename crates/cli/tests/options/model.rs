@@ -44,9 +44,9 @@ pub(crate) const CASES: &[Case] = &[
         assert_ne!(run.first("loss/entropy"), run.without().first("loss/entropy"));
     }),
     // What is computed with fewer bits is another model, but near.
-    case(&["model.base=int4"], CHECKPOINT, ADAPTERS, |run| near_but_another(run)),
-    case(&["model.base=int8"], CHECKPOINT, ADAPTERS, |run| near_but_another(run)),
-    case(&["model.base=bfloat16"], CHECKPOINT, ADAPTERS, |run| near_but_another(run)),
+    case(&["model.base=int4"], CHECKPOINT, ADAPTERS, near_but_another),
+    case(&["model.base=int8"], CHECKPOINT, ADAPTERS, near_but_another),
+    case(&["model.base=bfloat16"], CHECKPOINT, ADAPTERS, near_but_another),
     default(&["model.base=float32"], CHECKPOINT, ADAPTERS, |run| run.assert_is(&run.without())),
     default(&["model.base=auto"], CHECKPOINT, ADAPTERS, |run| run.assert_is(&run.without())),
     case(&["model.lora.rank=3"], CHECKPOINT, &[], |run| {
