@@ -137,7 +137,9 @@ impl Plan {
 fn whole_layers(facts: &Facts, memory: u64) -> u128 {
     let fits = |&whole_layers: &u128| {
         let work = Work { whole_layers, ..facts.work };
-        Plan::of(Facts { work, ..facts.clone() }).fits(memory - memory / 10)
+        let plan = Plan::of(Facts { work, ..facts.clone() });
+        let update = [Moment::Head, Moment::Backward, Moment::Gradient];
+        update.into_iter().all(|moment| plan.sum(moment) <= memory - memory / 10)
     };
     (1..=facts.shape.layers).take_while(fits).last().unwrap_or(0)
 }
