@@ -12,14 +12,14 @@
 
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
+mod dapo;
+
 use std::time::Instant;
 
 use burn::{module::Module as _, tensor::Device};
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{DecoderConfig, Family, Lora, Sizes, random};
-use firebrick_train::{
-    AdamW, Aggregation, ClipRange, Cut, Dapo, Objective, OptimConfig, Sample, Updater,
-};
+use firebrick_train::{AdamW, Cut, OptimConfig, Sample};
 use serde_json::json;
 
 const PROMPT: usize = 128;
@@ -43,18 +43,7 @@ fn main() {
     let weights = resident("VmRSS");
     // From here on: reading or making weights has a peak of its own.
     std::fs::write("/proc/self/clear_refs", "5").expect("Linux forgets the peak");
-    let clip = ClipRange { low: 0.2, high: 0.28 };
-    let updater = Updater {
-        objective: Objective {
-            policy: Box::new(Dapo { clip, dual_clip: None }),
-            entropy_coef: 0.0,
-            kl: None,
-        },
-        aggregation: Aggregation::TokenMean,
-        constant_length: tokens,
-        temperature: 1.0,
-        cut: Cut { whole_layers, logits: 1 << 21, ..Cut::default() },
-    };
+    let updater = dapo::updater(Cut { whole_layers, logits: 1 << 21, ..Cut::default() });
     let mut stream = seed.derive("tokens", &[]).stream();
     let all: Vec<TokenId> = (0..tokens as u64)
         .map(|at| (stream.uniform_at(at) * config.vocab_size as f64) as TokenId)

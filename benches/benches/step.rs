@@ -14,6 +14,8 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints its result")]
 
+mod dapo;
+
 use std::{sync::Arc, time::Instant};
 
 use burn::{module::Module as _, tensor::Device};
@@ -21,9 +23,7 @@ use firebrick_core::{Detokenizer, Group, Prompt, Seed, TokenId};
 use firebrick_device::{Kind, Name, Precision, describe, open};
 use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, random};
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
-use firebrick_train::{
-    AdamW, Aggregation, ClipRange, Cut, Dapo, Objective, OptimConfig, Sample, Updater,
-};
+use firebrick_train::{AdamW, Cut, OptimConfig, Sample};
 use serde_json::{Value, json};
 
 const RUNS: usize = 3;
@@ -152,18 +152,8 @@ fn update(policy: Decoder, groups: &[Group], micro_batch_rows: usize, place: &Pl
             Sample::new(&group.prompt.tokens, completion, group.draw).with_advantage(advantage)
         })
         .collect();
-    let clip = ClipRange { low: 0.2, high: 0.28 };
-    let updater = Updater {
-        objective: Objective {
-            policy: Box::new(Dapo { clip, dual_clip: None }),
-            entropy_coef: 0.0,
-            kl: None,
-        },
-        aggregation: Aggregation::TokenMean,
-        constant_length: COMPLETION,
-        temperature: 1.0,
-        cut: Cut { micro_batch_tokens: micro_batch_rows * (PROMPT + COMPLETION), ..Cut::default() },
-    };
+    let micro_batch_tokens = micro_batch_rows * (PROMPT + COMPLETION);
+    let updater = dapo::updater(Cut { micro_batch_tokens, ..Cut::default() });
     let mut optimizer = AdamW::new(OptimConfig::default());
     let mut policy = Some(policy);
     let seconds = time(&place.device, || {

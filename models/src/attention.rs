@@ -117,7 +117,7 @@ impl Attention {
     }
 }
 
-/// What tokens ask for, answer to and give, `[places, heads, head_dim]`, or as many heads as keys have.
+/// Queries, keys and values of some tokens, `[places, heads, head_dim]`; keys and values have the heads of keys.
 pub(crate) struct Looks {
     pub(crate) query: Tensor<3>,
     pub(crate) key: Tensor<3>,

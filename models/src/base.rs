@@ -1,4 +1,4 @@
-//! What the frozen weights of a model with adapters are kept in.
+//! Formats that the frozen weights of a model with adapters are kept in.
 
 use burn::{
     module::{Module, Param, ParamId},

@@ -112,7 +112,7 @@ impl KvCache {
     ) -> Tensor<2> {
         self.fill(layer, keys, values);
         let pages = self.layers[layer].iter().zip(&self.masks).filter(|(_, mask)| {
-            // What no row has begun to write is not looked at.
+            // A page that no row has begun to write is not looked at.
             mask.columns.start <= self.cursor
         });
         let pages = pages.map(|(page, mask)| (&page.keys, &page.values, mask.of(windowed)));
@@ -266,7 +266,7 @@ impl Page {
     }
 }
 
-/// What is added to the attention scores of a page: 0 where the next token sees a column, and a number of
+/// A page's bias, which is added to its attention scores: 0 where the next token sees a column, and a number of
 /// which the softmax makes 0 where a row has not written it, or it is out of the window.
 #[derive(Clone, Debug)]
 struct Mask {
@@ -276,7 +276,7 @@ struct Mask {
 }
 
 impl Mask {
-    /// What the next column, `cursor`, sees of those before it.
+    /// The bias for the next column, `cursor`, over those before it.
     fn new(
         starts: &[usize],
         cursor: usize,

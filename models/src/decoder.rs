@@ -51,7 +51,7 @@ impl Decoder {
         self
     }
 
-    /// The same decoder with its passes cut otherwise.
+    /// Cuts the decoder's passes otherwise.
     pub fn with_grain(mut self, grain: Grain) -> Self {
         self.grain = grain;
         self
@@ -264,7 +264,7 @@ impl ModuleMapper for Rounded {
 
 /// The things that are the same in every layer of a [`Decoder`]'s forward pass.
 pub struct DecoderContext {
-    /// What the tokens of a batch see; none where it is what a cache remembers.
+    /// Tells what the tokens of a batch see; none where they see a cache.
     pub(crate) sees: Option<Sight>,
     pub(crate) rotary: Rotary,
     pub(crate) norm: Norm,

@@ -8,7 +8,7 @@ pub struct Grain {
 }
 
 impl Default for Grain {
-    /// What the caches of a CPU's core hold.
+    /// Sizes for the caches of a CPU's core.
     fn default() -> Self {
         Grain { tokens: 1024, scores: 1 << 18 }
     }

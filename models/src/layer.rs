@@ -77,7 +77,7 @@ impl Layer {
         self.rest(&x, &wide(attended), context).reshape(shape)
     }
 
-    /// The same over a cache, which then holds keys and values of these tokens as those of the layer beside
+    /// [`Layer::forward`] over a cache, which then holds keys and values of these tokens as those of the layer beside
     /// it. In a prefill tokens see the batch's own, and the cache is filled for later.
     pub(crate) fn remembering(
         &self,
@@ -250,7 +250,7 @@ impl Layer {
     }
 }
 
-/// What is kept of a forward pass through a layer, besides its input.
+/// Tensors that a forward pass through a layer keeps, besides its input.
 struct Kept {
     looks: Looks,
     attended: Attended,

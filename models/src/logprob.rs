@@ -58,7 +58,7 @@ pub fn head_logprobs(
         }
         let lacking = scaled - largest.clone();
         let weights = lacking.clone().exp();
-        // Of a logit of −∞ nothing is left; 0 · ∞ would be no number.
+        // A logit of −∞ adds nothing; 0 · ∞ would be no number.
         let mut spread = (weights.clone() * lacking.clamp_min(f32::MIN)).sum_dim(1);
         let mut sum = weights.sum_dim(1);
         if let Some([before, sum_before, spread_before, chosen_before]) = carried {
@@ -176,7 +176,7 @@ impl Chosen {
     }
 }
 
-/// The vocabulary in blocks of about so many logits, and never so few rows that their product is slow.
+/// The vocabulary in blocks of about so many logits, and of at least 64 rows unless fewer logits are asked for.
 fn blocks(tokens: usize, vocab: usize, logits: usize) -> impl Iterator<Item = Range<usize>> {
     const ROWS: usize = 64;
     let rows = (logits / tokens.max(1)).max(ROWS.min(logits)).clamp(1, vocab);

@@ -66,7 +66,7 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         Compute::F32
     }
 
-    /// Whether batches may come without padding, all texts in one row ([`Padding::None`]), some of them
+    /// Tells if batches may come without padding, all texts in one row ([`Padding::None`]), some of them
     /// going on from others ([`TokenBatch::packed`]).
     ///
     /// [`Padding::None`]: crate::Padding::None
@@ -152,7 +152,7 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
 pub struct Lookup<'a> {
     /// `[vocab, hidden]`.
     pub table: &'a Param<Tensor<2>>,
-    /// What a row of it is multiplied by.
+    /// The factor of its rows.
     pub scale: f64,
 }
 

@@ -112,8 +112,7 @@ impl Tile {
     }
 }
 
-/// Whether a segment may be a row as wide as the longest: a fifth of padding costs less than another tile,
-/// and little what is short anyhow.
+/// Tells if a segment may be a row as wide as the longest: a fifth of padding is borne, and any in short ones.
 fn alike(length: usize, longest: usize) -> bool {
     5 * length >= 4 * longest || longest <= 16
 }

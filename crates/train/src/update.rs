@@ -72,7 +72,8 @@ impl Cut {
     }
 }
 
-/// The share of an update's tokens from which on it pays to compute prompts once.
+/// The share of an update's tokens from which on prompts are computed once. It is a guess: sharing costs a second
+/// look of every completion, and nobody has measured where that is paid for.
 const SHARING_PAYS: f64 = 0.05;
 
 /// What an update with a critic moves.

@@ -14,7 +14,7 @@ use burn::tensor::{Device, FloatDType, Int, Tensor};
 use super::{MASKED, joined};
 use crate::sight::{Joint, Sight, Tile};
 
-/// Queries of a block; products of fewer rows are slow.
+/// Queries of a block, at most.
 const QUERIES: usize = 128;
 
 /// The fewest keys of a block, however many heads there are.
@@ -29,7 +29,7 @@ pub struct Look {
     pub scores: usize,
 }
 
-/// What an attention gives.
+/// The output of an attention.
 #[derive(Clone, Debug)]
 pub struct Attended {
     /// `[places, heads, head_dim]`.
@@ -88,7 +88,7 @@ pub fn attention_backward(
         let [query, key, value, mut d_output, mut mean, logsum] =
             [query, key, value, d_output, &mean, &attended.logsum].map(|x| tile.take(x));
         if let Some(present) = &tile.present {
-            // What stands behind a row's last token is a copy of it, and has no gradient.
+            // Copies of a row's last token stand behind it, and have no gradient.
             d_output = d_output * present.clone();
             mean = mean * present.clone();
         }
@@ -124,7 +124,7 @@ pub fn attention_backward(
 }
 
 impl Attended {
-    /// The same where the queries at `places` have also looked elsewhere.
+    /// Joins in what the queries at `places` found elsewhere.
     fn joined(self, places: std::ops::Range<usize>, other: Attended) -> Attended {
         let own = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
         let (first, second) = (own(&self.logsum), other.logsum);
@@ -180,7 +180,7 @@ struct Distances {
     queries: Vec<usize>,
 }
 
-/// What a block of queries sees of a block of keys.
+/// How much of a block of keys a block of queries sees.
 enum Visible {
     Nothing,
     All,

@@ -49,8 +49,8 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn new(device: &Device) -> Result<Self, Failure> {
         let policy = policy(&device.clone().autodiff())?;
-        // AdamW moves a weight by the sign of its gradient, however small that is. With this epsilon it does
-        // not where the sign is rounding's: gradients here are around 1e-3, and their errors below 1e-8.
+        // AdamW moves a weight by the sign of its gradient, however small that is. With an epsilon above the
+        // gradients' rounding it does not where rounding alone decides the sign.
         let optim = OptimConfig { epsilon: 1e-6, ..OptimConfig::default() };
         Ok(Run { policy, optimizer: AdamW::new(optim) })
     }

@@ -18,9 +18,8 @@ pub struct Pieces {
 impl Pieces {
     /// For a device with so many bytes of memory, as far as that is known.
     ///
-    /// On the CPU a piece is what the caches of its cores hold: it would be no faster if it were larger.
-    /// On a GPU a piece must be large enough to keep it busy, and scores and logits, of which up to five are
-    /// there in f32, take a fortieth of the memory each.
+    /// On the CPU a piece is small enough for the caches of its cores. On a GPU scores and logits, of which up to
+    /// five are there in f32, take a fortieth of the memory each. No GPU has been asked which size is fastest.
     pub fn of(name: Name, memory: Option<u64>) -> Self {
         if name.kind == Kind::Cpu {
             let Grain { tokens, scores } = Grain::default();

@@ -168,7 +168,7 @@ fn kept(facts: &Facts) -> u128 {
 
 /// The layer that the backward pass is in, when it goes through the attention: queries, keys, values and what
 /// came of them, with their gradients, the residual stream and its gradient; and the gradient of one of its
-/// weights. (Of the shapes of 135 and 494 million parameters, with adapters and sequences of 1,024 to 8,192
+/// weights. (By the bench `memory`, of the shapes of 135 and 494 million parameters, with adapters and sequences of 1,024 to 8,192
 /// tokens, updates held 84 and 107 kB a token; with what is kept of the layers this makes 88 and 113.)
 fn layer_backward(facts: &Facts) -> u128 {
     let shape = &facts.shape;

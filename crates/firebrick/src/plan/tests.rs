@@ -114,7 +114,6 @@ fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
     assert!(cache(&half) * 2 >= cache(&whole) && cache(&half) < cache(&whole));
 }
 
-/// An input is a sixteenth of what autodiff would keep of a layer, or less.
 #[test]
 fn what_is_kept_of_the_layers_is_their_inputs_or_more_where_there_is_room() {
     let of = |recompute: &str, memory: Option<u64>| {

@@ -1,0 +1,19 @@
+//! The update that the benches measure.
+
+use firebrick_train::{Aggregation, ClipRange, Cut, Dapo, Objective, Updater};
+
+/// DAPO's, without entropy and KL.
+pub(crate) fn updater(cut: Cut) -> Updater {
+    let clip = ClipRange { low: 0.2, high: 0.28 };
+    Updater {
+        objective: Objective {
+            policy: Box::new(Dapo { clip, dual_clip: None }),
+            entropy_coef: 0.0,
+            kl: None,
+        },
+        aggregation: Aggregation::TokenMean,
+        constant_length: 1,
+        temperature: 1.0,
+        cut,
+    }
+}
