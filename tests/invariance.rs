@@ -3,15 +3,18 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::{cell::RefCell, collections::BTreeMap};
 
 use burn::{
-    module::{Module, ModuleVisitor, Param},
+    module::{Module, ModuleMapper, ModuleVisitor, Param},
     optim::GradientsParams,
     tensor::{Device, Tensor, TensorData, activation::log_softmax},
 };
 use firebrick_core::{Completion, FinishReason, Seed};
-use firebrick_models::{Decoder, DecoderConfig, Family, PolicyModel, Sizes, parameters, random};
+use firebrick_models::{
+    Base, Decoder, DecoderConfig, Family, Grain, Lora, PolicyModel, SaveOptions, Sizes,
+    WeightDtype, load_noting, parameters, random, save,
+};
 use firebrick_train::{
     AdamW, Aggregation, Cispo, ClipRange, ConstantLr, Critic, CriticConfig, Cut, Dapo, Divisors,
     Gae, Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, Moves, Objective, OptimConfig,
@@ -20,6 +23,7 @@ use firebrick_train::{
 };
 use proptest::{
     collection::vec,
+    option,
     prelude::*,
     test_runner::{Config, RngSeed, TestRunner},
 };
@@ -111,6 +115,36 @@ fn the_backward_pass_is_that_of_autodiff() {
     }
 }
 
+/// Whatever the model is, and however its update is cut, packed and recomputed.
+#[test]
+fn any_model_and_any_cut_give_what_autodiff_gives() {
+    let mut shared = 0;
+    run(60, &(drawn(), update()), |(drawn, update)| {
+        let policy = drawn.policy();
+        let samples = update.samples(&policy);
+        for aggregation in [Aggregation::TokenMean, Aggregation::PromptMean] {
+            let of = |cut| updater(Box::new(dapo()), aggregation, update.extras, cut);
+            let rounding = rounding(aggregation);
+            let grain = Grain { tokens: 1 << 20, scores: 1 << 20 };
+            let plain = policy.clone().with_grain(grain);
+            let (loss, gradients) = by_autodiff(&of(WHOLE), &plain, &samples);
+            let whole = of(WHOLE).gradients(&plain, &samples).unwrap();
+            let cut = policy.clone().with_grain(drawn.grain);
+            let got = of(update.cut).gradients(&cut, &samples).unwrap();
+            shared += usize::from(got.shared > 0.0);
+            let gradients = by_path(&policy, &gradients);
+            assert_close("loss", &[got.loss as f32], &[loss], rounding)
+                .and_then(|()| {
+                    assert_same_arrays(&by_path(&policy, &got.gradients), &gradients, rounding)
+                })
+                .and_then(|()| assert_same_arrays(&metrics(&got), &metrics(&whole), rounding))
+                .map_err(TestCaseError::fail)?;
+        }
+        Ok(())
+    });
+    assert!(shared > 20, "{shared} updates that share prompts");
+}
+
 /// The same with a critic, whose gradient of hidden states is added between two of the stages.
 #[test]
 fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
@@ -172,13 +206,7 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
     let policies = [decoder(false), decoder(true)];
     let critics = [0, 1].map(|index| kind.map(|kind| critic(kind, &policies[index])));
     for aggregation in AGGREGATIONS {
-        // A fixed seed: what passes here passes everywhere. PROPTEST_CASES asks for more.
-        let cases =
-            if std::env::var_os("PROPTEST_CASES").is_some() { Config::default().cases } else { 40 };
-        let seed = Config::default().rng_seed;
-        let rng_seed = if seed == RngSeed::Random { RngSeed::Fixed(17) } else { seed };
-        let config = Config { cases, rng_seed, failure_persistence: None, ..Config::default() };
-        let outcome = TestRunner::new(config).run(&update(), |update| {
+        run(40, &update(), |update| {
             let policy = &policies[usize::from(update.tied)];
             let critic = critics[usize::from(update.tied)].as_ref();
             let gradients = |samples: &[Sample], cut| {
@@ -203,13 +231,115 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
                     &whole,
                     rounding(aggregation),
                 )
-                .map_err(|why| TestCaseError::fail(format!("{cut:?}: {why}")))?;
+                .map_err(|why| TestCaseError::fail(format!("{aggregation:?}, {cut:?}: {why}")))?;
             }
             Ok(())
         });
-        if let Err(error) = outcome {
-            panic!("{aggregation:?}: {error}");
+    }
+}
+
+/// Runs a test on so many cases. A fixed seed: what passes here passes everywhere. PROPTEST_CASES asks for more.
+fn run<S: Strategy>(
+    cases: u32,
+    strategy: &S,
+    mut test: impl FnMut(S::Value) -> Result<(), TestCaseError>,
+) {
+    let default = Config::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { cases };
+    let seed = default.rng_seed;
+    let rng_seed = if seed == RngSeed::Random { RngSeed::Fixed(17) } else { seed };
+    let config = Config { cases, rng_seed, failure_persistence: None, ..default };
+    let test = RefCell::new(&mut test);
+    if let Err(error) = TestRunner::new(config).run(strategy, |value| test.borrow_mut()(value)) {
+        panic!("{error}");
+    }
+}
+
+/// A model that proptest draws.
+#[derive(Clone, Debug)]
+struct Drawn {
+    config: DecoderConfig,
+    lora: Option<Lora>,
+    /// Of its frozen weights, beside adapters.
+    base: Base,
+    grain: Grain,
+    seed: u64,
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let family = prop::sample::select(&Family::ALL[..]);
+    let sizes = (1..4usize, 1..3usize, 1..3usize, 1..3usize, 1..4usize, 1..4usize, any::<bool>());
+    let config = (family, sizes, vec(option::of(1..16usize), 3)).prop_map(
+        |(family, (layers, group, kv_heads, head, hidden, inner, tied), windows)| {
+            let mut config = DecoderConfig::new(
+                family,
+                Sizes {
+                    vocab_size: VOCAB as usize,
+                    hidden_size: 8 * hidden,
+                    layers,
+                    heads: group * kv_heads,
+                    kv_heads,
+                    head_dim: 4 * head,
+                    intermediate_size: 8 * inner,
+                    max_position_embeddings: 64,
+                    rope_theta: 10_000.0,
+                    tied: tied || family == Family::Gemma,
+                },
+            );
+            // A folder says it for Mistral alone, and there for all layers.
+            if family == Family::Mistral {
+                config.windows = vec![windows[0]; layers];
+            }
+            config
+        },
+    );
+    let targets = prop::sample::subsequence(Lora::PROJECTIONS.map(str::to_owned).to_vec(), 1..8);
+    let lora = (1..4usize, targets).prop_map(|(rank, targets)| Lora {
+        rank,
+        alpha: 2.0 * rank as f64,
+        targets,
+        rslora: false,
+    });
+    let base = prop::sample::select(&[Base::F32, Base::Bf16, Base::Int8, Base::Int4][..]);
+    let grain = (1..40usize, 1..900usize).prop_map(|(tokens, scores)| Grain { tokens, scores });
+    (config, option::of(lora), base, grain, any::<u64>())
+        .prop_map(|(config, lora, base, grain, seed)| Drawn { config, lora, base, grain, seed })
+}
+
+impl Drawn {
+    fn policy(&self) -> Decoder {
+        let (seed, device) = (Seed::run(self.seed), Device::flex().autodiff());
+        let policy = random(&self.config, seed, &device).unwrap();
+        let Some(lora) = &self.lora else { return policy };
+        // Packed as they are read.
+        let folder = tempfile::tempdir().unwrap();
+        let options = SaveOptions { dtype: WeightDtype::F32, ..SaveOptions::default() };
+        save(&policy, &self.config.to_json(None, 0), folder.path(), &options).unwrap();
+        let loaded = load_noting(folder.path(), self.base, &device).unwrap();
+        let policy = loaded.decoder.with_lora(lora.clone(), seed);
+        // As after some steps: in the beginning one side of every adapter is 0, and what it adds with it.
+        policy.map(&mut Nudge(Seed::run(self.seed).derive("nudge", &[])))
+    }
+}
+
+/// Adds a little to all that is trained.
+struct Nudge(Seed);
+
+impl ModuleMapper for Nudge {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if !param.is_require_grad() {
+            return param;
         }
+        self.0 = self.0.derive("next", &[]);
+        let mut stream = self.0.stream();
+        param.map(|values| {
+            let (shape, device) = (values.shape(), values.device());
+            let more: Vec<f32> = (0..shape.num_elements() as u64)
+                .map(|at| 0.4 * stream.uniform_at(at) as f32 - 0.2)
+                .collect();
+            let more = Tensor::from_data(TensorData::new(more, shape), &device.inner());
+            Tensor::from_inner(values.inner() + more).require_grad()
+        })
     }
 }
 
@@ -236,14 +366,17 @@ struct Draft {
 
 fn update() -> impl Strategy<Value = Update> {
     let token = (0..VOCAB, -0.6..0.6f32, -0.6..0.6f32);
-    let draft = (vec(0..VOCAB, 1..9), vec(token, 1..=LONGEST), -2.0..2.0f32, 0..5u8, 0..3u64)
-        .prop_map(|(prompt, completion, advantage, live, group)| Draft {
-            prompt,
+    let draft = (vec(token, 1..=LONGEST), -2.0..2.0f32, 0..5u8, 0..3u64);
+    let drafts = (vec(vec(0..VOCAB, 1..9), 3), vec(draft, 2..9)).prop_map(|(prompts, drafts)| {
+        let of = |(completion, advantage, live, group)| Draft {
+            prompt: prompts[group as usize].clone(),
             completion,
             advantage,
             live: live > 0,
             group,
-        });
+        };
+        drafts.into_iter().map(of).collect::<Vec<Draft>>()
+    });
     let cut = (1..80usize, 1..900usize, 0..4usize, any::<bool>(), any::<Option<bool>>()).prop_map(
         |(micro_batch_tokens, logits, whole_layers, offload, share_prompts)| Cut {
             micro_batch_tokens,
@@ -253,7 +386,7 @@ fn update() -> impl Strategy<Value = Update> {
             share_prompts,
         },
     );
-    let update = (vec(draft, 2..9), cut, any::<bool>(), any::<bool>());
+    let update = (drafts, cut, any::<bool>(), any::<bool>());
     update.prop_flat_map(|(drafts, cut, tied, extras)| {
         let order: Vec<usize> = (0..drafts.len()).collect();
         Just(order).prop_shuffle().prop_map(move |order| Update {
@@ -496,9 +629,6 @@ fn assert_same(
         return Err(format!("{} tokens, expected {}", got.tokens, want.tokens));
     }
     assert_close("loss", &[got.loss as f32], &[want.loss as f32], atol)?;
-    let metrics = |report: &UpdateReport| -> BTreeMap<String, Vec<f32>> {
-        report.metrics.0.iter().map(|(name, &value)| (name.clone(), vec![value as f32])).collect()
-    };
     assert_same_arrays(&metrics(got), &metrics(want), atol)?;
     let gradients = |report: &UpdateReport| by_path(policy, &report.gradients);
     assert_same_arrays(&gradients(got), &gradients(want), atol)?;
@@ -507,6 +637,10 @@ fn assert_same(
         _ => BTreeMap::new(),
     };
     assert_same_arrays(&of_critic(got), &of_critic(want), atol)
+}
+
+fn metrics(report: &UpdateReport) -> BTreeMap<String, Vec<f32>> {
+    report.metrics.0.iter().map(|(name, &value)| (name.clone(), vec![value as f32])).collect()
 }
 
 fn assert_same_arrays(

@@ -194,7 +194,8 @@ impl Policy {
         let compute = compute(recipe.model.dtype, recipe.device.name(), device)?;
         let read = || match (folders, &recipe.model.new) {
             (Some(folders), _) => {
-                let base = base(recipe, compute);
+                let adapted = recipe.model.lora.is_some() || folders.adapter.is_some();
+                let base = base(recipe, adapted, compute);
                 from_folders(recipe, folders, tokenizer, seed, (base, device), said)
             }
             (None, Some(new)) => {
@@ -212,14 +213,15 @@ impl Policy {
 }
 
 /// The format that the frozen weights of a recipe's model are kept in: where it does not say, the one that they
-/// are multiplied in. What is trained is f32.
-pub(crate) fn base(recipe: &Recipe, compute: Compute) -> Base {
-    match (&recipe.model.lora, recipe.model.base) {
-        (None, _) | (_, BaseType::Float32) => Base::F32,
-        (_, BaseType::Auto) if compute == Compute::F32 => Base::F32,
-        (_, BaseType::Auto | BaseType::Bfloat16) => Base::Bf16,
-        (_, BaseType::Int8) => Base::Int8,
-        (_, BaseType::Int4) => Base::Int4,
+/// are multiplied in. A model without adapters is trained, in f32.
+pub(crate) fn base(recipe: &Recipe, adapted: bool, compute: Compute) -> Base {
+    match recipe.model.base {
+        _ if !adapted => Base::F32,
+        BaseType::Float32 => Base::F32,
+        BaseType::Auto if compute == Compute::F32 => Base::F32,
+        BaseType::Auto | BaseType::Bfloat16 => Base::Bf16,
+        BaseType::Int8 => Base::Int8,
+        BaseType::Int4 => Base::Int4,
     }
 }
 

@@ -42,8 +42,6 @@ pub struct Facts {
     pub reward: u128,
     /// Values of a critic, all of them trained; 0 without one. What it does not train is the policy's.
     pub critic: u128,
-    /// Whether the head is the embedding.
-    pub tied: bool,
     /// Whether everything but adapters is frozen, the head too.
     pub frozen: bool,
     /// Whether matrices are multiplied in bfloat16.
@@ -138,7 +136,7 @@ impl Facts {
             inner: config.intermediate_size as u128,
             vocab: config.vocab_size as u128,
         };
-        let base = model::base(recipe, compute);
+        let base = model::base(recipe, adapters.is_some(), compute);
         let lookup = shape.vocab * shape.hidden;
         let lookups = if config.tied { lookup } else { 2 * lookup };
         let frozen = adapters.map_or(0, |_| u128::from(count.total));
@@ -179,7 +177,6 @@ impl Facts {
                     adapters.map_or(trunk, |(all, _)| all.into()) + shape.hidden + 1
                 }
             },
-            tied: config.tied,
             frozen: adapters.is_some(),
             half: compute == Compute::Bf16,
             shape,
