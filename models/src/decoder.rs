@@ -186,6 +186,12 @@ impl PolicyModel for Decoder {
         self.compute
     }
 
+    fn halve_pieces(&mut self) -> bool {
+        let half = self.grain.halved();
+        self.grain = half.unwrap_or(self.grain);
+        half.is_some()
+    }
+
     fn packs(&self) -> bool {
         true
     }

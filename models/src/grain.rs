@@ -7,6 +7,15 @@ pub struct Grain {
     pub scores: usize,
 }
 
+impl Grain {
+    /// Half as large, if it is still worth it.
+    pub(crate) fn halved(self) -> Option<Self> {
+        let halve = |number: usize, least: usize| (number / 2).max(number.min(least));
+        let half = Grain { tokens: halve(self.tokens, 64), scores: halve(self.scores, 1 << 14) };
+        (half != self).then_some(half)
+    }
+}
+
 impl Default for Grain {
     /// Sizes for the caches of a CPU's core.
     fn default() -> Self {

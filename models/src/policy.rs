@@ -66,6 +66,12 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         Compute::F32
     }
 
+    /// Computes in pieces half as large from here on, where the device has no memory for larger ones; false
+    /// where the pieces are small already, or there are none. It changes no result.
+    fn halve_pieces(&mut self) -> bool {
+        false
+    }
+
     /// Tells if batches may come without padding, all texts in one row ([`Padding::None`]), some of them
     /// going on from others ([`TokenBatch::packed`]).
     ///

@@ -17,15 +17,17 @@
 
 mod describe;
 pub mod drivers;
-mod failure;
 mod open;
 mod precision;
 mod report;
 pub mod suite;
 
 pub use describe::{Description, describe, gibibytes};
-pub use failure::{Cause, Failure, guard, keep_panics_quiet};
-pub use firebrick_core::device::{Kind, Name, ParseNameError};
+pub use firebrick_core::{
+    Cause, Failure,
+    device::{Kind, Name, ParseNameError},
+    guard, keep_panics_quiet,
+};
 pub use open::{OpenError, compiled, list, missing, name_of, open};
 pub use precision::{Precision, Tolerance};
 pub use report::{CaseReport, Outcome, SuiteReport};

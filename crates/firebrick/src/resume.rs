@@ -39,7 +39,15 @@ impl Change {
             _ => held && !free,
         }
     }
+
+    /// Whether it may be that the device has room now for what it had none for.
+    pub fn makes_room(&self) -> bool {
+        ROOM.iter().any(|key| self.key.starts_with(key))
+    }
 }
+
+/// How much memory an update takes, and whose.
+const ROOM: [&str; 4] = ["device", "train.micro_batch_tokens", "train.recompute", "train.offload"];
 
 /// Keys of the model and the data that may change.
 const FREE: [&str; 6] = [

@@ -19,7 +19,7 @@ use firebrick_runs::{
     Completions, Heldout, RunFolder, Seconds, Store, Summary, TokensPerSecond, peak_rss_bytes,
     write_atomically,
 };
-use firebrick_train::{EvalReport, SamplingReport, StepReport, Trainer, UpdateTotals, warmup_step};
+use firebrick_train::{EvalReport, Room, SamplingReport, StepReport, Trainer, UpdateTotals};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
@@ -153,10 +153,12 @@ impl<M: PolicyModel> Run<M> {
         };
         let smaller = match self.phase.starts_with("the evaluation") {
             true => device::fewer_sequences(&self.recipe),
+            // An update has been cut as small as it can be by now.
             false => format!(
-                "lower train.micro_batch_tokens (now {}), or {} if it was sampling",
-                self.recipe.train.micro_batch_tokens,
-                device::fewer_sequences(&self.recipe)
+                "{} if it was sampling, else rollout.max_completion_tokens (now {}); firebrick plan says what \
+                 fits",
+                device::fewer_sequences(&self.recipe),
+                self.recipe.rollout.max_completion_tokens
             ),
         };
         let phase = self.phase.clone();
@@ -176,14 +178,10 @@ impl<M: PolicyModel> Run<M> {
             let trainer = &mut self.wired.trainer;
             // Rising over 50 steps or a tenth, whichever is shorter: Adam's first steps are blind.
             let rise = (warmup.steps as f64 / 10.0).clamp(1.0, 50.0);
-            let (policy, loss, outcome) = warmup_step(
-                trainer.policy.clone(),
-                trainer.optimizer.as_mut(),
-                &examples,
-                warmup.lr * (step as f64 / rise).min(1.0),
-                trainer.updater.cut,
-            )?;
-            trainer.policy = policy;
+            let room = trainer.state.room;
+            let lr = warmup.lr * (step as f64 / rise).min(1.0);
+            let (loss, outcome) = trainer.warmup_step(&examples, lr)?;
+            self.explain_room(room);
             if outcome.skipped {
                 let text = format!("warm-up step {step} was skipped: its gradient was not finite");
                 self.watcher.note(&text);
@@ -265,9 +263,11 @@ impl<M: PolicyModel> Run<M> {
             }
             let step = step + 1;
             self.phase = format!("step {step}");
+            let room = self.wired.trainer.state.room;
             let phases = &mut Phases(self.watcher.as_mut());
             let StepReport { sampling, update, metrics, groups, skipped, stop } =
                 self.wired.trainer.step(phases)?;
+            self.explain_room(room);
             self.count(&sampling, &update);
             self.watcher.metrics(step, &metrics);
             self.pass_on_notes();
@@ -341,6 +341,31 @@ impl<M: PolicyModel> Run<M> {
             ));
         }
         errors > 0.0
+    }
+
+    /// Says that the device had no memory for an update as it was cut, if it turned out so.
+    fn explain_room(&mut self, before: Room) {
+        let trainer = &self.wired.trainer;
+        let (room, cut) = (trainer.state.room, trainer.updater.cut);
+        if room == before {
+            return;
+        }
+        let mut now = Vec::new();
+        if room.micro_batch_tokens != before.micro_batch_tokens {
+            now.push(format!("micro-batches of {} tokens", cut.micro_batch_tokens));
+        }
+        if room.whole_layers != before.whole_layers {
+            now.push("every layer gone through once more (train.recompute = \"layers\")".into());
+        }
+        if (room.logits, room.halvings) != (before.logits, before.halvings) {
+            now.push("smaller pieces of attention and head".into());
+        }
+        self.watcher.note(&format!(
+            "{}: the device had no memory for an update, which was cut smaller and done again with the same \
+             result; from here on with {}",
+            self.phase,
+            now.join(", ")
+        ));
     }
 
     /// Tells what a run with nothing to learn from looks like; the counters are in the metrics.

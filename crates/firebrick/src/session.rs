@@ -16,7 +16,7 @@ use firebrick_device::{Name, name_of};
 use firebrick_models::{Decoder, PolicyModel};
 use firebrick_rollout::RolloutEngine;
 use firebrick_runs::{RunFolder, Store, Summary, write_atomically};
-use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
+use firebrick_train::{LrSchedule, Optimizer, PolicyLoss, Room};
 
 use crate::{
     Error, Parameters, PolicyFiles, Result,
@@ -334,7 +334,7 @@ impl<M: PolicyModel> Session<M> {
             Wiring::Given(given) => wire_given(&recipe, parts, *given, path),
         };
         let progress = || path.map_or(Ok(Progress::default()), read_progress);
-        let (wired, progress) =
+        let (mut wired, progress) =
             wired.and_then(|wired| Ok((wired, progress()?))).map_err(|error| match path {
                 Some(path) => error.of_checkpoint(path),
                 None => error,
@@ -344,6 +344,10 @@ impl<M: PolicyModel> Session<M> {
             Some(earlier) => (earlier.folder, earlier.changes),
             None => (RunFolder::create(&runs, &name)?, Vec::new()),
         };
+        if changes.iter().any(Change::makes_room) {
+            wired.trainer.state.room = Room::default();
+        }
+        wired.trainer.restore_room();
         write_atomically(&folder.recipe(), text.as_bytes())?;
         let mut store = Store::open(&folder.database())?;
         store.set_info(HELDOUT_PROMPTS, &wired.heldout.len().to_string())?;

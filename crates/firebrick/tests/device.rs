@@ -67,7 +67,7 @@ fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
     assert_eq!(phase, "step 3");
     assert!(problem.starts_with("it has no memory for 3.0 GiB; "), "{problem}");
     assert!(problem.ends_with(" GiB are there"), "{problem}");
-    assert!(remedy.contains("train.micro_batch_tokens (now"), "{remedy}");
+    assert!(remedy.contains("rollout.max_sequences (now"), "{remedy}");
     assert!(saved.starts_with("step 2 is saved in"), "{saved}");
     assert!(place.path().join("failing/checkpoints/step-000002/config.json").is_file());
     assert_eq!(error.exit_code(), 1);

@@ -11,14 +11,21 @@ use std::{
     },
 };
 
-use burn::{optim::GradientsParams, tensor::Device};
+use burn::{
+    module::{Module, Param},
+    optim::GradientsParams,
+    tensor::{Device, Int, Tensor},
+};
 use firebrick::{
     AdvantageEstimator, Advantages, Completion, Error, FinishReason, Group, GroupFilter,
     INTERRUPTED, LrSchedule, Metrics, Optimizer, PolicyLoss, Prompt, PromptSource, Recipe, Reward,
     RewardShaper, RewardedGroup, RolloutEngine, Score, Seed, Session, Step, TrackError, Tracker,
     Verifier, Watcher, WorkedExample,
     data::{DateTime, Prompts, Tokenizer},
-    models::{Decoder, DecoderConfig, Family, Sizes, random},
+    models::{
+        Decoder, DecoderConfig, DecoderContext, Family, GradientSum, KvCache, PolicyModel, Sizes,
+        Tape, TokenBatch, random,
+    },
     recipe::DeviceKind as Kind,
     rollout::{GroupRequest, RequestId, RolloutError, Wait},
     source::Sources,
@@ -71,8 +78,18 @@ fn policy(tokenizer: &Tokenizer, device: &Device) -> Decoder {
 
 /// A session with nothing from a file.
 fn own(runs: &Path, name: &str, steps: u64) -> Session<Decoder> {
+    own_of(|policy| policy, runs, name, steps)
+}
+
+/// The same of the policy that is made of the usual one.
+fn own_of<M: PolicyModel>(
+    of: impl FnOnce(Decoder) -> M,
+    runs: &Path,
+    name: &str,
+    steps: u64,
+) -> Session<M> {
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
-    let policy = policy(&tokenizer, &Device::flex().autodiff());
+    let policy = of(policy(&tokenizer, &Device::flex().autodiff()));
     let all = prompts(&tokenizer, 40);
     let (heldout, train) = all.split_at(8);
     let source = Prompts::new(train.to_vec(), Seed::run(17)).unwrap();
@@ -447,4 +464,196 @@ fn other_prompts_are_refused_to_a_resumed_session() {
     let session = own(place.path(), "run", 4).source(others).resume(true);
     let error = session.run().unwrap_err();
     assert!(matches!(error, Error::OtherPrompts { .. }), "{error}");
+}
+
+/// A policy on a device with little memory: for so many tokens, for no layer as a whole, and for small pieces.
+#[derive(Module, Debug)]
+struct Tight {
+    inner: Decoder,
+    #[module(skip)]
+    tokens: usize,
+    #[module(skip)]
+    halvings: usize,
+}
+
+impl PolicyModel for Tight {
+    type Cache = KvCache;
+    type Context = DecoderContext;
+
+    fn device(&self) -> Device {
+        self.inner.device()
+    }
+
+    fn context(&self, batch: &TokenBatch) -> DecoderContext {
+        let tokens = batch.tokens.shape().num_elements();
+        assert!(tokens <= self.tokens, "out of device memory allocating {tokens} bytes");
+        self.inner.context(batch)
+    }
+
+    fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
+        self.inner.embed(batch)
+    }
+
+    fn layers(&self) -> usize {
+        self.inner.layers()
+    }
+
+    fn layer(&self, index: usize, x: Tensor<3>, context: &DecoderContext) -> Tensor<3> {
+        self.inner.layer(index, x, context)
+    }
+
+    fn finish(&self, x: Tensor<3>) -> Tensor<3> {
+        self.inner.finish(x)
+    }
+
+    fn packs(&self) -> bool {
+        true
+    }
+
+    fn record<'a>(
+        &'a self,
+        _: usize,
+        _: Tensor<3>,
+        _: &'a DecoderContext,
+    ) -> (Tensor<3>, Tape<'a>) {
+        panic!("out of device memory allocating 4096 bytes")
+    }
+
+    fn replay(
+        &self,
+        index: usize,
+        x: Tensor<3>,
+        d_y: Tensor<3>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> Tensor<3> {
+        assert!(self.halvings > 1, "out of device memory allocating 64 bytes");
+        self.inner.replay(index, x, d_y, context, sum)
+    }
+
+    fn halve_pieces(&mut self) -> bool {
+        self.halvings += 1;
+        self.inner.halve_pieces()
+    }
+
+    fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, KvCache) {
+        self.inner.prefill(batch)
+    }
+
+    fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2> {
+        self.inner.decode(tokens, cache)
+    }
+
+    fn head(&self) -> &Param<Tensor<2>> {
+        self.inner.head()
+    }
+}
+
+/// Keeps what a run says.
+#[derive(Clone, Default)]
+struct Heard {
+    notes: Arc<Mutex<Vec<String>>>,
+    metrics: Arc<Mutex<BTreeMap<Step, Metrics>>>,
+}
+
+impl Watcher for Heard {
+    fn note(&mut self, text: &str) {
+        self.notes.lock().unwrap().push(text.to_owned());
+    }
+
+    fn metrics(&mut self, step: Step, metrics: &Metrics) {
+        self.metrics.lock().unwrap().entry(step).or_default().extend(metrics.clone());
+    }
+}
+
+impl Heard {
+    /// The notes on memory.
+    fn short(&self) -> Vec<String> {
+        let notes = self.notes.lock().unwrap();
+        notes.iter().filter(|note| note.contains("no memory")).cloned().collect()
+    }
+
+    /// Whether two steps of two runs went the same way.
+    fn agrees(&self, other: &Heard) -> bool {
+        let close = |(step, name)| {
+            let of = |heard: &Heard| heard.metrics.lock().unwrap()[&step].get(name).unwrap();
+            (of(self) - of(other)).abs() < 1e-5
+        };
+        let names = ["loss/total", "update/grad_norm", "loss/entropy", "rollout/length_mean"];
+        names.iter().flat_map(|&name| [(1, name), (2, name)]).all(close)
+    }
+}
+
+#[test]
+fn an_update_without_memory_is_cut_smaller_with_the_same_result() {
+    let place = tempfile::tempdir().unwrap();
+    let free = Heard::default();
+    own(place.path(), "free", 2).watcher(free.clone()).run().unwrap();
+    let run = |name: &str, tokens, steps, resume| {
+        let heard = Heard::default();
+        let of = |inner| Tight { inner, tokens, halvings: 0 };
+        let session = own_of(of, place.path(), name, steps).watcher(heard.clone()).resume(resume);
+        session.run().map(|_| heard)
+    };
+    let tight = run("tight", 20, 2, false).unwrap();
+    let said = tight.short();
+    assert!(matches!(&said[..], [once] if once.starts_with("step 1: ")), "{said:?}");
+    for words in ["train.recompute", "micro-batches of", "smaller pieces"] {
+        assert!(said[0].contains(words), "{}", said[0]);
+    }
+    assert!(tight.agrees(&free));
+    // What was found out is not forgotten.
+    assert_eq!(run("tight", 20, 3, true).unwrap().short(), [""; 0]);
+    // And where no cut is small enough, the run ends.
+    let Err(Error::DeviceFailed { remedy, .. }) = run("none", 3, 1, false) else {
+        panic!("it went on without memory");
+    };
+    assert!(remedy.contains("rollout.max_completion_tokens (now 6)"), "{remedy}");
+}
+
+/// A device that could not compute a gradient says so when the gradient is read.
+struct Late {
+    inner: AdamW,
+    failures: usize,
+}
+
+impl Optimizer<Decoder> for Late {
+    fn step(
+        &mut self,
+        module: Decoder,
+        gradients: GradientsParams,
+        lr: f64,
+    ) -> Result<(Decoder, StepOutcome), TrainError> {
+        if self.failures > 0 {
+            self.failures -= 1;
+            return Err(TrainError::Device("out of device memory allocating 4096 bytes".into()));
+        }
+        self.inner.step(module, gradients, lr)
+    }
+
+    fn save(&self, path: &Path) -> Result<(), TrainError> {
+        Optimizer::<Decoder>::save(&self.inner, path)
+    }
+
+    fn load(&mut self, module: &Decoder, path: &Path, device: &Device) -> Result<(), TrainError> {
+        self.inner.load(module, path, device)
+    }
+
+    fn reset(&mut self) {
+        Optimizer::<Decoder>::reset(&mut self.inner);
+    }
+}
+
+#[test]
+fn a_gradient_that_is_not_whole_is_made_again() {
+    let place = tempfile::tempdir().unwrap();
+    let run = |name: &str, failures| {
+        let heard = Heard::default();
+        let optimizer = Late { inner: AdamW::new(OptimConfig::default()), failures };
+        own(place.path(), name, 2).optimizer(optimizer).watcher(heard.clone()).run().unwrap();
+        heard
+    };
+    let (free, late) = (run("free", 0), run("late", 4));
+    assert_eq!((free.short().len(), late.short().len()), (0, 1));
+    assert!(late.agrees(&free));
 }

@@ -88,7 +88,7 @@ impl Sample {
         self.importance = pairs.map(|pair| ratio(pair).min(cap) as f32).collect();
     }
 
-    fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.prompt.len() + self.completion.len()
     }
 }

@@ -5,7 +5,7 @@ use firebrick_core::{RewardedGroup, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Optimizer, PromptMemory, TrainError,
+    Optimizer, PromptMemory, Room, TrainError,
     memory::{load_memory, save_memory},
 };
 
@@ -29,6 +29,9 @@ pub struct TrainerState {
     pub generated: u64,
     /// Completions that went into an update.
     pub trained: u64,
+    /// What the device has room for, as far as that was found out.
+    #[serde(default)]
+    pub room: Room,
 }
 
 /// Writes `state.json` and `optimizer.safetensors`, and with a prompt memory `prompts.safetensors`,

@@ -116,9 +116,14 @@ impl<M: PolicyModel> Critic<M> {
 impl<M: PolicyModel> Trainer<M> {
     /// Gives the samples of a step an advantage for each token, if there is a critic, and what it said
     /// in numbers.
-    pub(crate) fn appraise(&self, samples: &mut [Sample]) -> Result<Metrics, TrainError> {
-        let Some(critic) = &self.critic else { return Ok(Metrics::default()) };
-        let values = self.updater.values(&self.policy, &critic.model, samples)?;
+    pub(crate) fn appraise(&mut self, samples: &mut [Sample]) -> Result<Metrics, TrainError> {
+        let values = self.within_room(samples, |Trainer { critic, updater, policy, .. }| {
+            let critic = critic.as_ref();
+            critic.map(|critic| updater.values(policy, &critic.model, samples)).transpose()
+        })?;
+        let Some((critic, values)) = self.critic.as_ref().zip(values) else {
+            return Ok(Metrics::default());
+        };
         critic.config.gae.appraise(samples, values);
         Ok(measure(samples))
     }

@@ -39,6 +39,7 @@ mod optim;
 mod pass;
 mod report;
 mod reward;
+mod room;
 mod samples;
 mod sampling;
 mod schedule;
@@ -74,6 +75,7 @@ pub use optim::{
 };
 pub use report::{SamplingReport, UpdateTotals};
 pub use reward::reward;
+pub use room::Room;
 pub use sampling::{Dynamic, Filled, KeepAll, Refill, Spread, copies};
 pub use schedule::{
     ConstantLr, CosineDecay, LinearDecay, LrSchedule, LrWarmup, constant_with_warmup,

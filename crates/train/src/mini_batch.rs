@@ -45,13 +45,8 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
     /// One update of the critic. Not several, whatever the mini-batch is worth to the policy: what ends
     /// them is how far the policy moves, and it stands still.
     fn warm_critic(self) -> Result<(), TrainError> {
+        let report = gradients(self.trainer, Moves::Critic, self.samples)?;
         let trainer = self.trainer;
-        let report = trainer.updater.gradients_with(
-            &trainer.policy,
-            trainer.critic.as_ref(),
-            Moves::Critic,
-            self.samples,
-        )?;
         let before = std::mem::replace(&mut trainer.midway, true);
         let moved = trainer.step_critic(report.of_critic, self.updated);
         // As with the policy: what fails or is skipped has moved nothing.
@@ -69,10 +64,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     type Pass = UpdateReport;
 
     fn pass(&mut self) -> Result<(UpdateReport, Signals), TrainError> {
-        let trainer = &*self.trainer;
-        let critic = trainer.critic.as_ref();
-        let report =
-            trainer.updater.gradients_with(&trainer.policy, critic, Moves::Policy, self.samples)?;
+        let report = gradients(self.trainer, Moves::Policy, self.samples)?;
         let metric = |name| report.metrics.get(name).unwrap_or(f64::NAN);
         let signals = Signals {
             advantage: mean_advantage(self.samples),
@@ -90,7 +82,15 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
         if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
             trainer.midway = before;
         }
-        let (policy, outcome) = stepped?;
+        let (policy, outcome) = match stepped {
+            // What a device could not compute comes to light where it is read.
+            Err(error) if error.is_out_of_memory() => {
+                trainer.shrink(self.samples, error)?;
+                let (report, _) = self.pass()?;
+                return self.apply(report);
+            }
+            stepped => stepped?,
+        };
         trainer.policy = policy;
         if outcome.skipped {
             self.updated.skipped.push(self.samples.to_vec());
@@ -103,7 +103,20 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     }
 
     fn change(&mut self) -> Result<f64, TrainError> {
-        let logprobs = self.trainer.updater.logprobs(&self.trainer.policy, self.samples)?;
+        let logprobs = self.trainer.within_room(self.samples, |trainer| {
+            trainer.updater.logprobs(&trainer.policy, self.samples)
+        })?;
         Ok(mean_change(self.samples, &logprobs))
     }
+}
+
+fn gradients<M: PolicyModel>(
+    trainer: &mut Trainer<M>,
+    moves: Moves,
+    samples: &[Sample],
+) -> Result<UpdateReport, TrainError> {
+    trainer.within_room(samples, |trainer| {
+        let Trainer { updater, policy, critic, .. } = trainer;
+        updater.gradients_with(policy, critic.as_ref(), moves, samples)
+    })
 }

@@ -287,11 +287,13 @@ impl<M: PolicyModel> Trainer<M> {
     }
 
     /// The kept groups as samples, with their advantages; token by token from a critic, if there is one.
-    fn samples(&self, groups: &[RewardedGroup]) -> Result<(Vec<Sample>, Metrics), TrainError> {
+    fn samples(&mut self, groups: &[RewardedGroup]) -> Result<(Vec<Sample>, Metrics), TrainError> {
         let mut samples = samples_of(groups, self.task.advantage.as_deref())?;
         let mut metrics = Metrics::default();
         if let Some(cap) = self.config.importance_cap {
-            let logprobs = self.updater.logprobs(&self.policy, &samples)?;
+            let logprobs = self.within_room(&samples, |trainer| {
+                trainer.updater.logprobs(&trainer.policy, &samples)
+            })?;
             for (sample, logprobs) in samples.iter_mut().zip(logprobs) {
                 if sample.counted() > 0 {
                     sample.old_logprobs = logprobs;
@@ -300,11 +302,12 @@ impl<M: PolicyModel> Trainer<M> {
             }
             measure_importance(&samples, cap, &mut metrics);
         }
-        if let Some(reference) = &self.reference {
-            let logprobs = self.updater.logprobs(reference, &samples)?;
-            for (sample, logprobs) in samples.iter_mut().zip(logprobs) {
-                sample.ref_logprobs = logprobs;
-            }
+        let logprobs = self.within_room(&samples, |trainer| {
+            let reference = trainer.reference.as_ref();
+            reference.map(|reference| trainer.updater.logprobs(reference, &samples)).transpose()
+        })?;
+        for (sample, logprobs) in samples.iter_mut().zip(logprobs.into_iter().flatten()) {
+            sample.ref_logprobs = logprobs;
         }
         metrics.extend(self.appraise(&mut samples)?);
         Ok((samples, metrics))

@@ -4,7 +4,7 @@ use firebrick_models::PolicyModel;
 
 use crate::{
     Aggregation, Cut, LossInput, LossOutput, Objective, Optimizer, PolicyLoss, Sample, StepOutcome,
-    TrainError, Updater,
+    TrainError, Trainer, Updater,
 };
 
 /// One supervised step: cross-entropy of the completions, averaged over their tokens.
@@ -21,24 +21,56 @@ pub fn warmup_step<M: PolicyModel>(
     lr: f64,
     cut: Cut,
 ) -> Result<(M, f64, StepOutcome), TrainError> {
-    let samples: Vec<Sample> = examples
-        .iter()
-        .map(|example| {
-            let tokens = example.completion.clone();
-            let logprobs = vec![0.0; tokens.len()];
-            let completion = Completion::written(tokens, logprobs, FinishReason::Stop);
-            Sample::new(&example.prompt, &completion, 0).with_advantage(1.0)
-        })
-        .collect();
-    let updater = Updater {
+    let (policy, report, outcome) = updater(cut).step(policy, optimizer, &samples(examples), lr)?;
+    Ok((policy, report.loss, outcome))
+}
+
+impl<M: PolicyModel> Trainer<M> {
+    /// One [`warmup_step`] of the policy; gives its loss. Where the device has no memory for it, it is cut
+    /// smaller, as an update is.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn warmup_step(
+        &mut self,
+        examples: &[WorkedExample],
+        lr: f64,
+    ) -> Result<(f64, StepOutcome), TrainError> {
+        let samples = samples(examples);
+        loop {
+            let report = self.within_room(&samples, |trainer| {
+                updater(trainer.updater.cut).gradients(&trainer.policy, &samples)
+            })?;
+            match self.optimizer.step(self.policy.clone(), report.gradients, lr) {
+                Err(error) if error.is_out_of_memory() => self.shrink(&samples, error)?,
+                stepped => {
+                    let (policy, outcome) = stepped?;
+                    self.policy = policy;
+                    return Ok((report.loss, outcome));
+                }
+            }
+        }
+    }
+}
+
+fn updater(cut: Cut) -> Updater {
+    Updater {
         objective: Objective { policy: Box::new(CrossEntropy), entropy_coef: 0.0, kl: None },
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature: 1.0,
         cut,
+    }
+}
+
+fn samples(examples: &[WorkedExample]) -> Vec<Sample> {
+    let sample = |example: &WorkedExample| {
+        let tokens = example.completion.clone();
+        let logprobs = vec![0.0; tokens.len()];
+        let completion = Completion::written(tokens, logprobs, FinishReason::Stop);
+        Sample::new(&example.prompt, &completion, 0).with_advantage(1.0)
     };
-    let (policy, report, outcome) = updater.step(policy, optimizer, &samples, lr)?;
-    Ok((policy, report.loss, outcome))
+    examples.iter().map(sample).collect()
 }
 
 /// −log p of each token: supervised learning as a policy loss.

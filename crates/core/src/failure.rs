@@ -1,4 +1,5 @@
 use std::{
+    any::Any,
     fmt,
     panic::{self, AssertUnwindSafe},
     sync::{
@@ -93,14 +94,30 @@ pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     *place() = None;
     let result = panic::catch_unwind(AssertUnwindSafe(work));
     GUARDS.fetch_sub(1, Ordering::SeqCst);
-    result.map_err(|payload| {
-        let message = payload
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| payload.downcast_ref::<&str>().copied())
-            .unwrap_or("it panicked without a message");
-        Failure { message: message.to_owned(), place: place().take() }
+    result
+        .map_err(|payload| Failure { message: words(&*payload).to_owned(), place: place().take() })
+}
+
+/// Runs what may run out of a device's memory, and gives that alone as an error; any other panic goes on.
+/// The device can still be used: what was allocated before is there, and smaller work may well succeed.
+///
+/// # Errors
+/// When there was not enough memory.
+pub fn guard_memory<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
+    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        let failure = Failure::new(words(&*payload));
+        match failure.cause() {
+            Cause::OutOfMemory { .. } => failure,
+            _ => panic::resume_unwind(payload),
+        }
     })
+}
+
+/// What a panic said.
+fn words(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("it panicked without a message")
 }
 
 /// Stops panics from being printed while a [`guard`] is there to catch them: their place becomes
