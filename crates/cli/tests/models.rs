@@ -189,7 +189,7 @@ fn a_plan_says_whether_a_recipe_fits() {
     let set = format!("train.micro_batch_tokens={value}");
     let after = place.run(&["plan", "r.toml", "--memory", "24GiB", "--set", &set]);
     assert_eq!(after.code, Some(0), "{}", after.stdout);
-    let never = place.run(&["plan", "r.toml", "--memory", "2GiB"]);
+    let never = place.run(&["plan", "r.toml", "--memory", "1GiB"]);
     assert!(never.stdout.contains("with the smallest batches"), "{}", never.stdout);
     assert!(!never.stdout.contains("model.lora"), "{}", never.stdout);
     // All weights fit with no batch, adapters with the smallest.
@@ -199,6 +199,18 @@ fn a_plan_says_whether_a_recipe_fits() {
     let again = ["plan", "r.toml", "--memory", "6G", "--set", "model.lora.rank=16"];
     let again = place.run(&again).stdout;
     assert!(again.contains("does not fit") && !again.contains("set model.lora"), "{again}");
+
+    // The longest completion that is said to fit does.
+    let fit = place.succeed(&["plan", "r.toml", "--memory", "12GiB", "--fit"]).stdout;
+    let tokens = fit.split_whitespace().nth(2).unwrap();
+    let set =
+        ["rollout.max_completion_tokens", "rollout.max_sequences", "train.micro_batch_tokens"];
+    let set: Vec<String> =
+        set.iter().zip([tokens, "16", "1"]).map(|(key, value)| format!("{key}={value}")).collect();
+    let plan = ["plan", "r.toml", "--memory", "12GiB", "--set", &set[0], "--set", &set[1]];
+    place.succeed(&[&plan[..], &["--set", &set[2]]].concat());
+    let none = place.run(&["plan", "r.toml", "--memory", "1GiB", "--fit"]);
+    assert!(none.code == Some(1) && none.stdout.contains("no completion fits"), "{}", none.stdout);
 
     let unit = place.run(&["plan", "r.toml", "--memory", "24"]);
     assert!(unit.code == Some(2) && unit.stderr.contains("say 24GiB"), "{}", unit.stderr);

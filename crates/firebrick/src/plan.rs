@@ -16,7 +16,7 @@ mod sums;
 
 use serde::Serialize;
 
-pub use advice::Advice;
+pub use advice::{Advice, Longest, Remedy, remedy};
 pub use facts::{Facts, Models, Work};
 pub use memory::{Cut, Memory, compute, cut, warning};
 pub use pieces::Pieces;
@@ -123,6 +123,12 @@ impl Plan {
     /// The same run with the smallest batches: what no key about their sizes can go below.
     pub fn least(&self) -> Plan {
         advice::least(self)
+    }
+
+    /// How long completions may be for the run to fit into `memory` bytes with the smallest batches; none where
+    /// not even short ones fit.
+    pub fn longest(&self, memory: u64) -> Option<Longest> {
+        advice::longest(self, memory)
     }
 
     /// What to change for the run to fit into `memory` bytes; empty where it does. Where

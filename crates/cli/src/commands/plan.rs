@@ -2,13 +2,11 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
 use firebrick::{
-    model,
-    plan::{Memory, Models, Moment, Plan as Sums, compute},
-    recipe::{Loaded, Lora, Recipe},
+    plan::{Memory, Moment, Plan as Sums, Remedy, compute, remedy as remedy_for},
+    recipe::{Loaded, Recipe},
     thousands, wire,
 };
 use firebrick_device::{Name, gibibytes};
-use firebrick_models::Compute;
 use serde_json::json;
 
 use crate::ProgramError;
@@ -28,6 +26,9 @@ pub struct Plan {
     /// The memory that there is, such as 24GiB or 80GB, instead of asking the device
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     memory: Option<u64>,
+    /// Say the longest completion that fits, instead of the parts
+    #[arg(long)]
+    fit: bool,
     /// Print the plan as one JSON object
     #[arg(long)]
     json: bool,
@@ -47,9 +48,10 @@ Examples:
   firebrick plan quickstart
   firebrick plan quickstart --device vulkan:0
   firebrick plan my.toml --memory 24GiB --set 'model.lora={ rank = 16 }'
+  firebrick plan my.toml --memory 24GiB --fit
 
 Exit codes: 0 it fits or nobody knows, 1 it does not fit or could not be
-planned, 2 wrong arguments or recipe.";
+planned, 2 wrong arguments or recipe. With --fit: 1 no completion fits.";
 
 impl Plan {
     /// Exit code 1 when it does not fit.
@@ -64,40 +66,75 @@ impl Plan {
             None => Memory::of(recipe.device.name()),
         };
         let plan = Sums::new(&models, &recipe, compute, memory.bytes);
-        let text = match self.json {
-            true => as_json(&plan, &recipe, &memory),
-            false => {
-                let adapters =
-                    memory.bytes.filter(|&bytes| models.lora.is_none() && !plan.fits(bytes));
-                let adapters =
-                    adapters.and_then(|bytes| adapters_fit(models, &recipe, compute, bytes));
-                table(&plan, &name, &recipe, &memory, assumed) + &adapters.unwrap_or_default()
+        let short = memory.bytes.filter(|&bytes| !plan.fits(bytes));
+        // Smaller batches change nothing that is learnt, so nothing else is advised where they are enough.
+        let remedy = short.filter(|&bytes| !plan.least().fits(bytes));
+        let remedy = remedy.and_then(|bytes| remedy_for(&models, &recipe, compute, bytes));
+        let (text, fits) = match (self.json, self.fit) {
+            (true, _) => (as_json(&plan, remedy.as_ref(), &recipe, &memory), short.is_none()),
+            (false, true) => fit(&plan, &memory),
+            (false, false) => {
+                let mut text = table(&plan, &name, &recipe, &memory, assumed);
+                text.extend(remedy.as_ref().map(instead));
+                (text, short.is_none())
             }
         };
         super::print(&text)?;
-        Ok(u8::from(memory.bytes.is_some_and(|bytes| !plan.fits(bytes))))
+        Ok(u8::from(!fits))
     }
 }
 
-/// Advises adapters where training all weights is what does not fit.
-fn adapters_fit(models: Models, recipe: &Recipe, compute: Compute, memory: u64) -> Option<String> {
-    const RANK: usize = 16;
-    let lora = Some(model::adapters(&Lora::of_rank(RANK)));
-    let plan = Sums::new(&Models { lora, ..models }, recipe, compute, Some(memory));
-    let least = plan.least();
-    let (plan, batches) = match plan.fits(memory) {
-        true => (plan, ""),
-        false => (least, " with the smallest batches"),
+/// The longest completion that fits, and whether there is one.
+fn fit(plan: &Sums, memory: &Memory) -> (String, bool) {
+    let Some(bytes) = memory.bytes else {
+        let text =
+            format!("what there is is not known: {}; --memory 24GiB says it\n", memory.words);
+        return (text, true);
     };
-    let (peak, moment) = plan.peak();
-    plan.fits(memory).then(|| {
-        format!(
-            "  or train adapters: set model.lora = {{ rank = {RANK} }} and optim.lr = 1e-5, with which {} are \
-             needed{batches} ({})\n",
-            gibibytes(peak),
-            moment.name()
-        )
-    })
+    let there = format!("{} ({})", gibibytes(bytes), memory.words);
+    let work = plan.facts.work;
+    match plan.longest(bytes) {
+        Some(longest) => {
+            let tokens = |number: u128| match number == longest.model {
+                true => format!("{}, all that the model was made for", thousands(number as u64)),
+                false => thousands(number as u64),
+            };
+            let text = format!(
+                "rollout.max_completion_tokens = {} is the longest that fits into {there}, after prompts of {} \
+                 tokens\n  \
+                 sampling {} at once (rollout.max_sequences): {}\n  \
+                 updates of one at a time (train.micro_batch_tokens): {}\n",
+                longest.completion,
+                thousands(work.prompt as u64),
+                work.least_sequences,
+                tokens(longest.rollout),
+                tokens(longest.update),
+            );
+            (text, true)
+        }
+        None => {
+            let (peak, moment) = plan.least().peak();
+            let text = format!(
+                "no completion fits into {there}: with the smallest batches {} are needed ({})\n",
+                gibibytes(peak),
+                moment.name()
+            );
+            (text, false)
+        }
+    }
+}
+
+/// The change with which a run fits that does not.
+fn instead(remedy: &Remedy) -> String {
+    let settings: Vec<String> =
+        remedy.settings.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    let (peak, moment) = remedy.plan.peak();
+    format!(
+        "  or set {}, with which {} are needed ({})\n",
+        settings.join(", "),
+        gibibytes(peak),
+        moment.name()
+    )
 }
 
 fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: bool) -> String {
@@ -164,11 +201,17 @@ fn verdict(plan: &Sums, memory: &Memory) -> String {
     let least = plan.least();
     if !least.fits(bytes) {
         let (peak, moment) = least.peak();
+        let shorter = match plan.longest(bytes) {
+            Some(longest) => {
+                let most = longest.completion;
+                format!("completions of at most {most} tokens (rollout.max_completion_tokens)")
+            }
+            None => "a smaller model".into(),
+        };
         let _ = writeln!(
             text,
-            "  with the smallest batches {} are still needed ({}): take a smaller model, shorter \
-             completions (rollout.max_completion_tokens) or prompts (data.max_prompt_tokens), or \
-             another device",
+            "  with the smallest batches {} are still needed ({}): take {shorter}, \
+             shorter prompts (data.max_prompt_tokens) or another device",
             gibibytes(peak),
             moment.name()
         );
@@ -180,7 +223,7 @@ fn verdict(plan: &Sums, memory: &Memory) -> String {
     text
 }
 
-fn as_json(plan: &Sums, recipe: &Recipe, memory: &Memory) -> String {
+fn as_json(plan: &Sums, remedy: Option<&Remedy>, recipe: &Recipe, memory: &Memory) -> String {
     let (peak, moment) = plan.peak();
     let by_moment = |bytes: [u64; 6]| -> serde_json::Map<String, serde_json::Value> {
         let cells = Moment::ALL.into_iter().zip(bytes);
@@ -202,6 +245,11 @@ fn as_json(plan: &Sums, recipe: &Recipe, memory: &Memory) -> String {
         "memory": { "bytes": memory.bytes, "from": memory.words },
         "fits": memory.bytes.map(|bytes| plan.fits(bytes)),
         "advice": memory.bytes.map_or_else(Vec::new, |bytes| plan.advice(bytes)),
+        "remedy": remedy.map(|remedy| {
+            let settings = remedy.settings.iter().map(|(key, value)| format!("{key} = {value}"));
+            json!({"set": settings.collect::<Vec<_>>(), "bytes": remedy.plan.peak().0})
+        }),
+        "longest": memory.bytes.and_then(|bytes| plan.longest(bytes)),
     });
     format!("{value}\n")
 }

@@ -2,7 +2,14 @@
 
 use serde::Serialize;
 
-use super::{Facts, Moment, Plan};
+use firebrick_device::Kind;
+use firebrick_models::Compute;
+
+use super::{Facts, Models, Moment, Plan, Work};
+use crate::{
+    model,
+    recipe::{BaseType, Lora, Recipe, Recompute},
+};
 
 /// A key of the recipe to change.
 #[derive(Clone, Debug, Serialize)]
@@ -60,6 +67,125 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
         }
     }
     advice
+}
+
+/// The longest completions that fit, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Longest {
+    /// Of a whole run: the least of the others.
+    pub completion: u128,
+    /// As far as sampling goes, of one group at a time.
+    pub rollout: u128,
+    /// As far as updates go, of one completion at a time.
+    pub update: u128,
+    /// The longest that the model was made for.
+    pub model: u128,
+}
+
+pub(super) fn longest(plan: &Plan, memory: u64) -> Option<Longest> {
+    let of = |completion: u128| {
+        let least = least(plan);
+        let work = least.facts.work;
+        let whole_layers = if work.recompute_auto { 0 } else { work.whole_layers };
+        Plan::of(Facts { work: Work { completion, whole_layers, ..work }, ..least.facts })
+    };
+    let model = plan.facts.work.room;
+    let fits = |moments: &[Moment]| {
+        let fits = |completion: u128| {
+            let plan = of(completion);
+            moments.iter().all(|&moment| plan.sum(moment) <= memory)
+        };
+        if fits(model) { Some(model) } else { largest(1, model, fits) }
+    };
+    let rollout = fits(&[Moment::Rollout])?;
+    // What does not grow with a completion has to fit as well.
+    let update = fits(&Moment::ALL[1..])?;
+    Some(Longest { completion: rollout.min(update), rollout, update, model })
+}
+
+/// A change of a recipe with which a run fits.
+#[derive(Clone, Debug)]
+pub struct Remedy {
+    /// Keys and their values, as TOML.
+    pub settings: Vec<(&'static str, String)>,
+    /// The run with it.
+    pub plan: Plan,
+}
+
+/// The cheapest change with which the run of `recipe` fits into `memory` bytes, where smaller batches are not
+/// enough; none where it takes more than these changes. First come those that cost time alone, then those that
+/// round what is not trained, then those that train less. As for [`Plan::new`], matrices are multiplied in `compute`.
+pub fn remedy(models: &Models, recipe: &Recipe, compute: Compute, memory: u64) -> Option<Remedy> {
+    use Step::{Adapters, Base, Layers, Offload};
+    // Each goes without layers that are kept whole.
+    let mut ladder = vec![vec![Layers], vec![Layers, Offload]];
+    if models.lora.is_none() {
+        ladder.extend([vec![Layers, Adapters], vec![Layers, Adapters, Offload]]);
+    }
+    for base in [BaseType::Int8, BaseType::Int4] {
+        let steps = vec![Layers, Adapters, Base(base)];
+        ladder.extend([steps.clone(), [steps, vec![Offload]].concat()]);
+    }
+    ladder.into_iter().find_map(|steps| {
+        let (mut recipe, mut models) = (recipe.clone(), models.clone());
+        let mut settings = Vec::new();
+        for step in steps {
+            settings.extend(step.take(&mut recipe, &mut models));
+        }
+        if settings.is_empty() {
+            return None;
+        }
+        let mut plan = Plan::new(&models, &recipe, compute, Some(memory));
+        let mut facts = plan.facts.clone();
+        for advice in plan.advice(memory) {
+            advice.follow(&mut facts);
+            settings.push((advice.key, advice.to.to_string()));
+        }
+        plan = Plan::of(facts);
+        plan.fits(memory).then_some(Remedy { settings, plan })
+    })
+}
+
+/// A change that is no smaller batch.
+#[derive(Clone, Copy)]
+enum Step {
+    Layers,
+    Offload,
+    Base(BaseType),
+    Adapters,
+}
+
+/// The rank of adapters that are advised.
+const RANK: usize = 16;
+
+impl Step {
+    /// Changes the recipe, if there is something to change; gives the keys to set.
+    fn take(self, recipe: &mut Recipe, models: &mut Models) -> Vec<(&'static str, String)> {
+        match self {
+            Step::Layers if recipe.train.recompute == Recompute::None => {
+                recipe.train.recompute = Recompute::Layers;
+                vec![("train.recompute", "\"layers\"".into())]
+            }
+            Step::Offload if !recipe.train.offload && recipe.device.kind != Kind::Cpu => {
+                recipe.train.offload = true;
+                vec![("train.offload", "true".into())]
+            }
+            Step::Base(base) if base != recipe.model.base => {
+                recipe.model.base = base;
+                let name = if base == BaseType::Int8 { "int8" } else { "int4" };
+                vec![("model.base", format!("{name:?}"))]
+            }
+            Step::Adapters if models.lora.is_none() => {
+                let lora = Lora::of_rank(RANK);
+                models.lora = Some(model::adapters(&lora));
+                recipe.model.lora = Some(lora);
+                // Adapters learn at ten times the rate.
+                let lora = format!("{{ rank = {RANK} }}");
+                vec![("model.lora", lora), ("optim.lr", "1e-5".into())]
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// A key that makes batches smaller.

@@ -85,6 +85,8 @@ pub struct Work {
     pub prompt: u128,
     /// Tokens of the longest completion.
     pub completion: u128,
+    /// The longest that the model was made for, after such a prompt.
+    pub room: u128,
     /// Completions of a prompt.
     pub group_size: u128,
     /// Completions that are decoded at once.
@@ -226,6 +228,7 @@ impl Work {
         Work {
             prompt: bounded(prompt),
             completion: bounded(completion),
+            room: bounded(context.saturating_sub(prompt)),
             group_size: bounded(rollout.group_size),
             sequences: bounded(sequences),
             least_sequences: bounded(rollout.group_size.max(samples).min(sequences)),

@@ -20,6 +20,12 @@ fn of_recipe(recipe: &Recipe, compute: Compute) -> Plan {
 
 /// The same for a machine with so much memory.
 fn with_memory(recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Plan {
+    let lora = recipe.model.lora.as_ref().map(crate::model::adapters);
+    let models = Models { policy: config(), lora, reward: 10 << 20 };
+    Plan::new(&models, recipe, compute, memory)
+}
+
+fn config() -> DecoderConfig {
     let sizes = Sizes {
         vocab_size: 151_936,
         hidden_size: 896,
@@ -32,9 +38,7 @@ fn with_memory(recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Plan {
         rope_theta: 1e6,
         tied: true,
     };
-    let config = DecoderConfig::new(Family::Qwen2, sizes);
-    let lora = recipe.model.lora.as_ref().map(crate::model::adapters);
-    Plan::new(&Models { policy: config, lora, reward: 10 << 20 }, recipe, compute, memory)
+    DecoderConfig::new(Family::Qwen2, sizes)
 }
 
 fn part(plan: &Plan, name: &str, moment: Moment) -> u64 {
@@ -134,6 +138,56 @@ fn what_is_kept_of_the_layers_is_their_inputs_or_more_where_there_is_room() {
     assert!((1..24).contains(&some.facts.work.whole_layers), "{:?}", some.facts.work);
     assert!(some.peak().0 <= most - most / 10);
     assert_eq!(of("auto", Some(1)).facts.work.whole_layers, 0);
+}
+
+#[test]
+fn the_longest_completion_is_as_long_as_the_memory() {
+    let plan = half_a_billion("");
+    let of = |memory: u64| plan.longest(memory).map(|longest| longest.completion);
+    let (some, more) = (of(12 << 30).unwrap(), of(14 << 30).unwrap());
+    assert!(some < more && of(4 << 30).is_none(), "{some} {more}");
+    // A tenth longer does not fit.
+    let longer = |completion: u128| {
+        let least = plan.least().facts;
+        Plan::of(Facts { work: Work { completion, whole_layers: 0, ..least.work }, ..least })
+    };
+    assert!(longer(some).fits(12 << 30) && !longer(some * 11 / 10).fits(12 << 30));
+    let most = plan.longest(1 << 40).unwrap();
+    assert_eq!((most.completion, most.rollout), (32768 - 512, most.model));
+}
+
+#[test]
+fn the_cheapest_change_comes_first() {
+    let recipe = |text: &str| {
+        let text = format!("[model]\npath = \"m\"\n{text}\n[data]\ntrain = \"t.jsonl\"\n[train]");
+        let text = text + "\nrecompute = \"none\"\nmicro_batch_tokens = 65536";
+        let mut recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
+        recipe.device.kind = firebrick_device::Kind::Vulkan;
+        recipe.rollout.max_completion_tokens = 16384;
+        recipe
+    };
+    let keys = |text: &str, gibibytes: f64| -> Vec<&'static str> {
+        let recipe = recipe(text);
+        let plan = of_recipe(&recipe, Compute::F32);
+        let lora = recipe.model.lora.as_ref().map(crate::model::adapters);
+        let models = Models { policy: config(), lora, reward: 0 };
+        let memory = (gibibytes * f64::from(1 << 30)) as u64;
+        let remedy = remedy(&models, &recipe, Compute::F32, memory);
+        assert!(!plan.least().fits(memory));
+        remedy.map_or(Vec::new(), |remedy| {
+            assert!(remedy.plan.fits(memory), "{text} {gibibytes}");
+            let keys = remedy.settings.into_iter().map(|(key, _)| key);
+            keys.filter(|key| !key.ends_with("sequences") && !key.ends_with("tokens")).collect()
+        })
+    };
+    let adapters = "lora = { rank = 16 }";
+    let layers = "train.recompute";
+    assert_eq!(keys("", 14.0), [layers]);
+    assert_eq!(keys("", 9.5), [layers, "model.lora", "optim.lr"]);
+    assert_eq!(keys("", 8.5), [layers, "model.lora", "optim.lr", "model.base"]);
+    assert_eq!(keys(adapters, 9.5), [layers]);
+    assert_eq!(keys(adapters, 8.5), [layers, "model.base"]);
+    assert_eq!(keys(adapters, 4.0), [""; 0]);
 }
 
 #[test]
