@@ -245,6 +245,7 @@ fn fixtures_adamw() {
             weight_decay: expected.weight_decay,
             decay_vectors: true,
             max_grad_norm: expected.max_grad_norm,
+            ..OptimConfig::default()
         });
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
         for step in &expected.trajectory {

@@ -152,6 +152,7 @@ impl Optimizer {
                 weight_decay: setting("weight_decay"),
                 decay_vectors: true,
                 max_grad_norm: f64::INFINITY,
+                ..OptimConfig::default()
             }))),
             other => panic!("no optimizer is called \"{other}\""),
         }

@@ -42,6 +42,7 @@ pub(crate) fn steps(case: &Case) {
         weight_decay: config.number("weight_decay"),
         decay_vectors: true,
         max_grad_norm: config.optional("max_grad_norm").unwrap_or(f64::INFINITY),
+        ..OptimConfig::default()
     });
     let lr = config.number("lr");
     let lr_per_step = config.has("lr_per_step").then(|| config.array("lr_per_step").values);

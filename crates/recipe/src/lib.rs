@@ -63,7 +63,8 @@ pub use reward::{
 pub use sampling::{Dynamic, OnCap, Sampling, Surplus};
 pub use tables::{
     Advantage, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval, Kl, KlKind,
-    Loss, LossKind, Optim, OptimKind, Recompute, Rollout, Schedule, SharePrompts, Train, Warmup,
+    Loss, LossKind, MomentType, Optim, OptimKind, Recompute, Rollout, Schedule, SharePrompts,
+    Train, Warmup,
 };
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.

@@ -329,6 +329,8 @@ pub struct Optim {
     /// Global norm to which larger gradients are scaled down.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub max_grad_norm: f64,
+    /// The format that moments are kept in.
+    pub moments: MomentType,
 }
 
 impl Default for Optim {
@@ -341,8 +343,21 @@ impl Default for Optim {
             schedule: Schedule::Constant,
             weight_decay: 0.1,
             max_grad_norm: 1.0,
+            moments: MomentType::Float32,
         }
     }
+}
+
+/// The format that an optimizer's moments are kept in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MomentType {
+    /// 32 bits.
+    #[default]
+    Float32,
+    /// 8 bits, and a scale for every 64 of them: a quarter of the memory, for a step that takes longer and
+    /// is rounded.
+    Int8,
 }
 
 /// An optimizer and its moments.

@@ -70,8 +70,8 @@ pub use memory::{
 };
 pub use observe::Phrases;
 pub use optim::{
-    AdamW, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part, StepOutcome,
-    clipped_step, global_norm, hidden_matrix,
+    AdamW, Moments, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part,
+    StepOutcome, clipped_step, global_norm, hidden_matrix,
 };
 pub use report::{SamplingReport, UpdateTotals};
 pub use reward::reward;

@@ -3,6 +3,7 @@
 mod adamw;
 mod clip;
 mod muon;
+mod narrow;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use crate::TrainError;
 pub use adamw::{AdamW, OptimConfig};
 pub use clip::{ParameterStep, StepOutcome, clipped_step, global_norm};
 pub use muon::{Muon, MuonConfig, hidden_matrix};
-pub use state::{NamedState, Part};
+pub use state::{Moments, NamedState, Part};
 
 /// Turns the gradients of a module into its next weights.
 ///

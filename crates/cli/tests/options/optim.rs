@@ -63,6 +63,15 @@ pub(crate) const CASES: &[Case] = &[
         |run| rates(run, [0.5, 1.0, 1.0, 0.5]),
     ),
     default(&["optim.kind=adamw"], LETTERS, &[], |run| run.assert_is(&run.without())),
+    default(&["optim.moments=float32"], LETTERS, &[], |run| run.assert_is(&run.without())),
+    // Codes instead of numbers: from the second step on the weights are others, by rounding alone.
+    case(&["optim.moments=int8"], LETTERS, &["train.steps=3"], |run| {
+        let state = run.tensors("trainer/optimizer.safetensors");
+        assert!(state.keys().any(|name| name.ends_with("moment_2_scales")));
+        let (came, whole) = (run.values("loss/entropy"), run.without().values("loss/entropy"));
+        assert_eq!(came[..2], whole[..2]);
+        assert!(came[2] != whole[2] && (came[2] - whole[2]).abs() < 1e-2);
+    }),
     // Hidden matrices have one moment, and everything else has AdamW's two.
     case(&["optim.kind=muon"], LETTERS, &["train.steps=1"], |run| {
         let state = run.tensors("trainer/optimizer.safetensors");

@@ -8,7 +8,7 @@ use firebrick_models::Compute;
 use super::{Facts, Models, Moment, Plan, Work};
 use crate::{
     model,
-    recipe::{BaseType, Lora, Recipe, Recompute},
+    recipe::{BaseType, Lora, MomentType, Recipe, Recompute},
 };
 
 /// A key of the recipe to change.
@@ -114,12 +114,13 @@ pub struct Remedy {
 
 /// The cheapest change with which the run of `recipe` fits into `memory` bytes, where smaller batches are not
 /// enough; none where it takes more than these changes. First come those that cost time alone, then those that
-/// round what is not trained, then those that train less. As for [`Plan::new`], matrices are multiplied in `compute`.
+/// round what is remembered, then those that train less, then those that round the rest. As for [`Plan::new`], matrices are multiplied in `compute`.
 pub fn remedy(models: &Models, recipe: &Recipe, compute: Compute, memory: u64) -> Option<Remedy> {
-    use Step::{Adapters, Base, Layers, Offload};
+    use Step::{Adapters, Base, Layers, Moments, Offload};
     // Each goes without layers that are kept whole.
     let mut ladder = vec![vec![Layers], vec![Layers, Offload]];
     if models.lora.is_none() {
+        ladder.extend([vec![Layers, Moments], vec![Layers, Moments, Offload]]);
         ladder.extend([vec![Layers, Adapters], vec![Layers, Adapters, Offload]]);
     }
     for base in [BaseType::Int8, BaseType::Int4] {
@@ -151,6 +152,7 @@ pub fn remedy(models: &Models, recipe: &Recipe, compute: Compute, memory: u64) -
 enum Step {
     Layers,
     Offload,
+    Moments,
     Base(BaseType),
     Adapters,
 }
@@ -169,6 +171,10 @@ impl Step {
             Step::Offload if !recipe.train.offload && recipe.device.kind != Kind::Cpu => {
                 recipe.train.offload = true;
                 vec![("train.offload", "true".into())]
+            }
+            Step::Moments if recipe.optim.moments != MomentType::Int8 => {
+                recipe.optim.moments = MomentType::Int8;
+                vec![("optim.moments", "\"int8\"".into())]
             }
             Step::Base(base) if base != recipe.model.base => {
                 recipe.model.base = base;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Pieces;
 use crate::{
     model,
-    recipe::{CriticKind, OptimKind, Recipe, Recompute},
+    recipe::{CriticKind, MomentType, OptimKind, Recipe, Recompute},
 };
 
 /// The sizes of a run's models, which the recipe alone does not say.
@@ -32,6 +32,8 @@ pub struct Facts {
     /// Trained values of which the optimizer remembers one number instead of two: under Muon those
     /// of the layers, whose vectors are few.
     pub one_moment: u128,
+    /// Whether what it remembers is in 8 bits.
+    pub narrow_moments: bool,
     /// Values of the largest single parameter that is trained.
     pub largest: u128,
     /// Values of the largest parameter of a layer that is trained.
@@ -165,6 +167,7 @@ impl Facts {
                     adapters.map_or(layers, |(all, _)| all).into()
                 }
             },
+            narrow_moments: recipe.optim.moments == MomentType::Int8,
             largest: adapters.map_or(count.largest, |(_, largest)| largest).into(),
             largest_in_layer: adapters.map_or(count.largest_in_layer, |(_, it)| it).into(),
             lookup,

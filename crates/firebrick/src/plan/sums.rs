@@ -44,12 +44,14 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         // With its moments, and in an update with its gradient: its pass comes before the policy's, and
         // needs no more at any moment than that.
         part("critic", true, &|moment| match moment {
-            Moment::Rollout | Moment::Saving => 3 * facts.critic * F32,
-            _ => 4 * facts.critic * F32,
+            Moment::Rollout | Moment::Saving => {
+                facts.critic * F32 + moments(facts, facts.critic, 0)
+            }
+            _ => 2 * facts.critic * F32 + moments(facts, facts.critic, 0),
         }),
         match facts.one_moment {
-            0 => part("moments of AdamW", true, &|_| 2 * gradient),
-            one => part("moments of Muon", false, &|_| 2 * gradient - one * F32),
+            0 => part("moments of AdamW", true, &|_| moments(facts, facts.trainable, 0)),
+            one => part("moments of Muon", false, &|_| moments(facts, facts.trainable, one)),
         },
         // One sum, which every layer of every micro-batch adds to. In the first micro-batch it begins with
         // the head. In AdamW's step new weights take its place, one parameter after the other.
@@ -81,19 +83,28 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             _ => 0,
         }),
         // Of one parameter at a time: its gradient's part of either moment, the update before and
-        // after its division.
+        // after its division. Moments in 8 bits are widened for it, and coded again.
         part("work on one parameter", false, &|moment| match moment {
+            Moment::Optimizer if facts.narrow_moments => 7 * facts.largest * F32,
             Moment::Optimizer => 3 * facts.largest * F32,
             Moment::Saving => when(work.on_host, facts.largest * F32),
             _ => 0,
         }),
         // A checkpoint's moments are bytes in the machine's memory before they are a file.
         part("bytes of the file", true, &|moment| {
-            when(moment == Moment::Saving && work.on_host, 2 * gradient)
+            let moments = moments(facts, facts.trainable, 0);
+            when(moment == Moment::Saving && work.on_host, moments)
         }),
         part("the process", false, &|_| when(work.on_host, PROCESS)),
     ];
     all.into_iter().filter(|part| part.bytes.iter().any(|&bytes| bytes > 0)).collect()
+}
+
+/// What the optimizer remembers of so many values: two numbers each, of some one; in 8 bits with a scale for
+/// every 64.
+fn moments(facts: &Facts, values: u128, one: u128) -> u128 {
+    let numbers = 2 * values - one;
+    if facts.narrow_moments { numbers * 17 / 16 } else { numbers * F32 }
 }
 
 /// Keys and values of every layer, as wide as the longest sequence, beside the prompts' own while the

@@ -60,6 +60,9 @@ fn what_is_counted_is_what_a_model_has() {
     // A step of 64 × 16 completions is four updates of several micro-batches each.
     assert_eq!(part(&plan, "weights of the engine", Moment::Optimizer), weights);
     assert_eq!(part(&plan, "gradient", Moment::Gradient), weights);
+    // In 8 bits, and a scale of 32 for 64.
+    let narrow = half_a_billion("[optim]\nmoments = \"int8\"");
+    assert_eq!(part(&narrow, "moments of AdamW", Moment::Rollout), weights / 4 * 2 * 17 / 16);
     let whole = half_a_billion("[train]\nmini_batch = 1024");
     assert_eq!(part(&whole, "weights of the engine", Moment::Optimizer), 0);
     // Of every layer, 256 rows of 2 × 2 heads of 64 for 512 + 1024 tokens.

@@ -10,8 +10,9 @@ use firebrick_rollout::Sampling;
 use firebrick_train::{
     AdamW, AdaptiveUpdates, BatchNorm, Cispo, ClipRange, ConstantLr, CosineDecay, Cut, Dapo,
     Dynamic, Gdpo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut, LinearDecay, LrSchedule,
-    LrWarmup, MeanOnly, Memory, MemoryRule, Muon, MuonConfig, Objective, OptimConfig, Optimizer,
-    PolicyLoss, PosteriorRule, ReinforceBaseline, Spread, Task, TrainConfig, Updater, VarianceRule,
+    LrWarmup, MeanOnly, Memory, MemoryRule, Moments, Muon, MuonConfig, Objective, OptimConfig,
+    Optimizer, PolicyLoss, PosteriorRule, ReinforceBaseline, Spread, Task, TrainConfig, Updater,
+    VarianceRule,
 };
 
 use super::reward;
@@ -144,6 +145,10 @@ pub(super) fn optimizer<M: Module>(optim: &recipe::Optim) -> Box<dyn Optimizer<M
         weight_decay: optim.weight_decay,
         decay_vectors: false,
         max_grad_norm: optim.max_grad_norm,
+        moments: match optim.moments {
+            recipe::MomentType::Float32 => Moments::F32,
+            recipe::MomentType::Int8 => Moments::Int8,
+        },
     };
     match optim.kind {
         recipe::OptimKind::AdamW { beta1, beta2, epsilon } => {

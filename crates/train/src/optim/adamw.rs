@@ -9,7 +9,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 
-use super::{NamedState, Optimizer, ParameterStep, Part, StepOutcome, clipped_step};
+use super::{Moments, NamedState, Optimizer, ParameterStep, Part, StepOutcome, clipped_step};
 use crate::TrainError;
 
 /// AdamW's settings (Loshchilov and Hutter 2019).
@@ -27,6 +27,8 @@ pub struct OptimConfig {
     pub decay_vectors: bool,
     /// Gradients are scaled to at most this global norm; infinity leaves them as they are.
     pub max_grad_norm: f64,
+    /// The format of what is remembered.
+    pub moments: Moments,
 }
 
 impl Default for OptimConfig {
@@ -38,6 +40,7 @@ impl Default for OptimConfig {
             weight_decay: 0.1,
             decay_vectors: false,
             max_grad_norm: 1.0,
+            moments: Moments::F32,
         }
     }
 }
@@ -49,6 +52,7 @@ impl Default for OptimConfig {
 /// every process, where a resumed run needs names.
 pub struct AdamW {
     max_grad_norm: f64,
+    moments: Moments,
     rules: Rules,
     state: NamedState,
 }
@@ -59,7 +63,8 @@ impl AdamW {
         AdamW {
             max_grad_norm: config.max_grad_norm,
             rules: Rules::new(config),
-            state: NamedState::default(),
+            moments: config.moments,
+            state: NamedState::new(config.moments),
         }
     }
 }
@@ -81,12 +86,13 @@ impl<M: Module> Optimizer<M> for AdamW {
     }
 
     fn load(&mut self, module: &M, path: &Path, device: &Device) -> Result<(), TrainError> {
-        self.state = NamedState::load(module, path, device, |_| Rules::PARTS)?;
+        self.state =
+            NamedState::load(module, path, device, |_| Rules::PARTS)?.with_moments(self.moments);
         Ok(())
     }
 
     fn reset(&mut self) {
-        self.state = NamedState::default();
+        self.state = NamedState::new(self.moments);
     }
 }
 
@@ -130,7 +136,7 @@ impl Rules {
         let (values, after) = rule.step(lr, values, gradient, before);
         if let Some(AdamWState { momentum }) = after {
             state.put(path, MOMENT_1, momentum.moment_1);
-            state.put(path, MOMENT_2, momentum.moment_2);
+            state.put_squares(path, MOMENT_2, momentum.moment_2);
             state.set_count(path, TIME, momentum.time as u64);
         }
         values

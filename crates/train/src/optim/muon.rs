@@ -91,7 +91,7 @@ impl Muon {
             matrices,
             others: Rules::new(config.adamw),
             is_hidden: Box::new(is_hidden),
-            state: NamedState::default(),
+            state: NamedState::new(config.adamw.moments),
         }
     }
 
@@ -140,12 +140,13 @@ impl<M: Module> Optimizer<M> for Muon {
                 true => &[Part::Values(VELOCITY)],
                 false => Rules::PARTS,
             }
-        })?;
+        })?
+        .with_moments(self.config.adamw.moments);
         Ok(())
     }
 
     fn reset(&mut self) {
-        self.state = NamedState::default();
+        self.state = NamedState::new(self.config.adamw.moments);
     }
 }
 

@@ -2,21 +2,44 @@ use std::{collections::BTreeMap, path::Path};
 
 use burn::{
     module::Module,
-    tensor::{Device, Tensor, TensorData},
+    tensor::{DType, Device, Int, Tensor, TensorData},
 };
 use firebrick_models::{Parameter, parameters};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
-use super::read;
+use super::{
+    narrow::{Kind, Narrow},
+    read,
+};
 use crate::TrainError;
 
 /// An optimizer's memory of parameters: flat tensors and counts, by the parameter's path and a name.
 ///
-/// A checkpoint holds it as safetensors under `<path>.<name>`: values in f32, counts in u64.
+/// A checkpoint holds it as safetensors under `<path>.<name>`: values in f32, counts in u64. Values in 8 bits are
+/// integers of four codes each, i32, or u32 for squares; beside them are `<path>.<name>_scales` in f32 and
+/// `<path>.<name>_turn` in u64.
 #[derive(Clone, Debug, Default)]
 pub struct NamedState {
-    values: BTreeMap<String, Tensor<1>>,
+    moments: Moments,
+    values: BTreeMap<String, Kept>,
     counts: BTreeMap<String, u64>,
+}
+
+/// The format that an optimizer's values are kept in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moments {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 8 bits, and a scale of 32 for every 64 values.
+    Int8,
+}
+
+/// Values as they are kept.
+#[derive(Clone, Debug)]
+enum Kept {
+    Whole(Tensor<1>),
+    Narrow(Narrow),
 }
 
 /// A part of what is remembered of a parameter, with its name, which has no dot.
@@ -32,15 +55,42 @@ impl NamedState {
     /// The largest count that a file may have. burn takes its steps as `i32`.
     pub const LARGEST_COUNT: u64 = i32::MAX as u64;
 
+    /// A state without anything, which keeps values in a format.
+    pub fn new(moments: Moments) -> Self {
+        NamedState { moments, ..NamedState::default() }
+    }
+
     /// Takes the values that the parameter at `path` has under `name`. They are gone from the state, so
     /// that arithmetic on them can reuse their memory: [`put`](Self::put) their successors.
     pub fn take(&mut self, path: &str, name: &str) -> Option<Tensor<1>> {
-        self.values.remove(&key(path, name))
+        self.values.remove(&key(path, name)).map(|kept| match kept {
+            Kept::Whole(values) => values,
+            Kept::Narrow(narrow) => narrow.values(),
+        })
     }
 
     /// Remembers `values`, as many as the parameter at `path` has.
     pub fn put(&mut self, path: &str, name: &str, values: Tensor<1>) {
-        self.values.insert(key(path, name), values);
+        self.keep(path, name, values, Kind::Signed);
+    }
+
+    /// Remembers values of which none is below 0, and of which it is the roots that have to be told apart.
+    pub fn put_squares(&mut self, path: &str, name: &str, squares: Tensor<1>) {
+        self.keep(path, name, squares, Kind::Squares);
+    }
+
+    fn keep(&mut self, path: &str, name: &str, values: Tensor<1>, kind: Kind) {
+        let key = key(path, name);
+        let kept = match self.moments {
+            Moments::F32 => Kept::Whole(values),
+            Moments::Int8 => {
+                let turn = self.counts.entry(key.clone() + TURN).or_default();
+                // A file has no larger count.
+                *turn = (*turn + 1) % NamedState::LARGEST_COUNT;
+                Kept::Narrow(Narrow::new(values, kind, *turn))
+            }
+        };
+        self.values.insert(key, kept);
     }
 
     /// The count that the parameter at `path` has under `name`; 0 before there is one.
@@ -58,14 +108,27 @@ impl NamedState {
     /// # Errors
     /// When the device or the file system fails.
     pub fn save(&self, path: &Path) -> Result<(), TrainError> {
-        let mut tensors: BTreeMap<&String, (Dtype, Vec<u8>)> = BTreeMap::new();
-        for (name, values) in &self.values {
+        let mut tensors: BTreeMap<String, (Dtype, Vec<u8>)> = BTreeMap::new();
+        let floats = |values: &Tensor<1>| -> Result<(Dtype, Vec<u8>), TrainError> {
             let values = read(values.clone())?;
-            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            tensors.insert(name, (Dtype::F32, bytes));
+            Ok((Dtype::F32, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
+        };
+        for (name, kept) in &self.values {
+            match kept {
+                Kept::Whole(values) => {
+                    tensors.insert(name.clone(), floats(values)?);
+                }
+                Kept::Narrow(narrow) => {
+                    let words = narrow.words.clone().try_into_vec_as::<i32>();
+                    let words = words.map_err(|error| TrainError::Device(format!("{error:?}")))?;
+                    let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                    tensors.insert(name.clone(), (narrow.kind.dtype(), bytes));
+                    tensors.insert(name.clone() + SCALES, floats(&narrow.scales)?);
+                }
+            }
         }
         for (name, count) in &self.counts {
-            tensors.insert(name, (Dtype::U64, count.to_le_bytes().to_vec()));
+            tensors.insert(name.clone(), (Dtype::U64, count.to_le_bytes().to_vec()));
         }
         let views = tensors.iter().map(|(name, (dtype, bytes))| {
             let count = bytes.len() / (dtype.bitsize() / 8);
@@ -78,7 +141,8 @@ impl NamedState {
             .map_err(|error| TrainError::checkpoint(path, format!("cannot be written: {error}")))
     }
 
-    /// Reads what [`NamedState::save`] wrote, for the parameters of `module`. `parts` says what is
+    /// Reads what [`NamedState::save`] wrote, for the parameters of `module`; values are kept in the format
+    /// that they were written in until others are put in their place. `parts` says what is
     /// remembered of a parameter that had a gradient; of one that never had, nothing is.
     ///
     /// # Errors
@@ -131,6 +195,7 @@ impl NamedState {
                     "has \"{name}\", which the model lacks: it is another model's"
                 ));
             };
+            let part = part.strip_suffix(SCALES).or(part.strip_suffix(TURN)).unwrap_or(part);
             if parts(parameter).iter().all(|known| known.name() != part) {
                 return Err(format!(
                     "has \"{name}\", which this optimizer does not keep: it is another optimizer's. \
@@ -149,42 +214,94 @@ impl NamedState {
         device: &Device,
     ) -> Result<(), String> {
         let name = key(&parameter.path, part.name());
-        let (dtype, count) = match part {
-            Part::Values(_) => (Dtype::F32, parameter.shape.iter().product()),
-            Part::Count(_) => (Dtype::U64, 1),
-        };
-        let view = file.tensor(&name).map_err(|_| format!("has no \"{name}\""))?;
-        let (data, size) = (view.data(), count * dtype.bitsize() / 8);
-        if data.len() != size {
-            let came = data.len();
-            return Err(format!("has {came} bytes for \"{name}\", but the model needs {size}"));
-        }
-        if view.dtype() != dtype {
-            return Err(format!("has {} as \"{name}\", expected {dtype}", view.dtype()));
-        }
         match part {
             Part::Values(_) => {
-                let values = data.as_chunks::<4>().0.iter();
-                let values: Vec<f32> = values.map(|bytes| f32::from_le_bytes(*bytes)).collect();
-                // The next step would make such numbers of the weights.
-                if let Some(value) = values.iter().find(|value| !value.is_finite()) {
-                    return Err(format!("holds {value} in \"{name}\", expected finite numbers"));
-                }
-                self.values
-                    .insert(name, Tensor::from_data(TensorData::new(values, [count]), device));
+                let count = parameter.shape.iter().product();
+                let dtype = file.tensor(&name).map(|view| view.dtype()).ok();
+
+                let kept = match Kind::ALL.into_iter().find(|kind| dtype == Some(kind.dtype())) {
+                    Some(kind) => {
+                        let words = view(file, &name, kind.dtype(), Narrow::words(count))?;
+                        let words = words.as_chunks::<4>().0.iter();
+                        let words: Vec<i32> = words.map(|word| i32::from_le_bytes(*word)).collect();
+                        let words = TensorData::new(words, [Narrow::words(count)]);
+                        let words = Tensor::<1, Int>::from_data(words, (device, DType::I32));
+                        let scales = floats(file, &(name.clone() + SCALES), Narrow::runs(count))?;
+                        let turn = name.clone() + TURN;
+                        self.counts.insert(turn.clone(), whole(file, &turn)?);
+                        let scales = Tensor::from_data(scales, device);
+                        Kept::Narrow(Narrow::from_parts(words, scales, kind, count))
+                    }
+                    None => Kept::Whole(Tensor::from_data(floats(file, &name, count)?, device)),
+                };
+                self.values.insert(name, kept);
             }
             Part::Count(_) => {
-                let bytes = data.try_into().expect("the length was checked");
-                let (count, largest) = (u64::from_le_bytes(bytes), NamedState::LARGEST_COUNT);
-                if count > largest {
-                    return Err(format!("holds {count} in \"{name}\", expected at most {largest}"));
-                }
-                self.counts.insert(name, count);
+                self.counts.insert(name.clone(), whole(file, &name)?);
             }
         }
         Ok(())
     }
+
+    /// The same, keeping what is put from here on in another format.
+    pub fn with_moments(mut self, moments: Moments) -> Self {
+        self.moments = moments;
+        self
+    }
 }
+
+/// The bytes of so many values of a type.
+fn view<'a>(
+    file: &SafeTensors<'a>,
+    name: &str,
+    dtype: Dtype,
+    count: usize,
+) -> Result<&'a [u8], String> {
+    let view = file.tensor(name).map_err(|_| format!("has no \"{name}\""))?;
+    let (data, size) = (view.data(), count * dtype.bitsize() / 8);
+    if data.len() != size {
+        let came = data.len();
+        return Err(format!("has {came} bytes for \"{name}\", but the model needs {size}"));
+    }
+    if view.dtype() != dtype {
+        return Err(format!("has {} as \"{name}\", expected {dtype}", view.dtype()));
+    }
+    Ok(data)
+}
+
+/// So many finite numbers: the next step would make others of the weights.
+fn floats(file: &SafeTensors, name: &str, count: usize) -> Result<TensorData, String> {
+    let values = view(file, name, Dtype::F32, count)?.as_chunks::<4>().0.iter();
+    let values: Vec<f32> = values.map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    match values.iter().find(|value| !value.is_finite()) {
+        Some(value) => Err(format!("holds {value} in \"{name}\", expected finite numbers")),
+        None => Ok(TensorData::new(values, [count])),
+    }
+}
+
+/// A count.
+fn whole(file: &SafeTensors, name: &str) -> Result<u64, String> {
+    let bytes = view(file, name, Dtype::U64, 1)?.try_into().expect("the length was checked");
+    let (count, largest) = (u64::from_le_bytes(bytes), NamedState::LARGEST_COUNT);
+    match count <= largest {
+        true => Ok(count),
+        false => Err(format!("holds {count} in \"{name}\", expected at most {largest}")),
+    }
+}
+
+impl Kind {
+    /// The type of its codes in a file.
+    fn dtype(self) -> Dtype {
+        match self {
+            Kind::Signed => Dtype::I32,
+            Kind::Squares => Dtype::U32,
+        }
+    }
+}
+
+/// What the names of the scales and the turn of values in 8 bits end in.
+const SCALES: &str = "_scales";
+const TURN: &str = "_turn";
 
 impl Part {
     fn name(self) -> &'static str {

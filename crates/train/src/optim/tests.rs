@@ -12,7 +12,11 @@ use firebrick_core::{Seed, WorkedExample};
 use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, parameters, random};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
-use super::{AdamW, Muon, MuonConfig, OptimConfig, Optimizer, hidden_matrix, read};
+use super::{
+    AdamW, Moments, Muon, MuonConfig, OptimConfig, Optimizer, hidden_matrix,
+    narrow::{Kind, Narrow},
+    read,
+};
 use crate::{Cut, warmup_step};
 
 /// A model with a parameter of every kind.
@@ -104,10 +108,15 @@ fn numbers(count: usize, start: f32) -> Vec<f32> {
 
 type New = fn() -> Box<dyn Optimizer<Model>>;
 
-const OPTIMIZERS: [New; 2] = [
+const OPTIMIZERS: [New; 4] = [
     || Box::new(AdamW::new(OptimConfig::default())),
     || Box::new(Muon::new(MuonConfig::default())),
+    || Box::new(AdamW::new(NARROW)),
+    || Box::new(Muon::new(MuonConfig { momentum: 0.95, adamw: NARROW })),
 ];
+
+/// Moments in 8 bits.
+const NARROW: OptimConfig = OptimConfig { moments: Moments::Int8, ..PLAIN };
 
 /// Without clipping and decay.
 const PLAIN: OptimConfig = OptimConfig {
@@ -117,6 +126,7 @@ const PLAIN: OptimConfig = OptimConfig {
     weight_decay: 0.0,
     decay_vectors: false,
     max_grad_norm: f64::INFINITY,
+    moments: Moments::F32,
 };
 
 /// Parameters in a list, at the paths `0`, `1`, ….
@@ -293,10 +303,58 @@ fn a_state_file_that_does_not_fit_is_refused_by_name() {
 }
 
 #[test]
+fn numbers_in_8_bits_are_near_and_right_in_the_mean() {
+    const TURNS: u64 = 512;
+    // Of several orders of magnitude, over the end of a run, with zeros among them.
+    let values: Vec<f32> = numbers(300, 1.0).iter().map(|value| value.powi(5)).collect();
+    let values: Vec<f32> =
+        values.iter().enumerate().map(|(at, v)| if at % 7 == 0 { 0.0 } else { *v }).collect();
+    for kind in Kind::ALL {
+        let squares = kind == Kind::Squares;
+        let exact: Vec<f32> = values.iter().map(|v| if squares { v * v } else { *v }).collect();
+        let mut sums = vec![0f64; exact.len()];
+        for turn in 0..TURNS {
+            let tensor = Tensor::<1>::from_floats(exact.as_slice(), &Device::flex());
+            let came = read(Narrow::new(tensor, kind, turn).values()).unwrap();
+            for ((run, came), exact) in came.chunks(64).enumerate().zip(exact.chunks(64)) {
+                let root = |v: f32| if squares { v.sqrt() } else { v };
+                let largest = exact.iter().fold(0f32, |most, v| most.max(root(*v).abs()));
+                let scale = largest / if squares { 255.0 } else { 127.0 };
+                for (at, (&came, &exact)) in came.iter().zip(exact).enumerate() {
+                    assert!((root(came) - root(exact)).abs() < scale * 1.001, "{came} {exact}");
+                    assert!((came == 0.0) == (exact == 0.0) || !squares, "{came} {exact}");
+                    // Of the errors, as shares of what they may be.
+                    let larger = !squares || root(exact) > scale;
+                    let error = f64::from((root(came) - root(exact)) / scale);
+                    sums[run * 64 + at] += if larger { error } else { 0.0 };
+                }
+            }
+        }
+        let worst = sums.iter().fold(0f64, |worst, sum| worst.max(sum.abs())) / TURNS as f64;
+        assert!(worst < 0.01, "{kind:?}: {worst}");
+    }
+}
+
+/// Rounded to the nearest code, a moment would not change at all: a thousandth is less than half a code.
+#[test]
+fn a_moment_in_8_bits_decays() {
+    // Beside one that stays, so that it is not the scale that becomes smaller.
+    let mut values = Tensor::<1>::from_floats([1.0, 0.25], &Device::flex());
+    let decay = Tensor::<1>::from_floats([1.0, 0.999], &Device::flex());
+    for turn in 0..1000 {
+        values = Narrow::new(values * decay.clone(), Kind::Squares, turn).values();
+    }
+    let left = read(values).unwrap();
+    let expected = 0.25 * 0.999f32.powi(1000);
+    assert!(left[0] == 1.0 && (left[1] / expected - 1.0).abs() < 0.05, "{left:?}, {expected}");
+}
+
+#[test]
 fn an_optimizer_does_not_go_on_from_anothers_state() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("optimizer.safetensors");
-    for [new, other] in [OPTIMIZERS, [OPTIMIZERS[1], OPTIMIZERS[0]]] {
+    let [adamw, muon, ..] = OPTIMIZERS;
+    for [new, other] in [[adamw, muon], [muon, adamw]] {
         let mut optimizer = new();
         let model = Model::new().trained(&mut *optimizer, 0..1);
         optimizer.save(&path).unwrap();
@@ -309,7 +367,7 @@ fn an_optimizer_does_not_go_on_from_anothers_state() {
 fn muon_moves_hidden_matrices_and_adamw_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("optimizer.safetensors");
-    let [mut adamw, mut muon] = OPTIMIZERS.map(|new| new());
+    let [mut adamw, mut muon, ..] = OPTIMIZERS.map(|new| new());
     let by_adamw = Model::new().trained(&mut *adamw, 0..3).bits();
     let by_muon = Model::new().trained(&mut *muon, 0..3).bits();
     for ((path, one), (_, other)) in by_adamw.iter().zip(&by_muon) {
