@@ -39,7 +39,7 @@ pub enum Moments {
 #[derive(Clone, Debug)]
 enum Kept {
     Whole(Tensor<1>),
-    Narrow(Narrow),
+    Narrow(Box<Narrow>),
 }
 
 /// A part of what is remembered of a parameter, with its name, which has no dot.
@@ -87,7 +87,7 @@ impl NamedState {
                 let turn = self.counts.entry(key.clone() + TURN).or_default();
                 // A file has no larger count.
                 *turn = (*turn + 1) % NamedState::LARGEST_COUNT;
-                Kept::Narrow(Narrow::new(values, kind, *turn))
+                Kept::Narrow(Box::new(Narrow::new(values, kind, *turn)))
             }
         };
         self.values.insert(key, kept);
@@ -230,7 +230,7 @@ impl NamedState {
                         let turn = name.clone() + TURN;
                         self.counts.insert(turn.clone(), whole(file, &turn)?);
                         let scales = Tensor::from_data(scales, device);
-                        Kept::Narrow(Narrow::from_parts(words, scales, kind, count))
+                        Kept::Narrow(Box::new(Narrow::from_parts(words, scales, kind, count)))
                     }
                     None => Kept::Whole(Tensor::from_data(floats(file, &name, count)?, device)),
                 };
