@@ -38,7 +38,7 @@ pub enum Moments {
 /// Values as they are kept.
 #[derive(Clone, Debug)]
 enum Kept {
-    Whole(Tensor<1>),
+    Whole(Box<Tensor<1>>),
     Narrow(Box<Narrow>),
 }
 
@@ -64,7 +64,7 @@ impl NamedState {
     /// that arithmetic on them can reuse their memory: [`put`](Self::put) their successors.
     pub fn take(&mut self, path: &str, name: &str) -> Option<Tensor<1>> {
         self.values.remove(&key(path, name)).map(|kept| match kept {
-            Kept::Whole(values) => values,
+            Kept::Whole(values) => *values,
             Kept::Narrow(narrow) => narrow.values(),
         })
     }
@@ -82,7 +82,7 @@ impl NamedState {
     fn keep(&mut self, path: &str, name: &str, values: Tensor<1>, kind: Kind) {
         let key = key(path, name);
         let kept = match self.moments {
-            Moments::F32 => Kept::Whole(values),
+            Moments::F32 => Kept::Whole(Box::new(values)),
             Moments::Int8 => {
                 let turn = self.counts.entry(key.clone() + TURN).or_default();
                 // A file has no larger count.
@@ -232,7 +232,10 @@ impl NamedState {
                         let scales = Tensor::from_data(scales, device);
                         Kept::Narrow(Box::new(Narrow::from_parts(words, scales, kind, count)))
                     }
-                    None => Kept::Whole(Tensor::from_data(floats(file, &name, count)?, device)),
+                    None => {
+                        let values = floats(file, &name, count)?;
+                        Kept::Whole(Box::new(Tensor::from_data(values, device)))
+                    }
                 };
                 self.values.insert(name, kept);
             }
