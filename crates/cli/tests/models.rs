@@ -37,6 +37,12 @@ fn a_completion_streams_what_json_holds() {
     assert!(streamed.stderr.contains("tokens/s"), "{}", streamed.stderr);
     assert!(object["logprob_sum"].as_f64().unwrap() < 0.0);
     assert_ne!(object["text"], json(&place, &with(&["--json", "--seed", "18"]))["text"]);
+    // The file has 16 bits: kept so, the weights are what they were, and in 4 they are others.
+    let kept = |base: &'static str| {
+        json(&place, &with(&["--json", "--base", base]))["logprob_sum"].clone()
+    };
+    assert_eq!(kept("bfloat16"), object["logprob_sum"]);
+    assert_ne!(kept("int4"), object["logprob_sum"]);
 
     let prompt = |more: &[&'static str]| {
         json(&place, &with(&[&["--json"], more].concat()))["prompt"].clone()

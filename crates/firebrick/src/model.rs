@@ -212,11 +212,15 @@ impl Policy {
     }
 }
 
-/// The format that the frozen weights of a recipe's model are kept in: where it does not say, the one that they
-/// are multiplied in. A model without adapters is trained, in f32.
+/// The format that the frozen weights of a recipe's model are kept in. A model without adapters is trained, in f32.
 pub(crate) fn base(recipe: &Recipe, adapted: bool, compute: Compute) -> Base {
-    match recipe.model.base {
-        _ if !adapted => Base::F32,
+    if adapted { base_of(recipe.model.base, compute) } else { Base::F32 }
+}
+
+/// The format that weights are kept in which are not trained: where nothing is said, the one that they are
+/// multiplied in.
+pub fn base_of(base: BaseType, compute: Compute) -> Base {
+    match base {
         BaseType::Float32 => Base::F32,
         BaseType::Auto if compute == Compute::F32 => Base::F32,
         BaseType::Auto | BaseType::Bfloat16 => Base::Bf16,

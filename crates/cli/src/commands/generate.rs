@@ -13,14 +13,14 @@ use clap::{Args, ValueEnum};
 use firebrick::{
     Error,
     model::{self, Folders},
-    recipe::ComputeType,
+    recipe::{BaseType, ComputeType},
     source::Need,
     wire::{self, known_options},
 };
 use firebrick_core::{FinishReason, Prompt, Seed};
 use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer};
 use firebrick_device::{Kind, Name, Precision, guard};
-use firebrick_models::{Base, Decoder};
+use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
 use serde_json::{Map, Value, json};
 
@@ -65,6 +65,9 @@ pub struct Generate {
     /// Multiply matrices in this format: auto, float32 or bfloat16
     #[arg(long, value_enum, default_value_t)]
     dtype: Dtype,
+    /// Keep the weights in this format: auto, float32, bfloat16, int8 or int4
+    #[arg(long, value_enum, default_value_t)]
+    base: Format,
     /// Print one JSON object at the end instead of the text as it comes
     #[arg(long)]
     json: bool,
@@ -80,6 +83,34 @@ enum Dtype {
     Float32,
     /// 16 bits with the range of 32
     Bfloat16,
+}
+
+/// The format that weights are kept in.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Format {
+    /// The one that they are multiplied in
+    #[default]
+    Auto,
+    /// 32 bits
+    Float32,
+    /// 16 bits with the range of 32
+    Bfloat16,
+    /// 8 bits and a scale for every 64 weights
+    Int8,
+    /// 4 bits and a scale for every 64 weights
+    Int4,
+}
+
+impl From<Format> for BaseType {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Auto => BaseType::Auto,
+            Format::Float32 => BaseType::Float32,
+            Format::Bfloat16 => BaseType::Bfloat16,
+            Format::Int8 => BaseType::Int8,
+            Format::Int4 => BaseType::Int4,
+        }
+    }
 }
 
 impl From<Dtype> for ComputeType {
@@ -135,7 +166,8 @@ impl Generate {
         let streamed = self.guarded(|| {
             let device = firebrick_device::open(self.device, Precision::F32)?;
             let compute = model::compute(self.dtype.into(), self.device, &device)?;
-            let policy = folders.load(Base::F32, &device, super::warn)?.with_compute(compute);
+            let base = model::base_of(self.base.into(), compute);
+            let policy = folders.load(base, &device, super::warn)?.with_compute(compute);
             self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
                 .load(Ordering::Relaxed)
             {
