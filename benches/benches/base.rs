@@ -46,7 +46,7 @@ fn main() {
     for base in [Base::F32, Base::Bf16, Base::Int8, Base::Int4] {
         eprintln!("{base:?} …");
         let began = Instant::now();
-        let loaded = load_noting(model, base, &Device::flex()).expect("a model");
+        let loaded = load_noting(model, base, &Device::flex().autodiff()).expect("a model");
         let loading = began.elapsed().as_secs_f64();
         let adapted = adapted(loaded.decoder);
         let (mut row, logprobs) = measure(&adapted, &tokens, whole.as_deref());
@@ -131,7 +131,8 @@ impl ModuleMapper for Nudge {
             let more: Vec<f32> = (0..shape.num_elements() as u64)
                 .map(|at| 2e-3 * stream.uniform_at(at) as f32 - 1e-3)
                 .collect();
-            values + Tensor::from_data(TensorData::new(more, shape), &device)
+            let more = Tensor::from_data(TensorData::new(more, shape), &device.inner());
+            Tensor::from_inner(values.inner() + more).require_grad()
         })
     }
 }

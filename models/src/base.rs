@@ -8,11 +8,12 @@ use half::bf16;
 
 /// The format that frozen weights are kept in.
 ///
-/// In 16 bits are the matrices, those of embedding and head among them; in 32 on a device without bfloat16. In 8 and 4 bits are the projections'
-/// matrices, and the other two in 16. Each run of 64 inputs of an output (fewer, where 64 do not divide the
-/// inputs) has a scale of its own in f32, so that a weight takes 8.5 or 4.5 bits. With 8 bits it is a
-/// number from -127 to 127 times the scale, which is a 127th of the largest of the run; with 4 bits one from
-/// -8 to 7, and the largest is -8 times the scale, whatever its sign.
+/// In 16 bits are the matrices, those of embedding and head among them; in 32 on a device without bfloat16. In 8
+/// and 4 bits are the projections' matrices, and the other two in 16. Each run of 32 inputs of an output (fewer, where
+/// 32 do not divide the inputs) has a scale of its own in 16 bits, so that a weight takes 8.5 or 4.5 bits. With 8 bits
+/// it is a number from -127 to 127 times the scale, which is a 127th of the largest of the run; with 4 bits one from
+/// -8 to 7, and the scale is the one with the least squares of errors among some that make the largest -8 or
+/// a little more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Base {
     /// 32 bits: as they are read.
@@ -38,10 +39,14 @@ impl Base {
 }
 
 /// The most inputs that share a scale.
-const RUN: usize = 64;
+const RUN: usize = 32;
 
 /// Bits of an integer that codes are packed in.
 const WORD: usize = 32;
+
+/// The scales of 4 bits that are tried, as shares of the one that lets the largest weight of a run be exact: a smaller
+/// one cuts it off, and is finer for all others.
+const SHARES: [f32; 6] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.75];
 
 /// A matrix in 8 or 4 bits, `[inputs, outputs]`.
 ///
@@ -72,36 +77,33 @@ impl Packed {
         let in_word = WORD / bits;
         let run = (in_word..=RUN).rev().find(|run| run % in_word == 0 && inputs % run == 0)?;
         let mut codes = vec![0u32; inputs / in_word * outputs];
-        let mut scales = vec![0f32; inputs / run * outputs];
-        for first in (0..inputs).step_by(run) {
-            for output in 0..outputs {
-                let of = |input: usize| values[input * outputs + output];
-                let largest = (first..first + run).map(of).fold(0f32, |largest, value| {
-                    if value.abs() > largest.abs() { value } else { largest }
-                });
-                let (scale, middle, most) = match bits {
-                    8 => (largest.abs() / 127.0, 128.0, 255.0),
-                    _ => (largest / -8.0, 8.0, 15.0),
-                };
-                scales[first / run * outputs + output] = scale;
-                let inverse = if scale == 0.0 { 0.0 } else { scale.recip() };
-                for input in first..first + run {
-                    let code = (of(input) * inverse).round() + middle;
-                    let place = input % in_word * bits;
-                    codes[input / in_word * outputs + output] |=
-                        (code.clamp(0.0, most) as u32) << place;
+        let mut scales = Vec::with_capacity(inputs / run * outputs);
+        for (index, rows) in values.chunks(run * outputs).enumerate() {
+            let of_run = match bits {
+                8 => {
+                    largest(rows, outputs).into_iter().map(|it| rounded(it.abs() / 127.0)).collect()
+                }
+                _ => finest(rows, &largest(rows, outputs)),
+            };
+            let (least, _) = range(bits);
+            for (at, row) in rows.chunks(outputs).enumerate() {
+                let input = index * run + at;
+                let place = input % in_word * bits;
+                let words = &mut codes[input / in_word * outputs..][..outputs];
+                for ((word, value), scale) in words.iter_mut().zip(row).zip(&of_run) {
+                    *word |= ((code(*value, *scale, bits) - least) as u32) << place;
                 }
             }
+            scales.extend(of_run);
         }
         let device = &device.clone().inner();
         let codes: Vec<i32> = codes.into_iter().map(|word| word as i32).collect();
         let codes = TensorData::new(codes, [inputs / in_word, outputs]);
         let count = scales.len();
         let codes = Tensor::<2, Int>::from_data(codes, (device, DType::I32));
-        let scales = Tensor::<1>::from_data(TensorData::new(scales, [count]), device);
         Some(Packed {
             codes: Param::initialized(ParamId::new(), codes),
-            scales: Param::from_tensor(scales).no_grad(),
+            scales: frozen(scales, [count], device),
             bits,
             run,
         })
@@ -125,13 +127,68 @@ impl Packed {
         });
         let codes = Tensor::cat(parts.collect(), 1).sub_scalar(1 << (self.bits - 1));
         let runs = inputs / self.run;
-        let scales = self.scales.val().inner().reshape([runs, 1, outputs]);
+        let scales = self.scales.val().inner().cast(DType::F32).reshape([runs, 1, outputs]);
         (codes.reshape([runs, self.run, outputs]) * scales).reshape([inputs, outputs])
     }
 }
 
-/// A frozen matrix in 16 bits.
-pub(crate) fn frozen(values: Vec<f32>, shape: [usize; 2], device: &Device) -> Param<Tensor<2>> {
+/// Of each output, the weight of a run that is farthest from 0; `rows` are the run's inputs.
+fn largest(rows: &[f32], outputs: usize) -> Vec<f32> {
+    let mut largest = vec![0f32; outputs];
+    for row in rows.chunks(outputs) {
+        for (largest, &value) in largest.iter_mut().zip(row) {
+            *largest = if value.abs() > largest.abs() { value } else { *largest };
+        }
+    }
+    largest
+}
+
+/// Of each output, the scale of 4 bits with the least squares of errors in a run.
+fn finest(rows: &[f32], largest: &[f32]) -> Vec<f32> {
+    let outputs = largest.len();
+    let mut best = vec![(f32::INFINITY, 0f32); outputs];
+    for share in SHARES {
+        let scales: Vec<f32> = largest.iter().map(|it| rounded(it * share / -8.0)).collect();
+        let mut errors = vec![0f32; outputs];
+        for row in rows.chunks(outputs) {
+            for ((error, &value), &scale) in errors.iter_mut().zip(row).zip(&scales) {
+                let off = value - code(value, scale, 4) * scale;
+                *error += off * off;
+            }
+        }
+        for ((best, error), scale) in best.iter_mut().zip(errors).zip(scales) {
+            *best = if error < best.0 { (error, scale) } else { *best };
+        }
+    }
+    best.into_iter().map(|(_, scale)| scale).collect()
+}
+
+/// The whole number that a weight is, times its scale.
+fn code(value: f32, scale: f32, bits: usize) -> f32 {
+    let (least, most) = range(bits);
+    let inverse = if scale == 0.0 { 0.0 } else { scale.recip() };
+    // Rounded to the nearest by what an f32 of this size has no room for, which vectorises where `round` does not.
+    const ROUND: f32 = 12_582_912.0;
+    (((value * inverse).clamp(least, most) + ROUND) - ROUND).clamp(least, most)
+}
+
+/// The least and the largest code.
+fn range(bits: usize) -> (f32, f32) {
+    let half = (1u32 << (bits - 1)) as f32;
+    (-half, half - 1.0)
+}
+
+/// A scale as it is kept.
+fn rounded(scale: f32) -> f32 {
+    bf16::from_f32(scale).to_f32()
+}
+
+/// A frozen tensor in 16 bits.
+pub(crate) fn frozen<const D: usize>(
+    values: Vec<f32>,
+    shape: [usize; D],
+    device: &Device,
+) -> Param<Tensor<D>> {
     let values: Vec<bf16> = values.into_iter().map(bf16::from_f32).collect();
     let data = TensorData::new(values, shape);
     let tensor = Tensor::from_data(data, (device, DType::from(FloatDType::BF16)));

@@ -195,7 +195,7 @@ fn a_plan_says_whether_a_recipe_fits() {
     let set = format!("train.micro_batch_tokens={value}");
     let after = place.run(&["plan", "r.toml", "--memory", "24GiB", "--set", &set]);
     assert_eq!(after.code, Some(0), "{}", after.stdout);
-    let never = place.run(&["plan", "r.toml", "--memory", "1GiB"]);
+    let never = place.run(&["plan", "r.toml", "--memory", "500MiB"]);
     assert!(never.stdout.contains("with the smallest batches"), "{}", never.stdout);
     assert!(!never.stdout.contains("model.lora"), "{}", never.stdout);
     // All weights fit with no batch, adapters with the smallest.
@@ -212,7 +212,7 @@ fn a_plan_says_whether_a_recipe_fits() {
     let set =
         ["rollout.max_completion_tokens", "rollout.max_sequences", "train.micro_batch_tokens"];
     let set: Vec<String> =
-        set.iter().zip([tokens, "16", "1"]).map(|(key, value)| format!("{key}={value}")).collect();
+        set.iter().zip([tokens, "1", "1"]).map(|(key, value)| format!("{key}={value}")).collect();
     let plan = ["plan", "r.toml", "--memory", "12GiB", "--set", &set[0], "--set", &set[1]];
     place.succeed(&[&plan[..], &["--set", &set[2]]].concat());
     let none = place.run(&["plan", "r.toml", "--memory", "1GiB", "--fit"]);
@@ -269,7 +269,7 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
     for (device, dtype, needed, assumed) in [
         ("cuda:0", "bfloat16", "20.1 GiB", false),
         ("cuda:0", "auto", "20.1 GiB", true),
-        ("vulkan:0", "auto", "24.9 GiB", true),
+        ("vulkan:0", "auto", "25.2 GiB", true),
     ] {
         let dtype = format!("model.dtype={dtype}");
         let plan = ["plan", path, "--memory", "24GB", "--device", device, "--set", &dtype];

@@ -11,7 +11,8 @@ use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, SampleOn, Wait
 
 /// Samples in this process, from the very weights that are trained.
 ///
-/// A prompt is prefilled once for its whole group. Sequences of different lengths run together;
+/// A prompt is prefilled once for its whole group, unless the group is larger than `max_sequences` and so
+/// decoded in parts. Sequences of different lengths run together;
 /// when a quarter of the places has become free they are filled with the next groups, or, when none
 /// is waiting, given up, so that the last long completions do not decode in a wide, empty batch.
 ///

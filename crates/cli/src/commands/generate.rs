@@ -95,9 +95,9 @@ enum Format {
     Float32,
     /// 16 bits with the range of 32
     Bfloat16,
-    /// 8 bits and a scale for every 64 weights
+    /// 8 bits and a scale for every 32 weights
     Int8,
-    /// 4 bits and a scale for every 64 weights
+    /// 4 bits and a scale for every 32 weights
     Int4,
 }
 

@@ -102,12 +102,14 @@ fn fit(plan: &Sums, memory: &Memory) -> (String, bool) {
             let text = format!(
                 "rollout.max_completion_tokens = {} is the longest that fits into {there}, after prompts of {} \
                  tokens\n  \
-                 sampling {} at once (rollout.max_sequences): {}\n  \
-                 updates of one at a time (train.micro_batch_tokens): {}\n",
+                 sampling one at a time (rollout.max_sequences): {}\n  \
+                 sampling a group of {} at a time: {}\n  \
+                 updating with one at a time (train.micro_batch_tokens): {}\n",
                 longest.completion,
                 thousands(work.prompt as u64),
-                work.least_sequences,
                 tokens(longest.rollout),
+                work.group_size,
+                tokens(longest.group),
                 tokens(longest.update),
             );
             (text, true)

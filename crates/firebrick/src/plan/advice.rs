@@ -40,7 +40,7 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
             name: "rollout.max_sequences",
             moments: &[Moment::Rollout],
             from: work.sequences,
-            least: work.least_sequences,
+            least: 1,
             set: |facts, to| facts.work.sequences = to,
         },
         Key {
@@ -74,8 +74,10 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
 pub struct Longest {
     /// Of a whole run: the least of the others.
     pub completion: u128,
-    /// As far as sampling goes, of one group at a time.
+    /// As far as sampling goes, of one at a time.
     pub rollout: u128,
+    /// The same of a whole group at a time, which is faster; 0 where none fits.
+    pub group: u128,
     /// As far as updates go, of one completion at a time.
     pub update: u128,
     /// The longest that the model was made for.
@@ -83,24 +85,25 @@ pub struct Longest {
 }
 
 pub(super) fn longest(plan: &Plan, memory: u64) -> Option<Longest> {
-    let of = |completion: u128| {
+    let of = |completion: u128, sequences: u128| {
         let least = least(plan);
-        let work = least.facts.work;
+        let work = Work { sequences, ..least.facts.work };
         let whole_layers = if work.recompute_auto { 0 } else { work.whole_layers };
         Plan::of(Facts { work: Work { completion, whole_layers, ..work }, ..least.facts })
     };
     let model = plan.facts.work.room;
-    let fits = |moments: &[Moment]| {
+    let fits = |moments: &[Moment], sequences: u128| {
         let fits = |completion: u128| {
-            let plan = of(completion);
+            let plan = of(completion, sequences);
             moments.iter().all(|&moment| plan.sum(moment) <= memory)
         };
         if fits(model) { Some(model) } else { largest(1, model, fits) }
     };
-    let rollout = fits(&[Moment::Rollout])?;
+    let rollout = fits(&[Moment::Rollout], 1)?;
+    let group = fits(&[Moment::Rollout], plan.facts.work.group_size).unwrap_or(0);
     // What does not grow with a completion has to fit as well.
-    let update = fits(&Moment::ALL[1..])?;
-    Some(Longest { completion: rollout.min(update), rollout, update, model })
+    let update = fits(&Moment::ALL[1..], 1)?;
+    Some(Longest { completion: rollout.min(update), rollout, group, update, model })
 }
 
 /// A change of a recipe with which a run fits.
@@ -207,7 +210,7 @@ struct Key {
 /// The same run with the smallest batches that there can be.
 pub(super) fn least(plan: &Plan) -> Plan {
     let mut facts = plan.facts.clone();
-    (facts.work.sequences, facts.work.micro_batch_tokens) = (facts.work.least_sequences, 1);
+    (facts.work.sequences, facts.work.micro_batch_tokens) = (1, 1);
     Plan::of(facts)
 }
 

@@ -93,8 +93,6 @@ pub struct Work {
     pub group_size: u128,
     /// Completions that are decoded at once.
     pub sequences: u128,
-    /// The fewest that can be: a group is never cut.
-    pub least_sequences: u128,
     /// Completions that a step trains on.
     pub completions: u128,
     /// Completions per update.
@@ -152,9 +150,9 @@ impl Facts {
                 match base {
                     Base::F32 => 4 * frozen,
                     Base::Bf16 => narrow * frozen,
-                    // A scale of four bytes for 64 values.
-                    Base::Int8 => narrow * lookups + (frozen - lookups) * 17 / 16,
-                    Base::Int4 => narrow * lookups + (frozen - lookups) * 9 / 16,
+                    // A scale for 32 values.
+                    Base::Int8 => narrow * lookups + (frozen - lookups) * (32 + narrow) / 32,
+                    Base::Int4 => narrow * lookups + (frozen - lookups) * (16 + narrow) / 32,
                 }
             },
             rounds_frozen: base == Base::F32 && compute == Compute::Bf16,
@@ -221,11 +219,9 @@ impl Work {
             0 => recipe.data.heldout_size,
             prompts => prompts.min(recipe.data.heldout_size),
         };
-        // An evaluation's groups are as large as its samples.
-        let at_once = |group: usize, all: usize| all.min(rollout.max_sequences.max(group));
+        let at_once = |all: usize| all.min(rollout.max_sequences);
         let samples = eval.samples;
-        let sequences = at_once(rollout.group_size, completions)
-            .max(at_once(samples, heldout.saturating_mul(samples)));
+        let sequences = at_once(completions).max(at_once(heldout.saturating_mul(samples)));
         // So that products of several are in range, whatever a recipe says.
         let bounded = |number: usize| number.min(u32::MAX as usize) as u128;
         Work {
@@ -234,7 +230,6 @@ impl Work {
             room: bounded(context.saturating_sub(prompt)),
             group_size: bounded(rollout.group_size),
             sequences: bounded(sequences),
-            least_sequences: bounded(rollout.group_size.max(samples).min(sequences)),
             completions: bounded(completions),
             mini_batch: bounded(completions.div_ceil(updates)),
             updates: bounded(updates),

@@ -184,13 +184,18 @@ fn the_cheapest_change_comes_first() {
         })
     };
     let adapters = "lora = { rank = 16 }";
-    let layers = "train.recompute";
+    let (layers, offload, base) = ("train.recompute", "train.offload", "model.base");
+    let lora = ["model.lora", "optim.lr"];
     assert_eq!(keys("", 14.0), [layers]);
-    assert_eq!(keys("", 9.5), [layers, "model.lora", "optim.lr"]);
-    assert_eq!(keys("", 8.5), [layers, "model.lora", "optim.lr", "model.base"]);
-    assert_eq!(keys(adapters, 9.5), [layers]);
-    assert_eq!(keys(adapters, 8.5), [layers, "model.base"]);
-    assert_eq!(keys(adapters, 4.0), [""; 0]);
+    assert_eq!(keys("", 11.0), [layers, offload]);
+    assert_eq!(keys("", 10.5), [layers, "optim.moments"]);
+    assert_eq!(keys("", 6.0), [layers, lora[0], lora[1]]);
+    assert_eq!(keys("", 4.0), [layers, lora[0], lora[1], offload]);
+    assert_eq!(keys("", 2.5), [layers, lora[0], lora[1], base, offload]);
+    assert_eq!(keys(adapters, 6.0), [layers]);
+    assert_eq!(keys(adapters, 4.0), [layers, offload]);
+    assert_eq!(keys(adapters, 2.5), [layers, base, offload]);
+    assert_eq!(keys(adapters, 0.5), [""; 0]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ const PREFILL_TOKENS: usize = 8192;
 pub(super) struct Decoding<M: PolicyModel> {
     /// Those without all of their completions.
     open: BTreeMap<RequestId, Open>,
-    /// Those among them that have not begun.
+    /// Those among them of which some completions have not begun.
     waiting: VecDeque<RequestId>,
     /// The rows of the cache, finished ones included until the next [`Decoding::make_room`].
     rows: Vec<Row>,
@@ -32,7 +32,12 @@ pub(super) struct Decoding<M: PolicyModel> {
 struct Open {
     request: GroupRequest,
     completions: Vec<Option<Completion>>,
+    /// How many of them have begun.
+    begun: usize,
 }
+
+/// Completions that begin together: so many of each of some requests.
+type Admitted = Vec<(RequestId, usize)>;
 
 /// A completion on its way.
 struct Row {
@@ -102,7 +107,7 @@ impl<M: PolicyModel> Decoding<M> {
         for request in requests {
             self.waiting.push_back(request.id);
             let completions = vec![None; request.group_size];
-            self.open.insert(request.id, Open { request, completions });
+            self.open.insert(request.id, Open { request, completions, begun: 0 });
         }
         Ok(())
     }
@@ -140,13 +145,12 @@ impl<M: PolicyModel> Decoding<M> {
         loop {
             let live = self.rows.iter().filter(|row| row.live()).count();
             let free = places.saturating_sub(live);
-            let admitted = self.next_groups(live, free);
+            let admitted = self.next_groups(places, live);
             let worth_filling = !admitted.is_empty() && (live == 0 || free * 4 >= places);
             let worth_shrinking =
                 self.waiting.is_empty() && (self.rows.len() - live) * 4 >= self.rows.len().max(1);
             let full = live > 0 && self.cache.as_ref().is_some_and(|cache| cache.room() == 0);
             if worth_filling {
-                self.waiting.drain(..admitted.len());
                 self.arrange(&admitted, engine)?;
             } else if (worth_shrinking && self.rows.len() > live) || full {
                 return self.arrange(&[], engine);
@@ -156,24 +160,31 @@ impl<M: PolicyModel> Decoding<M> {
         }
     }
 
-    /// The next waiting groups that fit into `free` places and into one prefill.
-    fn next_groups(&self, live: usize, free: usize) -> Vec<RequestId> {
-        let (mut places, mut longest) = (0, 0);
-        let fits = |&(taken, id): &(usize, &RequestId)| {
-            let request = &self.open[id].request;
-            places += request.group_size;
+    /// The next waiting groups that fit into the free ones of `places`, and into one prefill. A group that is
+    /// larger than all places is taken in parts, and its prompt prefilled for each of them.
+    fn next_groups(&self, places: usize, live: usize) -> Admitted {
+        let mut free = places.saturating_sub(live);
+        let mut longest = 0;
+        let mut admitted = Vec::new();
+        for id in &self.waiting {
+            let Open { request, begun, .. } = &self.open[id];
+            let left = request.group_size - begun;
+            let rows = if request.group_size > places { left.min(free) } else { left };
             longest = longest.max(request.prompt.tokens.len());
-            // One group is always taken when nothing runs, however large it is.
-            (live == 0 && taken == 0)
-                || (places <= free && (taken == 0 || longest * (taken + 1) <= PREFILL_TOKENS))
-        };
-        self.waiting.iter().enumerate().take_while(fits).map(|(_, &id)| id).collect()
+            let prefill = longest * (admitted.len() + 1);
+            if rows == 0 || rows > free || (prefill > PREFILL_TOKENS && !admitted.is_empty()) {
+                break;
+            }
+            free -= rows;
+            admitted.push((*id, rows));
+        }
+        admitted
     }
 
-    /// Rebuilds the cache of the live rows and the groups `admitted`, whose first tokens are drawn.
+    /// Rebuilds the cache of the live rows and those that are `admitted`, whose first tokens are drawn.
     fn arrange(
         &mut self,
-        admitted: &[RequestId],
+        admitted: &[(RequestId, usize)],
         engine: &LocalEngine<M>,
     ) -> Result<(), RolloutError> {
         let keep: Vec<usize> = (0..self.rows.len()).filter(|&row| self.rows[row].live()).collect();
@@ -185,15 +196,18 @@ impl<M: PolicyModel> Decoding<M> {
         let mut prompts = None;
         if !admitted.is_empty() {
             let policy = engine.policy()?;
-            let requests = || admitted.iter().map(|id| &self.open[id].request);
-            let tokens: Vec<&[TokenId]> =
-                requests().map(|request| request.prompt.tokens.as_slice()).collect();
+            let tokens: Vec<&[TokenId]> = admitted
+                .iter()
+                .map(|(id, _)| self.open[id].request.prompt.tokens.as_slice())
+                .collect();
             let batch = TokenBatch::new(&tokens, Padding::Left, &policy.device());
             let (hidden, cache) = policy.prefill(&batch);
             let mut newcomers: Vec<Row> = Vec::new();
             let mut join = Vec::new();
-            for (prompt, request) in requests().enumerate() {
-                for index in 0..request.group_size {
+            for (prompt, &(id, rows)) in admitted.iter().enumerate() {
+                let Some(Open { request, begun, .. }) = self.open.get_mut(&id) else { continue };
+                let first = std::mem::replace(begun, *begun + rows);
+                for index in first..*begun {
                     newcomers.push(Row {
                         request: request.id,
                         index,
@@ -207,6 +221,8 @@ impl<M: PolicyModel> Decoding<M> {
                     join.push(prompt);
                 }
             }
+            let open = &self.open;
+            self.waiting.retain(|id| open[id].begun < open[id].request.group_size);
             let hidden = hidden.select(0, indices(&join, &policy.device()));
             self.sample(hidden, &mut newcomers, engine)?;
             self.rows.append(&mut newcomers);
@@ -273,7 +289,7 @@ impl<M: PolicyModel> Decoding<M> {
         let Some(open) = self.open.get_mut(&request) else { return };
         open.completions[index] = Some(completion);
         if open.completions.iter().all(Option::is_some)
-            && let Some(Open { request, completions }) = self.open.remove(&request)
+            && let Some(Open { request, completions, .. }) = self.open.remove(&request)
         {
             self.groups.push(request.answer(completions.into_iter().flatten().collect()));
         }
