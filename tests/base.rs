@@ -33,7 +33,7 @@ fn weights_are_as_near_as_their_bits_allow() {
                 let outputs = values.len() / inputs;
                 // The largest divisor that fills whole integers.
                 let in_word = if base == Base::Int8 { 4 } else { 8 };
-                let fits = |run: &usize| run % in_word == 0 && inputs % run == 0;
+                let fits = |run: &usize| run.is_multiple_of(in_word) && inputs.is_multiple_of(*run);
                 let run = (in_word..=RUN).rev().find(fits).unwrap_or(1);
                 let lookup = path == "embedding" || path == "head";
                 for (at, (&value, &came)) in values.iter().zip(&kept[path].1).enumerate() {
