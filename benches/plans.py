@@ -3,7 +3,7 @@
     cargo build --release --locked && python benches/plans.py target/release/firebrick
 
 Nothing is loaded or computed. The shapes are those of the published models' `config.json`; a group has 8
-completions, which are sampled at once, and a prompt 512 tokens; matrices are multiplied in bfloat16.
+completions, and a prompt 512 tokens; matrices are multiplied in bfloat16.
 """
 
 import json
@@ -38,6 +38,7 @@ PUBLISHED = [
     ("Qwen3-4B", "adapters", 65_536, []),
     ("Qwen2.5-14B", "adapters", 32_768, []),
     ("Qwen2.5-14B", "adapters", 32_768, ["train.offload=true"]),
+    ("Qwen2.5-14B", "adapters, 4 bits", 32_768, []),
 ]
 
 
@@ -58,18 +59,28 @@ def main():
         for name in MODELS:
             for trained, settings in TRAINED.items():
                 longest = [plan(name, settings, memory)["longest"] for memory in MEMORY]
-                cells = [f"{it['completion']:,}" if it else "-" for it in longest]
+                cells = [cell(it) for it in longest]
                 print(f"| {name} | {trained} | " + " | ".join(cells) + " |")
-        print("\n| model | trained | completion | update | rollout |")
-        print("|---|---|---|---|---|")
+        print("\n| model | trained | completion | update | sampling 8 at once | sampling one |")
+        print("|---|---|---|---|---|---|")
         for name, trained, completion, more in PUBLISHED:
             sizes = [f"rollout.max_completion_tokens={completion}", "train.micro_batch_tokens=1"]
             sizes += ["train.recompute=layers"]
             together = plan(name, TRAINED[trained] + sizes + more, "80GB")["together"]
             update = max(together[moment] for moment in ["head", "backward", "gradient", "optimizer"])
+            one = plan(name, TRAINED[trained] + sizes + more + ["rollout.max_sequences=1"], "80GB")
             trained = ", ".join([trained, *more])
-            cells = [f"{size / 2**30:.1f} GiB" for size in (update, together["rollout"])]
+            rollout = (together["rollout"], one["together"]["rollout"])
+            cells = [f"{size / 2**30:.1f} GiB" for size in (update, *rollout)]
             print(f"| {name} | {trained} | {completion:,} | " + " | ".join(cells) + " |")
+
+
+def cell(longest):
+    """The longest completion, and in brackets the longest where a whole group is sampled at once."""
+    if longest is None:
+        return "-"
+    group = min(longest["group"], longest["completion"])
+    return f"{longest['completion']:,}" + (f" ({group:,})" if group < longest["completion"] else "")
 
 
 def write(folder, family, hidden, layers, heads, kv_heads, inner, vocab, tied):
