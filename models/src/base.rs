@@ -183,12 +183,15 @@ fn rounded(scale: f32) -> f32 {
     bf16::from_f32(scale).to_f32()
 }
 
-/// A frozen tensor in 16 bits.
+/// A frozen tensor in 16 bits; in 32 where the device has none with the range of those.
 pub(crate) fn frozen<const D: usize>(
     values: Vec<f32>,
     shape: [usize; D],
     device: &Device,
 ) -> Param<Tensor<D>> {
+    if !device.supports_dtype(FloatDType::BF16) {
+        return Param::from_data(TensorData::new(values, shape), device).no_grad();
+    }
     let values: Vec<bf16> = values.into_iter().map(bf16::from_f32).collect();
     let data = TensorData::new(values, shape);
     let tensor = Tensor::from_data(data, (device, DType::from(FloatDType::BF16)));

@@ -1,6 +1,6 @@
 use burn::{
     module::{Module, ModuleMapper, Param},
-    tensor::{Device, Int, Tensor},
+    tensor::{DType, Device, Int, Tensor},
 };
 
 use crate::{
@@ -49,6 +49,11 @@ impl Decoder {
     pub fn with_compute(mut self, compute: Compute) -> Self {
         self.compute = compute;
         self
+    }
+
+    /// How its passes are cut.
+    pub fn grain(&self) -> Grain {
+        self.grain
     }
 
     /// Cuts the decoder's passes otherwise.
@@ -259,12 +264,13 @@ impl PolicyModel for Decoder {
     }
 }
 
-/// Rounds matrices to the format that they are multiplied in.
+/// Rounds matrices to the format that they are multiplied in. Those that are kept in a narrower one stay so.
 struct Rounded(Compute);
 
 impl ModuleMapper for Rounded {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        if D < 2 { param } else { param.map(|tensor| tensor.cast(self.0.dtype())) }
+        let narrow = param.val().dtype() != DType::F32;
+        if D < 2 || narrow { param } else { param.map(|tensor| tensor.cast(self.0.dtype())) }
     }
 }
 

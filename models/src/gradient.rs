@@ -9,7 +9,7 @@ use burn::{
 };
 use firebrick_core::TokenId;
 
-/// The gradient of an update's parameters, added up over layers, chunks and micro-batches. Sums are f32.
+/// The gradient of an update's parameters, added up over layers, pieces and micro-batches. Sums are f32.
 #[derive(Default)]
 pub struct GradientSum(GradientsParams);
 

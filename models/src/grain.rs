@@ -1,4 +1,5 @@
-/// How a pass through a [`Decoder`](crate::Decoder) is cut: changes memory and speed, never the result.
+/// How a pass through a [`Decoder`](crate::Decoder) is cut: changes memory and speed, and the result by
+/// rounding at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grain {
     /// Tokens that go through a projection at once, where the result is not kept.

@@ -1,6 +1,6 @@
 use burn::{
-    module::{Module as _, Param},
-    tensor::{Device, FloatDType, Tensor, TensorData},
+    module::Param,
+    tensor::{Device, Tensor, TensorData},
 };
 use firebrick_core::Seed;
 
@@ -46,10 +46,6 @@ pub(crate) fn parameter(
 ) -> Param<Tensor<2>> {
     match base {
         Base::F32 => Param::from_data(TensorData::new(values, shape), device),
-        // Not every device has 16 bits with the range of 32.
-        _ if !device.supports_dtype(FloatDType::BF16) => {
-            Param::from_data(TensorData::new(values, shape), device).no_grad()
-        }
         Base::Bf16 | Base::Int8 | Base::Int4 => frozen(values, shape, device),
     }
 }

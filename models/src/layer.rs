@@ -1,7 +1,7 @@
 //! A layer of a [`Decoder`](crate::Decoder): forward, and back by hand.
 //!
 //! All but the attention goes token by token, so it is done for some tokens at a time. The backward pass
-//! keeps a layer's input alone ([`Layer::replay`]) or besides what takes a product to make again
+//! keeps a layer's input alone ([`Layer::replay`]), or with it all that takes a product to make again
 //! ([`Layer::record`]): queries, keys and values, what attention gave, and gate and up. Norms and
 //! activations are made again either way.
 

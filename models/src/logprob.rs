@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use burn::{
     module::Param,
-    tensor::{FloatDType, IndexingUpdateOp, Int, Tensor},
+    tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor},
 };
 
 use crate::GradientSum;
@@ -31,8 +31,24 @@ pub struct TokenLogProbs {
 }
 
 /// `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]`. Both sides are rounded to
-/// the format of `hidden`; the product is f32.
+/// the format of `hidden`; the product is f32. A head of another format is widened by blocks, so that no f32 copy
+/// of all of it is there.
 pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
+    const WIDENED: usize = 1 << 24;
+    let [vocab, width] = head.dims();
+    if head.dtype() == DType::F32 && hidden.dtype() == DType::F32 {
+        return product(hidden, head);
+    }
+    let rows = (WIDENED / width).clamp(1, vocab);
+    let blocks = (0..vocab).step_by(rows).map(|first| {
+        let block = head.clone().slice_dim(0, first..(first + rows).min(vocab));
+        product(hidden.clone(), block)
+    });
+    Tensor::cat(blocks.collect(), 1)
+}
+
+/// The same at once.
+fn product(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
     let format = hidden.dtype();
     let wide = |x: Tensor<2>| x.cast(format).cast(FloatDType::F32);
     wide(hidden).matmul(wide(head).transpose())
@@ -49,7 +65,7 @@ pub fn head_logprobs(
 ) -> TokenLogProbs {
     let labels = labels.clone().unsqueeze_dim::<2>(1);
     let mut carried: Option<[Tensor<2>; 4]> = None;
-    for block in blocks(hidden.dims()[0], head.dims()[0], logits) {
+    for block in blocks(hidden.dims(), head.dims()[0], logits) {
         let scaled = scaled_logits(hidden, head, &block, temperature);
         let mut chosen = Chosen::new(&labels, &block).of(&scaled);
         let mut largest = scaled.clone().max_dim(1);
@@ -81,8 +97,8 @@ pub fn head_logprobs(
 }
 
 /// The gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`; that with
-/// respect to the head is added to `sum`, unless it is frozen. What `now` is, [`head_logprobs`] gave for the
-/// same inputs. Tensors are without autodiff.
+/// respect to the head is added to `sum`, unless it is frozen. `now` came from [`head_logprobs`] for the same
+/// inputs. Tensors are without autodiff.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
     hidden: &Tensor<2>,
@@ -107,7 +123,7 @@ pub fn head_backward(
         (d, entropy - now.log_sum.clone())
     });
     let mut d_hidden: Option<Tensor<2>> = None;
-    for block in blocks(hidden.dims()[0], weight.dims()[0], logits) {
+    for block in blocks(hidden.dims(), weight.dims()[0], logits) {
         let scaled = scaled_logits(hidden, &weight, &block, temperature);
         let lacking = scaled - now.largest.clone();
         let weights = lacking.clone().exp();
@@ -177,8 +193,13 @@ impl Chosen {
 }
 
 /// The vocabulary in blocks of about so many logits, and of at least 64 rows unless fewer logits are asked for.
-fn blocks(tokens: usize, vocab: usize, logits: usize) -> impl Iterator<Item = Range<usize>> {
+fn blocks(
+    [tokens, width]: [usize; 2],
+    vocab: usize,
+    logits: usize,
+) -> impl Iterator<Item = Range<usize>> {
     const ROWS: usize = 64;
-    let rows = (logits / tokens.max(1)).max(ROWS.min(logits)).clamp(1, vocab);
+    // Of few tokens it is the block of the head, which is widened, that has to be small.
+    let rows = (logits / tokens.max(width)).max(ROWS.min(logits)).clamp(1, vocab);
     (0..vocab).step_by(rows).map(move |start| start..(start + rows).min(vocab))
 }

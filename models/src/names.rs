@@ -59,6 +59,11 @@ pub(crate) fn is_adapter(path: &str) -> bool {
     path.contains(".adapters.")
 }
 
+/// Whether the parameter at `path` is of a matrix in 8 or 4 bits.
+pub(crate) fn is_packed(path: &str) -> bool {
+    path.contains(".packed.")
+}
+
 /// PEFT's name of the adapter's parameter at `path`, such as `layers.0.attention.qkv.adapters.1.a`.
 pub(crate) fn of_adapter(path: &str, config: &DecoderConfig) -> Option<String> {
     let (projection, adapter) = path.split_once(".adapters.")?;

@@ -21,7 +21,7 @@ use crate::{Compute, GradientSum, Tape, TokenBatch};
 ///
 /// Hidden states and the head are separate, because logits are the largest tensor of a step (a
 /// vocabulary of 150,000 makes them 200 times as wide as the hidden states) and are only ever
-/// needed for some positions, a chunk at a time.
+/// needed for some positions, a block at a time.
 ///
 /// `ModuleDisplay`, which deriving a module gives, is what a module must have to be a part of another.
 #[diagnostic::on_unimplemented(

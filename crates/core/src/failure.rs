@@ -43,7 +43,12 @@ impl Failure {
     /// texts of cubecl-runtime 0.11.3 (`server/base.rs`) and of wgpu.
     pub fn cause(&self) -> Cause {
         let text = &self.message;
-        for sizes in ["out of device memory allocating ", "can't allocate buffer of size: "] {
+        let sizes = [
+            "out of device memory allocating ",
+            "can't allocate buffer of size: ",
+            "Can't allocate ",
+        ];
+        for sizes in sizes {
             if let Some((_, rest)) = text.split_once(sizes) {
                 let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
                 return Cause::OutOfMemory { asked: digits.and_then(|digits| digits.parse().ok()) };
@@ -161,6 +166,7 @@ mod tests {
         let asked = |asked| Cause::OutOfMemory { asked };
         let text = "Caused by: out of device memory allocating 4096 bytes\nBacktrace:\n 0: main";
         assert_eq!(cause(text), asked(Some(4096)));
+        assert_eq!(cause("Can't allocate 96 bytes: every page size"), asked(Some(96)));
         assert_eq!(cause("can't allocate buffer of size: 137438953472"), asked(Some(1 << 37)));
         assert_eq!(cause("An out-of-memory error happened during launch"), asked(None));
         assert_eq!(cause("The device is poisoned\nCaused by:\n  gone"), Cause::Lost);

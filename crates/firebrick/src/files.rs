@@ -109,13 +109,13 @@ impl PolicyFiles<Decoder> for HuggingFace {
     }
 
     fn read(&self, policy: Decoder, folder: &Path) -> Result<Decoder, Error> {
-        let compute = policy.compute();
+        let (compute, grain) = (policy.compute(), policy.grain());
         let read = match policy.lora() {
             // The frozen weights are the same, and shared.
             Some(_) => load_adapter(policy, folder)?,
             None => load(folder, &policy.device())?,
         };
-        Ok(read.with_compute(compute))
+        Ok(read.with_compute(compute).with_grain(grain))
     }
 
     fn form(&self) -> Form<'_> {

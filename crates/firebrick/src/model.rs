@@ -20,6 +20,7 @@ use firebrick_models::{
 
 use crate::{
     Error, device,
+    plan::{Memory, Pieces},
     recipe::{self, BaseType, Recipe},
     source::{Need, Sources, model_name},
     thousands,
@@ -208,7 +209,9 @@ impl Policy {
         };
         let smaller = device::smaller_model();
         let policy = device::unsaved(recipe, device, "loading the model", smaller, read)?;
-        Ok(Policy { decoder: policy.decoder.with_compute(compute), ..policy })
+        let name = recipe.device.name();
+        let grain = Pieces::of(name, Memory::of(name).bytes).grain();
+        Ok(Policy { decoder: policy.decoder.with_compute(compute).with_grain(grain), ..policy })
     }
 }
 
@@ -271,16 +274,20 @@ pub(crate) fn parameters_in_words<M: Module>(policy: &M) -> String {
     format!("{} parameters", thousands(policy.num_params() as u64))
 }
 
+/// Values of a decoder's adapters.
+fn adapters_of(policy: &Decoder) -> usize {
+    let all = parameters(policy);
+    let adapters = all.iter().filter(|parameter| parameter.path.contains(".adapters."));
+    adapters.map(|parameter| parameter.shape.iter().product::<usize>()).sum()
+}
+
 /// How large a decoder is, how much of it is trained, and what it is multiplied in.
 pub(crate) fn size(policy: &Decoder) -> String {
-    let mut text = parameters_in_words(policy);
+    let adapters: usize = adapters_of(policy);
+    let all = policy.config().parameters().total + adapters as u64;
+    let mut text = format!("{} parameters", thousands(all));
     if let Some(lora) = policy.lora() {
-        let trained: usize = parameters(policy)
-            .iter()
-            .filter(|parameter| parameter.path.contains(".adapters."))
-            .map(|parameter| parameter.shape.iter().product::<usize>())
-            .sum();
-        let trained = thousands(trained as u64);
+        let trained = thousands(adapters as u64);
         text += &format!(", {trained} of them trained (adapters of rank {})", lora.rank);
     }
     if policy.compute() == Compute::Bf16 {

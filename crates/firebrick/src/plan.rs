@@ -3,8 +3,8 @@
 //! A step holds most at one of six moments, each of which is a column of the plan: while it samples,
 //! when the activations of a micro-batch are whole and logits are made from them, when the backward
 //! pass enters the last layer, when it has left the first, while AdamW moves the weights, and while a
-//! checkpoint is written. What is held at each is counted from what the code keeps: the comments
-//! below say where. A part is exact where the tensors that it counts are there for the whole moment
+//! checkpoint is written. Every part is counted from what the code keeps: the comments of `sums`
+//! say where. A part is exact where the tensors that it counts are there for the whole moment
 //! and have these very sizes; what depends on the lengths that a policy writes, or on tensors that
 //! live for an operation, is an estimate, taken at its largest.
 
@@ -22,6 +22,7 @@ pub use memory::{Cut, Memory, compute, cut, warning};
 pub use pieces::Pieces;
 
 use crate::recipe::Recipe;
+use firebrick_device::Kind;
 use firebrick_models::Compute;
 
 /// When a run holds most.
@@ -30,7 +31,7 @@ use firebrick_models::Compute;
 pub enum Moment {
     /// Sampling, with all completions at their full length.
     Rollout,
-    /// In a micro-batch, after its forward pass: logits, a chunk at a time.
+    /// In a micro-batch, after its forward pass: logits, a block at a time.
     Head,
     /// In a micro-batch, at the beginning of the backward pass through the layers.
     Backward,
@@ -118,6 +119,13 @@ impl Plan {
     /// Whether the run fits into `memory` bytes.
     pub fn fits(&self, memory: u64) -> bool {
         self.peak().0 <= memory
+    }
+
+    /// Bytes of the largest weight, where the recipe's API may have no tensor that large. wgpu gives one tensor at
+    /// most 2 GiB with Vulkan on Linux, unless the card is NVIDIA's (wgpu-hal 30.0.1, `vulkan/adapter.rs`).
+    pub fn too_large_a_weight(&self, kind: Kind) -> Option<u64> {
+        let bytes = u64::try_from(self.facts.largest_weight).unwrap_or(u64::MAX);
+        (matches!(kind, Kind::Vulkan | Kind::Wgpu) && bytes > i32::MAX as u64).then_some(bytes)
     }
 
     /// The same run with the smallest batches: what no key about their sizes can go below.

@@ -47,7 +47,15 @@ impl Change {
 }
 
 /// How much memory an update takes, and whose.
-const ROOM: [&str; 4] = ["device", "train.micro_batch_tokens", "train.recompute", "train.offload"];
+const ROOM: [&str; 7] = [
+    "device",
+    "rollout.max_completion_tokens",
+    "optim.moments",
+    "train.micro_batch_tokens",
+    "train.recompute",
+    "train.offload",
+    "train.share_prompts",
+];
 
 /// Keys of the model and the data that may change.
 const FREE: [&str; 6] = [

@@ -361,8 +361,8 @@ impl<M: PolicyModel> Run<M> {
             now.push("smaller pieces of attention and head".into());
         }
         self.watcher.note(&format!(
-            "{}: the device had no memory for an update, which was cut smaller and done again with the same \
-             result; from here on with {}",
+            "{}: the device had no memory for an update, which was cut smaller and done again, with the \
+             same result to rounding; from here on with {}",
             self.phase,
             now.join(", ")
         ));

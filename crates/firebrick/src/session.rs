@@ -344,7 +344,8 @@ impl<M: PolicyModel> Session<M> {
             Some(earlier) => (earlier.folder, earlier.changes),
             None => (RunFolder::create(&runs, &name)?, Vec::new()),
         };
-        if changes.iter().any(Change::makes_room) {
+        // Those of another run, whose warm-up this one shares, are not this one's.
+        if !resume || changes.iter().any(Change::makes_room) {
             wired.trainer.state.room = Room::default();
         }
         wired.trainer.restore_room();

@@ -104,6 +104,8 @@ pub(crate) fn wire_with(
     let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
     let data = Data::read(recipe, asked, folders.as_ref(), sources, seed, now, &said)?;
     let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
+    // Before the weights, which take of the memory that there is.
+    let cut = cut(recipe, Some(sources));
     let Policy { decoder: policy, config, base } =
         Policy::read(recipe, folders.as_ref(), &data.tokenizer, seed, &device, &said)?;
     let adapter = policy.lora().is_some();
@@ -115,9 +117,8 @@ pub(crate) fn wire_with(
     };
     parts.heldout.get_or_insert(data.heldout);
     parts.worked.get_or_insert(data.worked);
-    let cut = cut(recipe, Some(sources));
     let ready = Ready {
-        policy: policy.with_grain(cut.pieces.grain()),
+        policy,
         cut,
         files: Box::new(HuggingFace { config, base, adapter, dtype }),
         size,

@@ -44,7 +44,7 @@ impl<M: PolicyModel> LocalEngine<M> {
             policy: Some(policy.sampler()),
             version: 0,
             detokenizer,
-            max_sequences,
+            max_sequences: max_sequences.max(1),
             max_tokens,
             sample_on,
             decoding: Decoding::default(),

@@ -5,6 +5,7 @@ use firebrick_models::PolicyModel;
 use crate::{
     Moves, Repeatable, Sample, Signals, TrainError, Trainer, UpdateReport,
     adaptive::{mean_advantage, mean_change, repeat},
+    global_norm,
     report::Updated,
 };
 
@@ -117,6 +118,11 @@ fn gradients<M: PolicyModel>(
 ) -> Result<UpdateReport, TrainError> {
     trainer.within_room(samples, |trainer| {
         let Trainer { updater, policy, critic, .. } = trainer;
-        updater.gradients_with(policy, critic.as_ref(), moves, samples)
+        let report = updater.gradients_with(policy, critic.as_ref(), moves, samples)?;
+        // The critic is moved after the policy, when it is too late to make its gradient again.
+        if let Some((critic, of_critic)) = critic.as_ref().zip(report.of_critic.as_ref()) {
+            global_norm(&critic.model, of_critic)?;
+        }
+        Ok(report)
     })
 }

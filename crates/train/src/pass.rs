@@ -20,7 +20,7 @@ pub(crate) struct Pass<'a, M: PolicyModel> {
     numbers: usize,
 }
 
-/// What is kept of a layer.
+/// The part of a layer that is kept.
 enum Kept<'a> {
     Whole(Tape<'a>),
     Input(Tensor<3>),

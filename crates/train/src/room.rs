@@ -1,13 +1,13 @@
 //! What becomes of an update that the device has no memory for: it is cut smaller and made again.
 
 use firebrick_core::{Cause, Failure, guard_memory};
-use firebrick_models::PolicyModel;
+use firebrick_models::{PolicyModel, parameters};
 use serde::{Deserialize, Serialize};
 
-use crate::{Cut, Sample, TrainError, Trainer};
+use crate::{Cut, Sample, TrainError, Trainer, optim::read};
 
-/// How much of an update a device turned out to have room for at once. It changes memory and speed, never the
-/// result. A run begins without limits, and keeps those that it has found for as long as it goes.
+/// How much of an update a device turned out to have room for at once. It changes memory and speed, and the
+/// result by rounding at most ([`Cut`]). A run begins without limits, and keeps those that it has found for as long as it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
     /// The most tokens of a micro-batch, if it is not one sequence.
@@ -115,6 +115,10 @@ impl<M: PolicyModel> Trainer<M> {
         samples: &[Sample],
         error: TrainError,
     ) -> Result<(), TrainError> {
+        // Weights that the optimizer had no memory for can't be read either, however an update is cut.
+        for parameter in parameters(&self.policy) {
+            read(parameter.values.sum())?;
+        }
         let (cut, vocab) = (self.updater.cut, self.policy.head().dims()[0]);
         let mut room = self.state.room;
         if !room.shrink(cut, samples, vocab, || self.halve_pieces()) {

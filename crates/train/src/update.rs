@@ -31,7 +31,8 @@ pub struct Updater {
     pub cut: Cut,
 }
 
-/// How an update is cut into pieces: changes memory and speed, never the result.
+/// How an update is cut into pieces: changes memory and speed, and the result by rounding at most. Where matrices
+/// are multiplied in bfloat16, that is the rounding of bfloat16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Tokens per micro-batch, padding included where the policy does not pack: bounds activations.
@@ -338,6 +339,8 @@ impl Updater {
             let mut gradients = finish.sum().backward();
             sum.take(policy, &mut gradients);
             let d_last = last.grad_remove(&mut gradients).expect("a leaf that was gone through");
+            // What the head has left is as wide as some layers' inputs.
+            drop((last, values, now, gradients));
             pass.back(batch.spread(d_last), sum);
         }
 

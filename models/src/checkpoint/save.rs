@@ -50,6 +50,12 @@ pub fn save(
 ) -> Result<(), CheckpointError> {
     let mut parameters = parameters(decoder);
     parameters.retain(|parameter| !names::is_adapter(&parameter.path));
+    if parameters.iter().any(|parameter| names::is_packed(&parameter.path)) {
+        let problem =
+            "the weights are kept in 8 or 4 bits, expected a model that was loaded in 32 or 16";
+        let source = io::Error::other(problem);
+        return Err(CheckpointError::Write { path: folder.to_owned(), source });
+    }
     let mut values = Values::new(&parameters);
     let shards = shards(decoder.config(), &parameters, options);
     let (single, index) = (folder.join(SINGLE), folder.join(INDEX));

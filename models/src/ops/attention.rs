@@ -59,10 +59,9 @@ pub fn attention(
             heads.attend(&Distances::within(tile.width), look)
         }));
     }
-    let mut attended = Attended {
-        output: ordered(parts.iter().map(|part| part.output.clone()).collect(), sight),
-        logsum: ordered(parts.iter().map(|part| part.logsum.clone()).collect(), sight),
-    };
+    let (outputs, logsums) = parts.into_iter().map(|part| (part.output, part.logsum)).unzip();
+    let mut attended =
+        Attended { output: ordered(outputs, sight), logsum: ordered(logsums, sight) };
     for joint in &sight.joints {
         let (queries, keys) = (joint.queries.clone(), joint.keys.clone());
         let of = |x: &Tensor<3>, places| x.clone().slice_dim(0, places);

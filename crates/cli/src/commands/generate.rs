@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use firebrick::{
     Error,
     model::{self, Folders},
+    plan::{Memory, Pieces},
     recipe::{BaseType, ComputeType},
     source::Need,
     wire::{self, known_options},
@@ -167,7 +168,9 @@ impl Generate {
             let device = firebrick_device::open(self.device, Precision::F32)?;
             let compute = model::compute(self.dtype.into(), self.device, &device)?;
             let base = model::base_of(self.base.into(), compute);
-            let policy = folders.load(base, &device, super::warn)?.with_compute(compute);
+            let grain = Pieces::of(self.device, Memory::of(self.device).bytes).grain();
+            let policy = folders.load(base, &device, super::warn)?;
+            let policy = policy.with_compute(compute).with_grain(grain);
             self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
                 .load(Ordering::Relaxed)
             {

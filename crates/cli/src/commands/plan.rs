@@ -70,13 +70,17 @@ impl Plan {
         // Smaller batches change nothing that is learnt, so nothing else is advised where they are enough.
         let remedy = short.filter(|&bytes| !plan.least().fits(bytes));
         let remedy = remedy.and_then(|bytes| remedy_for(&models, &recipe, compute, bytes));
-        let (text, fits) = match (self.json, self.fit) {
-            (true, _) => (as_json(&plan, remedy.as_ref(), &recipe, &memory), short.is_none()),
+        let fits = match self.fit {
+            true => memory.bytes.is_none_or(|bytes| plan.longest(bytes).is_some()),
+            false => short.is_none(),
+        };
+        let text = match (self.json, self.fit) {
+            (true, _) => as_json(&plan, remedy.as_ref(), &recipe, &memory),
             (false, true) => fit(&plan, &memory),
             (false, false) => {
                 let mut text = table(&plan, &name, &recipe, &memory, assumed);
                 text.extend(remedy.as_ref().map(instead));
-                (text, short.is_none())
+                text
             }
         };
         super::print(&text)?;
@@ -84,12 +88,10 @@ impl Plan {
     }
 }
 
-/// The longest completion that fits, and whether there is one.
-fn fit(plan: &Sums, memory: &Memory) -> (String, bool) {
+/// The longest completion that fits.
+fn fit(plan: &Sums, memory: &Memory) -> String {
     let Some(bytes) = memory.bytes else {
-        let text =
-            format!("what there is is not known: {}; --memory 24GiB says it\n", memory.words);
-        return (text, true);
+        return format!("what there is is not known: {}; --memory 24GiB says it\n", memory.words);
     };
     let there = format!("{} ({})", gibibytes(bytes), memory.words);
     let work = plan.facts.work;
@@ -99,7 +101,7 @@ fn fit(plan: &Sums, memory: &Memory) -> (String, bool) {
                 true => format!("{}, all that the model was made for", thousands(number as u64)),
                 false => thousands(number as u64),
             };
-            let text = format!(
+            format!(
                 "rollout.max_completion_tokens = {} is the longest that fits into {there}, after prompts of {} \
                  tokens\n  \
                  sampling one at a time (rollout.max_sequences): {}\n  \
@@ -111,17 +113,15 @@ fn fit(plan: &Sums, memory: &Memory) -> (String, bool) {
                 work.group_size,
                 tokens(longest.group),
                 tokens(longest.update),
-            );
-            (text, true)
+            )
         }
         None => {
             let (peak, moment) = plan.least().peak();
-            let text = format!(
+            format!(
                 "no completion fits into {there}: with the smallest batches {} are needed ({})\n",
                 gibibytes(peak),
                 moment.name()
-            );
-            (text, false)
+            )
         }
     }
 }
@@ -182,6 +182,16 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
     }
     line(&mut text, "  together", Moment::ALL.map(|moment| gibibytes(plan.sum(moment))));
     text.push('\n');
+    if let Some(bytes) = plan.too_large_a_weight(recipe.device.kind) {
+        let _ = writeln!(
+            text,
+            "its embedding or head is one tensor of {} bytes, and Vulkan on Linux has none larger than {} but \
+             on NVIDIA's cards: with {} it will not load",
+            thousands(bytes),
+            thousands(i32::MAX as u64),
+            recipe.device.name()
+        );
+    }
     text += &verdict(plan, memory);
     text
 }

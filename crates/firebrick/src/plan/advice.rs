@@ -1,4 +1,4 @@
-//! What would make a run fit.
+//! The changes that make a run fit.
 
 use serde::Serialize;
 
@@ -190,7 +190,10 @@ impl Step {
                 recipe.model.lora = Some(lora);
                 // Adapters learn at ten times the rate.
                 let lora = format!("{{ rank = {RANK} }}");
-                vec![("model.lora", lora), ("optim.lr", "1e-5".into())]
+                vec![
+                    ("model.lora", lora),
+                    ("optim.lr", format!("{:e}", (10.0 * recipe.optim.lr) as f32)),
+                ]
             }
             _ => Vec::new(),
         }

@@ -40,6 +40,10 @@ pub struct Facts {
     pub largest_in_layer: u128,
     /// Values of the embedding, which is also the gradient of a head of its own.
     pub lookup: u128,
+    /// Values of the largest projection, where it is unpacked before it is multiplied.
+    pub unpacked: u128,
+    /// Bytes of the largest tensor of the weights, which is the embedding or the head.
+    pub largest_weight: u128,
     /// Values of the models that judge.
     pub reward: u128,
     /// Values of a critic, all of them trained; 0 without one. What it does not train is the policy's.
@@ -55,7 +59,7 @@ pub struct Facts {
     pub shape: Shape,
     /// What the recipe asks for.
     pub work: Work,
-    /// What is there at once of what is never whole.
+    /// How much is there at once of the tensors that are never whole.
     pub pieces: Pieces,
 }
 
@@ -142,19 +146,25 @@ impl Facts {
         let lookup = shape.vocab * shape.hidden;
         let lookups = if config.tied { lookup } else { 2 * lookup };
         let frozen = adapters.map_or(0, |_| u128::from(count.total));
+        // A GPU that does not compute bfloat16 has 32 bits in the place of 16.
+        let on_cpu = recipe.device.kind == Kind::Cpu;
+        let narrow = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
         Facts {
-            frozen_bytes: {
-                // What has 16 bits has 32 on a GPU that does not compute bfloat16.
-                let on_cpu = recipe.device.kind == Kind::Cpu;
-                let narrow = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
-                match base {
-                    Base::F32 => 4 * frozen,
-                    Base::Bf16 => narrow * frozen,
-                    // A scale for 32 values.
-                    Base::Int8 => narrow * lookups + (frozen - lookups) * (32 + narrow) / 32,
-                    Base::Int4 => narrow * lookups + (frozen - lookups) * (16 + narrow) / 32,
+            frozen_bytes: match base {
+                Base::F32 => 4 * frozen,
+                Base::Bf16 => narrow * frozen,
+                // A scale for 32 values.
+                Base::Int8 => narrow * lookups + (frozen - lookups) * (32 + narrow) / 32,
+                Base::Int4 => narrow * lookups + (frozen - lookups) * (16 + narrow) / 32,
+            },
+            unpacked: match base {
+                Base::F32 | Base::Bf16 => 0,
+                Base::Int8 | Base::Int4 => {
+                    let across = (2 * shape.inner).max(shape.query + 2 * shape.key);
+                    shape.hidden * across.max(shape.query)
                 }
             },
+            largest_weight: lookup * if base == Base::F32 { 4 } else { narrow },
             rounds_frozen: base == Base::F32 && compute == Compute::Bf16,
             parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),
             trainable: adapters.map_or(count.total, |(all, _)| all).into(),

@@ -61,7 +61,7 @@ pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
 /// How a run's updates are cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// What is there at once of what is never whole.
+    /// How much is there at once of the tensors that are never whole.
     pub pieces: Pieces,
     /// Layers of which an update keeps more than the input.
     pub whole_layers: usize,

@@ -4,7 +4,7 @@ use firebrick_device::{Kind, Name};
 use firebrick_models::Grain;
 use serde::Serialize;
 
-/// What is there at once of the tensors that are never whole. It changes no result.
+/// How much is there at once of the tensors that are never whole. It changes no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Pieces {
     /// Tokens that go through a projection together, where its result is not kept.

@@ -66,6 +66,11 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         part("prefill and decoding", false, &|moment| {
             when(moment == Moment::Rollout, prefill(facts).max(decoding(facts)))
         }),
+        // Its codes one by one, all of them, and with their scales; or rounded to the format of products.
+        part("an unpacked matrix", false, &|moment| match moment {
+            Moment::Rollout | Moment::Head | Moment::Backward => 3 * facts.unpacked * F32,
+            _ => 0,
+        }),
         part("kept of the layers", false, &|moment| match moment {
             Moment::Head | Moment::Backward => kept(facts),
             Moment::Gradient => facts.tokens() * facts.shape.hidden * F32,
@@ -197,10 +202,10 @@ fn hidden_states(facts: &Facts) -> u128 {
 /// their gradient; two more where entropy has a gradient. Beside them that block of the head.
 fn block_of_logits(facts: &Facts) -> u128 {
     let copies = if facts.work.entropy { 6 } else { 4 };
-    let logits = predictions(facts) * facts.shape.vocab;
-    let numbers = logits.min(facts.pieces.logits as u128);
-    let rows = (numbers / predictions(facts).max(1)).max(1);
-    (copies * numbers + 3 * rows * facts.shape.hidden) * F32
+    let shape = &facts.shape;
+    let rows = facts.pieces.logits as u128 / predictions(facts).max(shape.hidden).max(1);
+    let rows = rows.max(64).min(shape.vocab);
+    (copies * predictions(facts) * rows + 3 * rows * shape.hidden) * F32
 }
 
 /// Hidden states that predict a token, at most.

@@ -13,8 +13,9 @@ const IN_WORD: usize = 4;
 ///
 /// A moment changes by a thousandth in a step, which is less than what 8 bits can tell apart: rounded to the
 /// nearest code it would stay where it is. So codes are rounded up or down by turns, in such shares that their
-/// mean over the turns is the number. A root that is not 0 has no code of 0: it divides a step, and one that is too
-/// small would make the step too large.
+/// mean over the turns is the number, or the root. The squares of such roots are too large in the mean, those of small
+/// codes most. A root that is not 0 has no code of 0: it divides a step, and one that is too small would make the
+/// step too large.
 #[derive(Clone, Debug)]
 pub(super) struct Narrow {
     /// `[words]`: four codes each, those of neighbouring quarters of the numbers, the first in the lowest bits.
