@@ -178,18 +178,19 @@ fn range(bits: usize) -> (f32, f32) {
     (-half, half - 1.0)
 }
 
-/// A scale as it is kept.
-fn rounded(scale: f32) -> f32 {
-    bf16::from_f32(scale).to_f32()
+/// A number as 16 bits keep it.
+fn rounded(value: f32) -> f32 {
+    bf16::from_f32(value).to_f32()
 }
 
-/// A frozen tensor in 16 bits; in 32 where the device has none with the range of those.
+/// A frozen tensor in 16 bits. A device without bfloat16 keeps the same numbers in 32.
 pub(crate) fn frozen<const D: usize>(
     values: Vec<f32>,
     shape: [usize; D],
     device: &Device,
 ) -> Param<Tensor<D>> {
     if !device.supports_dtype(FloatDType::BF16) {
+        let values: Vec<f32> = values.into_iter().map(rounded).collect();
         return Param::from_data(TensorData::new(values, shape), device).no_grad();
     }
     let values: Vec<bf16> = values.into_iter().map(bf16::from_f32).collect();

@@ -65,19 +65,37 @@ pub fn random(
     seed: Seed,
     device: &Device,
 ) -> Result<Decoder, CheckpointError> {
+    random_in(config, Base::F32, seed, device)
+}
+
+/// The same with its weights kept in the format of `base`, as [`load_noting`](crate::load_noting) keeps them.
+///
+/// # Errors
+/// When the sizes do not fit together.
+pub fn random_in(
+    config: &DecoderConfig,
+    base: Base,
+    seed: Seed,
+    device: &Device,
+) -> Result<Decoder, CheckpointError> {
     config.check().map_err(CheckpointError::NewModel)?;
     let norm = (1.0 - config.norm_offset) as f32;
-    Decoder::from_source(config, &mut Random { layers: config.layers, norm, seed }, device)
+    Decoder::from_source(config, &mut Random { layers: config.layers, norm, base, seed }, device)
 }
 
 struct Random {
     layers: usize,
     /// The weight at which a norm multiplies by one.
     norm: f32,
+    base: Base,
     seed: Seed,
 }
 
 impl ParameterSource for Random {
+    fn base(&self) -> Base {
+        self.base
+    }
+
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
         let count = shape.iter().product();
         let path = path.strip_suffix(".weight").unwrap_or(path);

@@ -79,7 +79,7 @@ pub use count::ParameterCount;
 pub use decoder::{Decoder, DecoderContext};
 pub use gradient::{GradientSum, Tape};
 pub use grain::Grain;
-pub use init::random;
+pub use init::{random, random_in};
 pub use logprob::{TokenLogProbs, head_backward, head_logits, head_logprobs};
 pub(crate) use lora::Adapter;
 pub use lora::Lora;

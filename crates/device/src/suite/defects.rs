@@ -99,12 +99,12 @@ fn burn_5212(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         Ok::<_, Failure>(device.memory_pool_usage().map_or(0, |usage| usage.bytes_in_use))
     };
     let steps = |run: &mut Run, count| (0..count).try_for_each(|_| run.step().map(drop));
-    let mut run = Run::new(device)?;
+    let mut run = Run::new(device, firebrick_train::Moments::F32)?;
     steps(&mut run, 3)?;
     let during = held()?;
     drop(run);
     let after = held()?;
-    let mut run = Run::new(device)?;
+    let mut run = Run::new(device, firebrick_train::Moments::F32)?;
     steps(&mut run, 20)?;
     let longer_during = held()?;
     drop(run);

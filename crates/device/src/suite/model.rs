@@ -5,8 +5,8 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
-    Compute, DecodeCache, Decoder, DecoderConfig, Family, Padding, PolicyModel, Sizes, TokenBatch,
-    head_logprobs, parameters, random,
+    Base, Compute, DecodeCache, Decoder, DecoderConfig, Family, Lora, Padding, PolicyModel, Sizes,
+    TokenBatch, head_logprobs, parameters, random_in,
 };
 use firebrick_train::{
     Aggregation, ClipRange, Cut, Dapo, Kl, KlEstimator, Objective, Sample, UpdateReport, Updater,
@@ -27,6 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
         in_f32("model/decode_is_forward", Tolerance::FORWARD, decode_is_forward),
         in_f32("model/gradients", Tolerance::BACKWARD, gradients),
         in_f32("model/gradients_cut", Tolerance::BACKWARD, gradients_cut),
+        in_f32("model/base", Tolerance::BACKWARD, packed),
         in_bf16("model/hidden", Tolerance::FORWARD, hidden),
         in_bf16("model/decode", Tolerance::FORWARD, decode),
         in_bf16("model/gradients", Tolerance::BACKWARD, gradients),
@@ -197,6 +198,24 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         .collect())
 }
 
+/// Adapters beside weights in 16, 8 and 4 bits: hidden states, and the adapters' gradients.
+fn packed(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for base in [Base::Bf16, Base::Int8, Base::Int4] {
+        let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
+        let lora = Lora { rank: 4, alpha: 8.0, targets, rslora: false };
+        let policy = policy_in(base, &device.clone().autodiff())?.with_lora(lora, Seed::run(3));
+        let row = tokens(0, 12);
+        let batch = TokenBatch::new(&[&row], Padding::Right, device);
+        let hidden = policy.sampler().hidden(&batch);
+        arrays.push(Array::new(format!("{base:?}"), values(hidden)?));
+        let report = updater(WHOLE).gradients(&policy, &samples()).map_err(failed)?;
+        let named = named(&policy, &report)?.into_iter();
+        arrays.extend(named.map(|(name, it)| Array::new(format!("{base:?} {name}"), it)));
+    }
+    Ok(arrays)
+}
+
 fn compute(precision: Precision) -> Compute {
     match precision {
         Precision::Bf16 => Compute::Bf16,
@@ -237,6 +256,11 @@ const HIDDEN: usize = 32;
 /// Two layers with four heads on two key-value heads; no width but the residual stream's is a power
 /// of two.
 pub(super) fn policy(device: &Device) -> Result<Decoder, Failure> {
+    policy_in(Base::F32, device)
+}
+
+/// The same with weights in another format.
+fn policy_in(base: Base, device: &Device) -> Result<Decoder, Failure> {
     let config = DecoderConfig::new(
         Family::Qwen2,
         Sizes {
@@ -252,7 +276,7 @@ pub(super) fn policy(device: &Device) -> Result<Decoder, Failure> {
             tied: false,
         },
     );
-    random(&config, Seed::run(1), device).map_err(failed)
+    random_in(&config, base, Seed::run(1), device).map_err(failed)
 }
 
 /// `length` tokens that follow from `id`.

@@ -6,8 +6,8 @@ use firebrick_models::{Decoder, parameters};
 use firebrick_rollout::{LocalEngine, SampleOn, generate};
 use firebrick_train::{
     AdamW, Aggregation, ClipRange, ConstantLr, CrossEntropy, Dapo, Dynamic, GroupNorm, KeepAll,
-    Objective, OnCap, OptimConfig, Phrases, PolicyLoss, Sample, Task, TrainConfig, Trainer,
-    TrainerState, Updater,
+    Moments, Objective, OnCap, OptimConfig, Phrases, PolicyLoss, Sample, Task, TrainConfig,
+    Trainer, TrainerState, Updater,
 };
 
 use super::{
@@ -21,6 +21,7 @@ use crate::{Failure, Precision, Tolerance};
 pub(super) fn cases() -> Vec<Case> {
     vec![
         in_f32("training/steps", Tolerance::STEPS, steps),
+        in_f32("training/steps_in_8_bits", Tolerance::STEPS, narrow_steps),
         in_f32("training/mismatch", Tolerance::FORWARD, mismatch),
         in_f32("training/learns", Tolerance::EXACT, learns),
     ]
@@ -29,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// Five optimizer steps on the same samples: the losses, and how far each weight has moved, which is
 /// little beside what most weights are.
 fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
-    let mut run = Run::new(device)?;
+    let mut run = Run::new(device, Moments::F32)?;
     let before = run.weights()?;
     let losses = (0..5).map(|_| run.step()).collect::<Result<_, _>>()?;
     let mut arrays = vec![Array::new("losses", losses)];
@@ -40,6 +41,14 @@ fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
+/// The losses of five steps with moments in 8 bits. Weights are not compared: a moment on the edge between two codes
+/// falls on either side.
+fn narrow_steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let mut run = Run::new(device, Moments::Int8)?;
+    let losses = (0..5).map(|_| run.step()).collect::<Result<_, _>>()?;
+    Ok(vec![Array::new("losses", losses)])
+}
+
 /// Optimizer steps over the same samples again and again.
 pub(super) struct Run {
     policy: Decoder,
@@ -47,11 +56,11 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(device: &Device) -> Result<Self, Failure> {
+    pub(super) fn new(device: &Device, moments: Moments) -> Result<Self, Failure> {
         let policy = policy(&device.clone().autodiff())?;
         // AdamW moves a weight by the sign of its gradient, however small that is. With an epsilon above the
         // gradients' rounding it does not where rounding alone decides the sign.
-        let optim = OptimConfig { epsilon: 1e-6, ..OptimConfig::default() };
+        let optim = OptimConfig { epsilon: 1e-6, moments, ..OptimConfig::default() };
         Ok(Run { policy, optimizer: AdamW::new(optim) })
     }
 
