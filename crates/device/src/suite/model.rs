@@ -210,8 +210,14 @@ fn packed(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         let hidden = policy.sampler().hidden(&batch);
         arrays.push(Array::new(format!("{base:?}"), values(hidden)?));
         let report = updater(WHOLE).gradients(&policy, &samples()).map_err(failed)?;
-        let named = named(&policy, &report)?.into_iter();
-        arrays.extend(named.map(|(name, it)| Array::new(format!("{base:?} {name}"), it)));
+        // Only the adapters have one.
+        for parameter in parameters(&policy) {
+            if let Some(gradient) = report.gradients.get::<2>(parameter.id) {
+                let count: usize = parameter.shape.iter().product();
+                let gradient: Tensor<1> = gradient.reshape([count]);
+                arrays.push(Array::new(format!("{base:?} {}", parameter.path), values(gradient)?));
+            }
+        }
     }
     Ok(arrays)
 }
