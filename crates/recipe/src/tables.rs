@@ -355,8 +355,7 @@ pub enum MomentType {
     /// 32 bits.
     #[default]
     Float32,
-    /// 8 bits, and a scale for every 64 of them: a quarter of the memory, for a step that takes longer and
-    /// is rounded.
+    /// 8 bits, and a scale for every 64 of them: a quarter of the memory, and rounded.
     Int8,
 }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cut, Sample, TrainError, Trainer, optim::read};
 
-/// How much of an update a device turned out to have room for at once. It changes memory and speed, and the
-/// result by rounding at most ([`Cut`]). A run begins without limits, and keeps those that it has found for as long as it goes.
+/// How much of an update a device turned out to have room for at once. It changes memory and speed, and the result by
+/// rounding at most ([`Cut`]). A run begins without limits, and keeps those that it has found for as long as it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
     /// The most tokens of a micro-batch, if it is not one sequence.
@@ -43,7 +43,7 @@ impl Room {
     }
 
     /// Sets the next limit on an update of these samples that is cut like this, the cheapest first: half of
-    /// a micro-batch costs no time, layers gone through once more a quarter. False when nothing is left to
+    /// a micro-batch costs little time, layers gone through once more a quarter to a third. False when nothing is left to
     /// cut. `vocab` is the width of the logits, and `halve` halves the policy's pieces.
     fn shrink(
         &mut self,

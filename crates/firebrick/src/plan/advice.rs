@@ -115,9 +115,10 @@ pub struct Remedy {
     pub plan: Plan,
 }
 
-/// The cheapest change with which the run of `recipe` fits into `memory` bytes, where smaller batches are not
-/// enough; none where it takes more than these changes. First come those that cost time alone, then those that
-/// round what is remembered, then those that train less, then those that round the rest. As for [`Plan::new`], matrices are multiplied in `compute`.
+/// The cheapest change with which the run of `recipe` fits into `memory` bytes, where smaller batches are not enough;
+/// none where it takes more than these changes. First come those that cost time alone, then those that round what is
+/// remembered, then those that train less, then those that round the rest. As for [`Plan::new`], matrices are
+/// multiplied in `compute`.
 pub fn remedy(models: &Models, recipe: &Recipe, compute: Compute, memory: u64) -> Option<Remedy> {
     use Step::{Adapters, Base, Layers, Moments, Offload};
     // Each goes without layers that are kept whole.

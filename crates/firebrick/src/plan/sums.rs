@@ -164,9 +164,9 @@ fn sampled_logits(facts: &Facts) -> u128 {
     copies * facts.work.sequences * facts.shape.vocab * F32
 }
 
-/// What an update keeps of the layers on its way forward, and the last one's output, or the gradient on its
-/// way back: of most layers the input, in the format of products; of the last ones besides queries, keys and values, what attention
-/// gave, and gate and up.
+/// What an update keeps of the layers on its way forward, and the last one's output, or the gradient on its way back:
+/// of most layers the input, in the format of products; of the last ones besides queries, keys and values, what
+/// attention gave, and gate and up.
 fn kept(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let format = if facts.half { BF16 } else { F32 };
@@ -182,9 +182,9 @@ fn kept(facts: &Facts) -> u128 {
     facts.tokens() * ((shape.layers - whole) * input + whole * more + stream)
 }
 
-/// The layer that the backward pass is in, when it goes through the attention: queries, keys, values and what
-/// came of them, with their gradients, the residual stream and its gradient; and the gradient of one of its
-/// weights. (By the bench `memory`, of the shapes of 135 and 494 million parameters, with adapters and sequences of 1,024 to 8,192
+/// The layer that the backward pass is in, when it goes through the attention: queries, keys, values and what came of
+/// them, with their gradients, the residual stream and its gradient; and the gradient of one of its weights. (By the
+/// bench `memory`, of the shapes of 135 and 494 million parameters, with adapters and sequences of 1,024 to 8,192
 /// tokens, updates held 84 and 107 kB a token; with what is kept of the layers this makes 88 and 113.)
 fn layer_backward(facts: &Facts) -> u128 {
     let shape = &facts.shape;
