@@ -42,9 +42,9 @@ impl Room {
         }
     }
 
-    /// Sets the next limit on an update of these samples that is cut like this, the cheapest first: half of
-    /// a micro-batch costs little time, layers gone through once more a quarter to a third. False when nothing is left to
-    /// cut. `vocab` is the width of the logits, and `halve` halves the policy's pieces.
+    /// Sets the next limit on an update of these samples that is cut like this, the cheapest first: half of a
+    /// micro-batch costs little time, layers gone through once more a quarter to a third. False when nothing is left
+    /// to cut. `vocab` is the width of the logits, and `halve` halves the policy's pieces.
     fn shrink(
         &mut self,
         cut: Cut,
