@@ -1,4 +1,4 @@
-//! What it costs to keep frozen weights in fewer bits, and to sample from adapters beside them or merged. A JSON
+//! The cost of frozen weights in fewer bits, and of sampling from adapters beside them or merged. A JSON
 //! object on stdout.
 //!
 //! ```text

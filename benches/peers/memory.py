@@ -1,4 +1,4 @@
-"""What an update holds at most in PyTorch, and how long it takes: the peer of `benches/memory.rs`.
+"""The most that an update holds in PyTorch, and how long it takes: the peer of `benches/memory.rs`.
 
     pip install torch transformers peft
     python benches/peers/memory.py TOKENS all|lora [--checkpointing] [--updates 2]

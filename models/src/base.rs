@@ -132,7 +132,7 @@ impl Packed {
     }
 }
 
-/// Of each output, the weight of a run that is farthest from 0; `rows` are the run's inputs.
+/// The weight of a run that is farthest from 0, for each output; `rows` are the run's inputs.
 fn largest(rows: &[f32], outputs: usize) -> Vec<f32> {
     let mut largest = vec![0f32; outputs];
     for row in rows.chunks(outputs) {
@@ -143,7 +143,7 @@ fn largest(rows: &[f32], outputs: usize) -> Vec<f32> {
     largest
 }
 
-/// Of each output, the scale of 4 bits with the least squares of errors in a run.
+/// The scale of 4 bits with the least squares of errors in a run, for each output.
 fn finest(rows: &[f32], largest: &[f32]) -> Vec<f32> {
     let outputs = largest.len();
     let mut best = vec![(f32::INFINITY, 0f32); outputs];

@@ -199,7 +199,7 @@ fn blocks(
     logits: usize,
 ) -> impl Iterator<Item = Range<usize>> {
     const ROWS: usize = 64;
-    // Of few tokens it is the block of the head, which is widened, that has to be small.
+    // Where tokens are few, it is the block of the head, which is widened, that has to be small.
     let rows = (logits / tokens.max(width)).max(ROWS.min(logits)).clamp(1, vocab);
     (0..vocab).step_by(rows).map(move |start| start..(start + rows).min(vocab))
 }

@@ -118,7 +118,7 @@ pub fn guard_memory<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     })
 }
 
-/// What a panic said.
+/// The words of a panic.
 fn words(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied())

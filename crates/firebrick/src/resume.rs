@@ -40,7 +40,7 @@ impl Change {
         }
     }
 
-    /// Whether it may be that the device has room now for what it had none for.
+    /// Tells if the device may have room now for an update that it had none for.
     pub fn makes_room(&self) -> bool {
         ROOM.iter().any(|key| self.key.starts_with(key))
     }

@@ -29,7 +29,7 @@ pub struct TrainerState {
     pub generated: u64,
     /// Completions that went into an update.
     pub trained: u64,
-    /// What the device has room for, as far as that was found out.
+    /// The room that the device has, as far as that was found out.
     #[serde(default)]
     pub room: Room,
 }

@@ -84,7 +84,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             trainer.midway = before;
         }
         let (policy, outcome) = match stepped {
-            // What a device could not compute comes to light where it is read.
+            // A tensor that a device could not compute comes to light where it is read.
             Err(error) if error.is_out_of_memory() => {
                 trainer.shrink(self.samples, error)?;
                 let (report, _) = self.pass()?;

@@ -1,4 +1,4 @@
-//! What becomes of an update that the device has no memory for: it is cut smaller and made again.
+//! An update that the device has no memory for is cut smaller and made again.
 
 use firebrick_core::{Cause, Failure, guard_memory};
 use firebrick_models::{PolicyModel, parameters};

@@ -339,7 +339,7 @@ impl Updater {
             let mut gradients = finish.sum().backward();
             sum.take(policy, &mut gradients);
             let d_last = last.grad_remove(&mut gradients).expect("a leaf that was gone through");
-            // What the head has left is as wide as some layers' inputs.
+            // The head leaves tensors as wide as some layers' inputs.
             drop((last, values, now, gradients));
             pass.back(batch.spread(d_last), sum);
         }

@@ -72,7 +72,7 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
 /// The longest completions that fit, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Longest {
-    /// Of a whole run: the least of the others.
+    /// Those of a whole run: the least of the others.
     pub completion: u128,
     /// As far as sampling goes, of one at a time.
     pub rollout: u128,

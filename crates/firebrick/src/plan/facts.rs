@@ -32,7 +32,7 @@ pub struct Facts {
     /// Trained values of which the optimizer remembers one number instead of two: under Muon those
     /// of the layers, whose vectors are few.
     pub one_moment: u128,
-    /// Whether what it remembers is in 8 bits.
+    /// Whether the optimizer's numbers are in 8 bits.
     pub narrow_moments: bool,
     /// Values of the largest single parameter that is trained.
     pub largest: u128,

@@ -105,7 +105,7 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     all.into_iter().filter(|part| part.bytes.iter().any(|&bytes| bytes > 0)).collect()
 }
 
-/// What the optimizer remembers of so many values: two numbers each, of some one; in 8 bits with a scale for
+/// The optimizer's memory of so many values: two numbers each, of some one; in 8 bits with a scale for
 /// every 64.
 fn moments(facts: &Facts, values: u128, one: u128) -> u128 {
     let numbers = 2 * values - one;

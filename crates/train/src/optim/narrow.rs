@@ -27,7 +27,7 @@ pub(super) struct Narrow {
     pub(super) kind: Kind,
 }
 
-/// What the numbers are.
+/// The kind of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Any numbers.
@@ -115,7 +115,7 @@ impl Narrow {
     }
 }
 
-/// What is added before rounding down, in [0, 1), `[runs, 64]`. Over the turns the numbers of a place fill the
+/// The shares that are added before rounding down, in [0, 1), `[runs, 64]`. Over the turns the numbers of a place fill the
 /// interval evenly, those of its neighbours in another order: multiples of irrational numbers, without what is
 /// before the point (Weyl 1916). It is no randomness, and the same in every run.
 fn up(runs: usize, turn: u64, device: &Device) -> Tensor<2> {

@@ -218,7 +218,6 @@ impl NamedState {
             Part::Values(_) => {
                 let count = parameter.shape.iter().product();
                 let dtype = file.tensor(&name).map(|view| view.dtype()).ok();
-
                 let kept = match Kind::ALL.into_iter().find(|kind| dtype == Some(kind.dtype())) {
                     Some(kind) => {
                         let words = view(file, &name, kind.dtype(), Narrow::words(count))?;
@@ -302,7 +301,7 @@ impl Kind {
     }
 }
 
-/// What the names of the scales and the turn of values in 8 bits end in.
+/// The ends of names: of the scales and of the turn of values in 8 bits.
 const SCALES: &str = "_scales";
 const TURN: &str = "_turn";
 
