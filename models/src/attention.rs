@@ -3,10 +3,11 @@ use burn::{
     tensor::{Device, Tensor},
 };
 
+use firebrick_kernels::{self as ops, Heads, Norm, Rotary, joined};
+
 use crate::{
     CheckpointError, DecoderConfig, DecoderContext, GradientSum,
     init::{ParameterSource, vector},
-    ops::{Rotary, joined},
     projection::Projection,
 };
 
@@ -67,27 +68,13 @@ impl Attention {
 
     /// Queries, keys and values of `x`, `[places, inputs]`, in the format of products.
     pub(crate) fn looks(&self, x: Tensor<2>, rotary: &Rotary, context: &DecoderContext) -> Looks {
-        let (heads, kv_heads) = (self.heads, self.kv_heads);
-        let places = x.dims()[0];
-        let projected = self.qkv.forward(x, context.compute);
-        let projected = projected.reshape([places, heads + 2 * kv_heads, self.head_dim]);
-        let mut turned = projected.clone().narrow(1, 0, heads + kv_heads);
-        let value = projected.clone().narrow(1, heads + kv_heads, kv_heads);
-        let norms = self.query_norm.as_ref().zip(self.key_norm.as_ref());
-        if let Some((query_norm, key_norm)) = norms {
-            let query = turned.clone().narrow(1, 0, heads);
-            let key = turned.narrow(1, heads, kv_heads);
-            let query = context.norm.apply(query, query_norm.val());
-            turned = Tensor::cat(vec![query, context.norm.apply(key, key_norm.val())], 1);
-        }
-        let turned = rotary.apply(turned);
+        let projected = self.qkv.forward(x, None, context.compute);
+        let norms = self.norms(context);
+        let before_norms = norms.as_ref().map(|_| projected.clone());
         let format = context.compute.dtype();
-        Looks {
-            query: turned.clone().narrow(1, 0, heads).cast(format),
-            key: turned.narrow(1, heads, kv_heads).cast(format),
-            value: value.cast(format),
-            before_norms: norms.map(|_| projected.narrow(1, 0, heads + kv_heads)),
-        }
+        let [query, key, value] =
+            ops::looks(projected, self.counts(), norms, rotary).map(|look| look.cast(format));
+        Looks { query, key, value, before_norms }
     }
 
     /// From the gradients of queries, keys and values, f32, to that of `x`; the parameters' is added to
@@ -95,25 +82,31 @@ impl Attention {
     pub(crate) fn looks_back(
         &self,
         x: &Tensor<2>,
-        before_norms: Option<Tensor<3>>,
-        [d_query, d_key, d_value]: [Tensor<3>; 3],
+        before_norms: Option<Tensor<2>>,
+        gradients: [Tensor<3>; 3],
         rotary: &Rotary,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let (heads, kv_heads) = (self.heads, self.kv_heads);
-        let places = x.dims()[0];
-        let (mut d_query, mut d_key) = (rotary.back(d_query), rotary.back(d_key));
-        let norms = self.query_norm.as_ref().zip(self.key_norm.as_ref());
-        if let Some(((query_norm, key_norm), before)) = norms.zip(before_norms) {
-            let query = before.clone().narrow(1, 0, heads);
-            let key = before.narrow(1, heads, kv_heads);
-            d_query = context.norm_back(query, query_norm, d_query, sum);
-            d_key = context.norm_back(key, key_norm, d_key, sum);
+        let norms = self.norms(context).map(|(rule, weights)| (rule, weights.map(Tensor::inner)));
+        let norms = norms.zip(before_norms);
+        let (d_projected, d_norms) = ops::looks_back(self.counts(), norms, rotary, gradients);
+        let norms = [&self.query_norm, &self.key_norm].into_iter().flatten();
+        for (norm, d_norm) in norms.zip(d_norms.into_iter().flatten()) {
+            if norm.is_require_grad() {
+                sum.add(norm.id, d_norm);
+            }
         }
-        let d_projected = Tensor::cat(vec![d_query, d_key, d_value], 1);
-        let width = (heads + 2 * kv_heads) * self.head_dim;
-        self.qkv.back(x, d_projected.reshape([places, width]), context.compute, sum)
+        self.qkv.back(x, d_projected, context.compute, sum)
+    }
+
+    fn counts(&self) -> Heads {
+        Heads { query: self.heads, key: self.kv_heads, width: self.head_dim }
+    }
+
+    fn norms(&self, context: &DecoderContext) -> Option<(Norm, [Tensor<1>; 2])> {
+        let (query, key) = self.query_norm.as_ref().zip(self.key_norm.as_ref())?;
+        Some((context.norm, [query, key].map(|norm| norm.val())))
     }
 }
 
@@ -122,23 +115,23 @@ pub(crate) struct Looks {
     pub(crate) query: Tensor<3>,
     pub(crate) key: Tensor<3>,
     pub(crate) value: Tensor<3>,
-    /// Queries and keys before their norms, where they have some.
-    pub(crate) before_norms: Option<Tensor<3>>,
+    /// All three side by side, `[places, outputs]`, before the norms, where there are some.
+    pub(crate) before_norms: Option<Tensor<2>>,
 }
 
 impl Looks {
     /// Those of some tokens, and of those behind them, and so on.
     pub(crate) fn joined(parts: Vec<Looks>) -> Looks {
-        let join = |which: fn(&Looks) -> Option<&Tensor<3>>| -> Option<Tensor<3>> {
-            let parts: Option<Vec<Tensor<3>>> = parts.iter().map(|it| which(it).cloned()).collect();
-            parts.map(|parts| joined(parts, 0))
-        };
-        let all = |which| join(which).expect("a pass has tokens");
-        Looks {
-            query: all(|part| Some(&part.query)),
-            key: all(|part| Some(&part.key)),
-            value: all(|part| Some(&part.value)),
-            before_norms: join(|part| part.before_norms.as_ref()),
+        let mut all = [const { Vec::new() }; 3];
+        let mut before_norms = Vec::new();
+        for part in parts {
+            for (all, look) in all.iter_mut().zip([part.query, part.key, part.value]) {
+                all.push(look);
+            }
+            before_norms.extend(part.before_norms);
         }
+        let [query, key, value] = all.map(|parts| joined(parts, 0));
+        let before_norms = (!before_norms.is_empty()).then(|| joined(before_norms, 0));
+        Looks { query, key, value, before_norms }
     }
 }

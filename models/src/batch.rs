@@ -1,9 +1,7 @@
-use std::ops::Range;
-
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::TokenId;
 
-use crate::Sight;
+use crate::{Segment, Sight};
 
 /// Token rows of different lengths as one rectangle.
 ///
@@ -30,15 +28,6 @@ pub enum Padding {
     /// There is none: all texts lie one behind the other in a single row. For a model that
     /// [packs](crate::PolicyModel::packs).
     None,
-}
-
-/// A text of a batch, or the part of one that others do not share with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Its places.
-    pub places: Range<usize>,
-    /// The segment whose text it goes on from, if there is one; that goes on from none.
-    pub after: Option<usize>,
 }
 
 impl TokenBatch {

@@ -1,9 +1,8 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
-use crate::{
-    DecodeCache, TokenBatch,
-    ops::{self, Compute, MASKED},
-};
+use firebrick_kernels::{Compute, MASKED, attention_over_pages};
+
+use crate::{DecodeCache, TokenBatch};
 
 /// Keys and values of the rows that are being decoded.
 ///
@@ -116,7 +115,7 @@ impl KvCache {
             mask.columns.start <= self.cursor
         });
         let pages = pages.map(|(page, mask)| (&page.keys, &page.values, mask.of(windowed)));
-        ops::attention_over_pages(query, pages)
+        attention_over_pages(query, pages)
     }
 
     /// Moves the cursor past so many tokens, which every layer has written.

@@ -1,3 +1,4 @@
+use firebrick_kernels::Activation;
 use serde_json::{Map, Value, json};
 
 use crate::{gemma, llama, mistral, names, qwen2, qwen3};
@@ -52,6 +53,24 @@ pub struct Rope {
     pub scaling: Option<RopeScaling>,
 }
 
+impl Rope {
+    /// How far each pair of a head's numbers turns per position: `theta^(−2i / head_dim)`, scaled.
+    pub(crate) fn frequencies(&self, head_dim: usize) -> Vec<f32> {
+        let exponent = |pair: usize| -2.0 * pair as f64 / head_dim as f64;
+        (0..head_dim / 2).map(|pair| self.frequency(exponent(pair)) as f32).collect()
+    }
+
+    fn frequency(&self, exponent: f64) -> f64 {
+        let frequency = self.theta.powf(exponent);
+        let Some(scaling) = &self.scaling else { return frequency };
+        let context = scaling.original_max_position_embeddings as f64;
+        let turns = context * frequency / std::f64::consts::TAU;
+        let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
+        let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+        frequency * (kept + (1.0 - kept) / scaling.factor)
+    }
+}
+
 /// Llama 3.1's scaling of the frequencies: those that turn at most `low_freq_factor` times within the
 /// original context are divided by `factor`, those that turn more than `high_freq_factor` times stay,
 /// and between the two one passes into the other.
@@ -65,15 +84,6 @@ pub struct RopeScaling {
     pub high_freq_factor: f64,
     /// The context before scaling, in tokens.
     pub original_max_position_embeddings: usize,
-}
-
-/// What the MLP's gate goes through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x · sigmoid(x)`.
-    Silu,
-    /// The approximation of GELU by a hyperbolic tangent.
-    GeluTanh,
 }
 
 /// Which projections add a bias.

@@ -3,13 +3,14 @@ use burn::{
     tensor::{DType, Device, Int, Tensor},
 };
 
+use firebrick_kernels::{Norm, Rotary};
+
 use crate::{
     Activation, CheckpointError, Compute, DecoderConfig, GradientSum, Grain, KvCache, Lookup, Lora,
     PolicyModel, Sight, Tape, TokenBatch,
     init::{ParameterSource, matrix, vector},
     layer::Layer,
     names,
-    ops::{Norm, Rotary},
     projection::Projection,
 };
 
@@ -121,8 +122,7 @@ impl Decoder {
             sees,
             rotary: Rotary::new(
                 &positions.clone().inner(),
-                self.config.head_dim,
-                &self.config.rope,
+                &self.config.rope.frequencies(self.config.head_dim),
             ),
             norm: self.norm_rule(),
             activation: self.config.activation,
@@ -292,9 +292,10 @@ impl DecoderContext {
         x: Tensor<D>,
         weight: &Param<Tensor<1>>,
         d_y: Tensor<D>,
+        beside: Option<Tensor<D>>,
         sum: &mut GradientSum,
     ) -> Tensor<D> {
-        let (d_x, d_weight) = self.norm.back(x, weight.val().inner(), d_y);
+        let (d_x, d_weight) = self.norm.back(x, weight.val().inner(), d_y, beside);
         if weight.is_require_grad() {
             sum.add(weight.id, d_weight);
         }

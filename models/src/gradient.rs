@@ -1,13 +1,12 @@
 //! Gradients, as they are made and added up.
 
-use std::{collections::BTreeMap, ops::Range};
-
 use burn::{
     module::{Module, ModuleVisitor, Param, ParamId},
     optim::GradientsParams,
-    tensor::{DType, Gradients, IndexingUpdateOp, Int, Tensor, TensorData},
+    tensor::{DType, Gradients, Int, Tensor},
 };
 use firebrick_core::TokenId;
+use firebrick_kernels::{Compute, TokenLogProbs};
 
 /// The gradient of an update's parameters, added up over layers, pieces and micro-batches. Sums are f32.
 #[derive(Default)]
@@ -28,11 +27,20 @@ impl GradientSum {
         self.0.register(parameter, sum);
     }
 
+    /// Adds `x · y` to the gradient of a matrix.
+    pub fn add_product(
+        &mut self,
+        matrix: &Param<Tensor<2>>,
+        x: Tensor<2>,
+        y: Tensor<2>,
+        compute: Compute,
+    ) {
+        let sum = self.0.remove::<2>(matrix.id);
+        self.0.register(matrix.id, firebrick_kernels::add_product(sum, x, y, compute));
+    }
+
     /// Adds the gradient of a lookup: `gradient`, `[tokens, width]`, to those rows of the table that the
-    /// tokens name.
-    ///
-    /// Equal tokens are summed by a product with a matrix of zeros and ones, so that no device goes through
-    /// the tokens one by one and none adds in an order of its own.
+    /// tokens name. `numbers` more are there at once, about.
     pub fn add_rows(
         &mut self,
         table: &Param<Tensor<2>>,
@@ -40,45 +48,8 @@ impl GradientSum {
         gradient: Tensor<2>,
         numbers: usize,
     ) {
-        let device = gradient.device();
-        let mut rows: BTreeMap<TokenId, i32> = tokens.iter().map(|&token| (token, 0)).collect();
-        for (row, index) in rows.values_mut().zip(0..) {
-            *row = index;
-        }
-        let ints = |values: Vec<i32>| {
-            let count = values.len();
-            Tensor::<1, Int>::from_data(TensorData::new(values, [count]), &device)
-        };
-        let all = ints((0..rows.len() as i32).collect()).unsqueeze_dim::<2>(1);
-        let at_once = (numbers / rows.len()).max(1);
-        let mut sum: Option<Tensor<2>> = None;
-        for (tokens, start) in tokens.chunks(at_once).zip((0..).step_by(at_once)) {
-            let of_tokens = ints(tokens.iter().map(|token| rows[token]).collect());
-            let chosen = all.clone().equal(of_tokens.unsqueeze_dim::<2>(0)).float();
-            let part = gradient.clone().slice_dim(0, start..start + tokens.len());
-            let part = chosen.matmul(part);
-            sum = Some(match sum {
-                Some(sum) => sum + part,
-                None => part,
-            });
-        }
-        let Some(sum) = sum else { return };
-        let places = ints(rows.keys().map(|&token| token as i32).collect());
-        let whole = self.matrix(table);
-        self.0.register(table.id, whole.select_assign(0, places, sum, IndexingUpdateOp::Add));
-    }
-
-    /// Adds to some rows of a matrix's gradient.
-    pub fn add_slice(
-        &mut self,
-        matrix: &Param<Tensor<2>>,
-        rows: Range<usize>,
-        gradient: Tensor<2>,
-    ) {
-        let whole = self.matrix(matrix);
-        let columns = 0..whole.dims()[1];
-        let sum = whole.clone().slice_dim(0, rows.clone()) + gradient;
-        self.0.register(matrix.id, whole.slice_assign([rows, columns], sum));
+        let sum = firebrick_kernels::add_rows(self.matrix(table), tokens, gradient, numbers);
+        self.0.register(table.id, sum);
     }
 
     /// Takes the gradient of a matrix out; zeros where there is none yet.
@@ -93,6 +64,37 @@ impl GradientSum {
     pub fn finish(self) -> GradientsParams {
         self.0
     }
+}
+
+/// [`firebrick_kernels::head_backward`] of a head that is a parameter: the gradient of `hidden`, and that of the head is
+/// added to `sum`, unless it is frozen.
+#[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
+pub fn head_backward(
+    hidden: &Tensor<2>,
+    head: &Param<Tensor<2>>,
+    labels: &Tensor<1, Int>,
+    temperature: f64,
+    logits: usize,
+    now: &TokenLogProbs,
+    d_logprobs: &Tensor<1>,
+    d_entropy: Option<&Tensor<1>>,
+    sum: &mut GradientSum,
+) -> Tensor<2> {
+    let (d_hidden, d_head) = firebrick_kernels::head_backward(
+        hidden,
+        &head.val().inner(),
+        labels,
+        temperature,
+        logits,
+        now,
+        d_logprobs,
+        d_entropy,
+        head.is_require_grad().then(|| sum.matrix(head)),
+    );
+    if let Some(d_head) = d_head {
+        sum.0.register(head.id, d_head);
+    }
+    d_hidden
 }
 
 struct Take<'a> {

@@ -12,11 +12,12 @@ use burn::{
     tensor::{Device, Tensor},
 };
 
+use firebrick_kernels::{self as ops, Attended, Look, joined};
+
 use crate::{
     CheckpointError, DecoderConfig, DecoderContext, GradientSum, KvCache, Sight, Tape,
     attention::{Attention, Looks},
     init::{ParameterSource, vector},
-    ops::{self, Attended, Look, joined},
     projection::Projection,
 };
 
@@ -117,10 +118,10 @@ impl Layer {
         let output = wide(attended.output.clone());
         let (mut gate_up, mut y) = (Vec::new(), Vec::new());
         for places in context.portions(&x) {
-            let half = plain.half(part(&x, &places), part(&output, &places), context);
-            let both = plain.gate_up(half.clone(), context);
+            let [half, normed] = plain.middle(part(&x, &places), part(&output, &places), context);
+            let both = plain.gate_up.forward(normed, None, context.compute);
             let inner = ops::gated(both.clone(), context.activation);
-            y.push(half + plain.down.forward(inner, context.compute));
+            y.push(plain.down.forward(inner, Some(half), context.compute));
             gate_up.push(both);
         }
         let kept = Kept { looks, attended, gate_up };
@@ -165,9 +166,8 @@ impl Layer {
         let (mut d_half, mut d_output) = (Vec::new(), Vec::new());
         for places in context.portions(&x) {
             let output = part(&output, &places);
-            let half = plain.half(part(&x, &places), output.clone(), context);
-            let gate_up = gate_up.next().unwrap_or_else(|| plain.gate_up(half.clone(), context));
-            let d = self.mlp_back(half, gate_up, part(&d_y, &places), context, sum);
+            let middle = plain.middle(part(&x, &places), output.clone(), context);
+            let d = self.mlp_back(plain, middle, gate_up.next(), part(&d_y, &places), context, sum);
             d_output.push(self.attention.output.back(&output, d.clone(), context.compute, sum));
             d_half.push(d);
         }
@@ -181,32 +181,37 @@ impl Layer {
             let of = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
             let d_normed = self.attention.looks_back(
                 &normed,
-                before_norms.as_ref().map(of),
+                before_norms.as_ref().map(|before| part(before, &places)),
                 gradients.each_ref().map(of),
                 &context.rotary.of(places.clone()),
                 context,
                 sum,
             );
-            d_x.push(d_half + context.norm_back(x, &self.attention_norm, d_normed, sum));
+            d_x.push(context.norm_back(x, &self.attention_norm, d_normed, Some(d_half), sum));
         }
         joined(d_x, 0)
     }
 
-    /// From the gradient of the output to that of what the MLP's half of the layer begins with.
+    /// From the gradient of the output to that of what the MLP's half of the layer begins with; `middle` is that and its
+    /// norm.
     fn mlp_back(
         &self,
-        half: Tensor<2>,
-        gate_up: Tensor<2>,
+        plain: &Layer,
+        [half, normed]: [Tensor<2>; 2],
+        gate_up: Option<Tensor<2>>,
         d_y: Tensor<2>,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let normed = context.norm.apply(half.clone(), self.mlp_norm.val().inner());
-        let d_gate_up = ops::gated_back(gate_up, context.activation, |inner| {
-            self.down.back(&inner, d_y.clone(), context.compute, sum)
-        });
-        let d_normed = self.gate_up.back(&normed, d_gate_up, context.compute, sum);
-        d_y + context.norm_back(half, &self.mlp_norm, d_normed, sum)
+        let compute = context.compute;
+        let gate_up =
+            gate_up.unwrap_or_else(|| plain.gate_up.forward(normed.clone(), None, compute));
+        let inner = ops::gated(gate_up.clone(), context.activation);
+        let d_inner = self.down.back(&inner, d_y.clone(), compute, sum);
+        drop(inner);
+        let d_gate_up = ops::gated_back(gate_up, d_inner, context.activation);
+        let d_normed = self.gate_up.back(&normed, d_gate_up, compute, sum);
+        context.norm_back(half, &self.mlp_norm, d_normed, Some(d_y), sum)
     }
 
     /// Queries, keys and values of all tokens.
@@ -221,20 +226,23 @@ impl Layer {
     /// The layer behind its attention.
     fn rest(&self, x: &Tensor<2>, attended: &Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         let portions = context.portions(x).into_iter().map(|places| {
-            let half = self.half(part(x, &places), part(attended, &places), context);
-            let inner = ops::gated(self.gate_up(half.clone(), context), context.activation);
-            half + self.down.forward(inner, context.compute)
+            let [half, normed] = self.middle(part(x, &places), part(attended, &places), context);
+            let both = self.gate_up.forward(normed, None, context.compute);
+            let inner = ops::gated(both, context.activation);
+            self.down.forward(inner, Some(half), context.compute)
         });
         joined(portions.collect(), 0)
     }
 
-    /// The residual stream between the layer's two halves.
-    fn half(&self, x: Tensor<2>, attended: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
-        x + self.attention.output.forward(attended, context.compute)
-    }
-
-    fn gate_up(&self, half: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
-        self.gate_up.forward(context.norm.apply(half, self.mlp_norm.val()), context.compute)
+    /// The residual stream between the layer's two halves, and its norm.
+    fn middle(
+        &self,
+        x: Tensor<2>,
+        attended: Tensor<2>,
+        context: &DecoderContext,
+    ) -> [Tensor<2>; 2] {
+        let branch = self.attention.output.forward(attended, None, context.compute);
+        context.norm.of_sum(x, branch, self.mlp_norm.val())
     }
 
     pub(crate) fn projections_mut(

@@ -50,21 +50,18 @@ mod init;
 mod layer;
 mod layout;
 mod llama;
-mod logprob;
 mod lora;
 mod mistral;
 mod names;
-mod ops;
 mod parameters;
 mod policy;
 mod projection;
 mod qwen2;
 mod qwen3;
 mod reward_model;
-mod sight;
 
 pub use base::Base;
-pub use batch::{Padding, Segment, TokenBatch};
+pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{
     AdapterBase, CheckpointError, Inventory, Loaded, NamedTensor, ParameterSet, SaveOptions,
@@ -72,19 +69,18 @@ pub use checkpoint::{
     load_adapter, load_config, load_noting, load_parameters, named_tensors, save, save_adapter,
     save_parameters, unread_tensors,
 };
-pub use config::{
-    Activation, Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes,
-};
+pub use config::{Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes};
 pub use count::ParameterCount;
 pub use decoder::{Decoder, DecoderContext};
-pub use gradient::{GradientSum, Tape};
+pub use firebrick_kernels::{
+    Activation, Attended, Compute, Look, Segment, Sight, TokenLogProbs, attention,
+    attention_backward, head_logits, head_logprobs,
+};
+pub use gradient::{GradientSum, Tape, head_backward};
 pub use grain::Grain;
 pub use init::{random, random_in};
-pub use logprob::{TokenLogProbs, head_backward, head_logits, head_logprobs};
 pub(crate) use lora::Adapter;
 pub use lora::Lora;
-pub use ops::{Attended, Compute, Look, attention, attention_backward};
 pub use parameters::{Parameter, parameters};
 pub use policy::{DecodeCache, Lookup, PolicyModel, arrange_rows};
 pub use reward_model::{Conversation, ModelVerifier, RewardModel, Transform};
-pub use sight::Sight;

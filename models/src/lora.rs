@@ -4,7 +4,9 @@ use burn::{
 };
 use firebrick_core::Seed;
 
-use crate::{Compute, Decoder, GradientSum, PolicyModel, ops};
+use firebrick_kernels as ops;
+
+use crate::{Compute, Decoder, GradientSum, PolicyModel};
 
 /// Which adapters a model gets (Hu et al. 2021).
 ///
@@ -78,10 +80,10 @@ impl Adapter {
         let d_inner = ops::product(d_y.clone(), b.transpose(), compute);
         if self.b.is_require_grad() {
             let inner = ops::product(x.clone(), a.clone(), compute);
-            sum.add(self.b.id, ops::product(inner.transpose(), d_y, compute));
+            sum.add_product(&self.b, inner.transpose(), d_y, compute);
         }
         if self.a.is_require_grad() {
-            sum.add(self.a.id, ops::product(x.clone().transpose(), d_inner.clone(), compute));
+            sum.add_product(&self.a, x.clone().transpose(), d_inner.clone(), compute);
         }
         ops::product(d_inner, a.transpose(), compute)
     }

@@ -3,12 +3,14 @@ use burn::{
     tensor::{DType, Device, Tensor},
 };
 
+use firebrick_kernels as ops;
+
 use crate::{
     CheckpointError, Compute, DecoderConfig, GradientSum,
     base::Packed,
     init::{ParameterSource, parameter, vector},
     lora::Adapter,
-    names, ops,
+    names,
 };
 
 /// A linear map, or several of the same input side by side, because on every device one large product
@@ -56,12 +58,15 @@ impl Projection {
         })
     }
 
-    /// `[places, inputs]` to `[places, outputs]`.
-    pub(crate) fn forward(&self, x: Tensor<2>, compute: Compute) -> Tensor<2> {
-        let mut y = ops::product(x.clone(), self.matrix(), compute);
-        if let Some(bias) = &self.bias {
-            y = y + bias.val().unsqueeze();
-        }
+    /// `[places, inputs]` to `[places, outputs]`, added to `onto`.
+    pub(crate) fn forward(
+        &self,
+        x: Tensor<2>,
+        onto: Option<Tensor<2>>,
+        compute: Compute,
+    ) -> Tensor<2> {
+        let bias = self.bias.as_ref().map(Param::val);
+        let y = ops::linear(x.clone(), self.matrix(), bias, onto, compute);
         if self.adapters.is_empty() {
             return y;
         }
@@ -85,12 +90,12 @@ impl Projection {
         if let Some(weight) = &self.weight
             && weight.is_require_grad()
         {
-            sum.add(weight.id, ops::product(x.clone().transpose(), d_y.clone(), compute));
+            sum.add_product(weight, x.clone().transpose(), d_y.clone(), compute);
         }
         if let Some(bias) = &self.bias
             && bias.is_require_grad()
         {
-            sum.add(bias.id, d_y.clone().sum_dim(0).squeeze_dim::<1>(0));
+            sum.add(bias.id, ops::column_sums(d_y.clone()));
         }
         let weight = self.matrix().inner();
         let mut d_x = ops::product(d_y.clone(), weight.transpose(), compute);

@@ -95,7 +95,7 @@ pub use state::{Moments, NamedState, Part};
     note = "burn's optimizers do not implement it; `clipped_step` and `NamedState` make one of a rule for \
             one tensor, see the documentation of the trait"
 )]
-pub trait Optimizer<M: Module>: Send {
+pub trait Optimizer<M: Module>: Send + Sync {
     /// Moves `module` once, at the learning rate `lr`. A parameter without a gradient stays as it is.
     ///
     /// Gradients that are not finite move nothing, and leave the state as it was: the outcome says

@@ -6,6 +6,7 @@ use burn::{
     tensor::{DType, Tensor},
 };
 use firebrick_core::Metrics;
+use firebrick_kernels::together;
 use firebrick_models::{GradientSum, PolicyModel, head_backward, head_logprobs};
 
 use crate::{
@@ -121,7 +122,7 @@ impl Updater {
     ) -> Result<(M, UpdateReport, StepOutcome), TrainError> {
         let mut report = self.gradients(&policy, samples)?;
         let gradients = std::mem::take(&mut report.gradients);
-        let (policy, outcome) = optimizer.step(policy, gradients, lr)?;
+        let (policy, outcome) = together(|| optimizer.step(policy, gradients, lr))?;
         Ok((policy, report, outcome))
     }
 
@@ -170,12 +171,14 @@ impl Updater {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let device = policy.device();
             let batch = MicroBatch::new(&part, layout, self.aggregation, &divisors, &device);
-            // Before the policy's pass: its activations are gone when the policy's come.
-            if let Some(critic) = critic {
-                add(&mut sums, critic.on_own_trunk(&batch, &self.cut, &mut of_critic));
-            }
-            let sinks = (&mut gradients, &mut of_critic);
-            let (parts, change) = self.micro_batch(policy, &plain, critic, moves, &batch, sinks);
+            let (parts, change) = together(|| {
+                // Before the policy's pass: its activations are gone when the policy's come.
+                if let Some(critic) = critic {
+                    add(&mut sums, critic.on_own_trunk(&batch, &self.cut, &mut of_critic));
+                }
+                let sinks = (&mut gradients, &mut of_critic);
+                self.micro_batch(policy, &plain, critic, moves, &batch, sinks)
+            });
             largest = Some(match largest {
                 Some(largest) => largest.max_pair(change),
                 None => change,
@@ -240,7 +243,7 @@ impl Updater {
         &self,
         policy: &M,
         samples: &[Sample],
-        number: impl Fn(Tensor<2>, &MicroBatch) -> Tensor<1>,
+        number: impl Fn(Tensor<2>, &MicroBatch) -> Tensor<1> + Sync,
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let divisors = Divisors::default();
         let layout = self.cut.layout(samples, policy.packs());
@@ -249,8 +252,9 @@ impl Updater {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let device = policy.device();
             let batch = MicroBatch::new(&part, layout, self.aggregation, &divisors, &device);
-            let hidden = hidden_at(policy, &batch.tokens, &batch.predictors);
-            let mut values = read(number(hidden, &batch))?.into_iter();
+            let numbers =
+                together(|| number(hidden_at(policy, &batch.tokens, &batch.predictors), &batch));
+            let mut values = read(numbers)?.into_iter();
             for index in indices {
                 let sample = &samples[index];
                 result[index] = vec![0.0; sample.completion.len()];

@@ -533,6 +533,10 @@ fn logarithm((a, b): Complex) -> Complex {
 }
 
 fn raised(base: Complex, exponent: &Expr, point: f64) -> Complex {
+    // ∞ to the power of 0 is 1 to floating point, and nothing to mathematics.
+    if !(base.0.is_finite() && base.1.is_finite()) {
+        return (f64::NAN, 0.0);
+    }
     if base.0.hypot(base.1) < 1e-9 {
         return (f64::NAN, f64::NAN);
     }

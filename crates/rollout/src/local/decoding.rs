@@ -7,10 +7,11 @@ use std::{
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::{Completion, FinishReason, Group, Stream, TokenId};
+use firebrick_kernels::together;
 use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logits};
 
 use super::LocalEngine;
-use crate::{GroupRequest, RequestId, RolloutError, Sampling, sampler::draw_tokens};
+use crate::{GroupRequest, RequestId, RolloutError, SampleOn, Sampling, sampler::draw_tokens};
 
 /// Prompt tokens prefilled at once.
 const PREFILL_TOKENS: usize = 8192;
@@ -201,7 +202,7 @@ impl<M: PolicyModel> Decoding<M> {
                 .map(|(id, _)| self.open[id].request.prompt.tokens.as_slice())
                 .collect();
             let batch = TokenBatch::new(&tokens, Padding::Left, &policy.device());
-            let (hidden, cache) = policy.prefill(&batch);
+            let (hidden, cache) = together(|| policy.prefill(&batch));
             let mut newcomers: Vec<Row> = Vec::new();
             let mut join = Vec::new();
             for (prompt, &(id, rows)) in admitted.iter().enumerate() {
@@ -256,7 +257,7 @@ impl<M: PolicyModel> Decoding<M> {
             .map(|row| row.tokens.last().map_or(0, |&token| token as usize))
             .collect();
         let cache = self.cache.as_mut().expect("rows were admitted together with their cache");
-        let hidden = policy.decode(indices(&last, &policy.device()), cache);
+        let hidden = together(|| policy.decode(indices(&last, &policy.device()), cache));
         let mut rows = std::mem::take(&mut self.rows);
         self.sample(hidden, &mut rows, engine)?;
         self.rows = rows;
@@ -271,8 +272,9 @@ impl<M: PolicyModel> Decoding<M> {
         engine: &LocalEngine<M>,
     ) -> Result<(), RolloutError> {
         expect_rows("prefill or decode", rows.len(), hidden.dims()[0])?;
-        let logits = head_logits(hidden, engine.policy()?.head().val());
-        let drawn = draw(logits, rows, engine)?;
+        let head = engine.policy()?.head().val();
+        let on = engine.sample_on;
+        let drawn = together(|| draw(head_logits(hidden, head), rows, on))?;
         for (row, drawn) in rows.iter_mut().zip(drawn) {
             if row.live() {
                 row.push(drawn);
@@ -297,10 +299,10 @@ impl<M: PolicyModel> Decoding<M> {
 }
 
 /// A token of `logits`, `[rows, vocab]`, for each row; rows that are drawn alike are drawn together.
-fn draw<M: PolicyModel>(
+fn draw(
     logits: Tensor<2>,
     rows: &mut [Row],
-    engine: &LocalEngine<M>,
+    sample_on: SampleOn,
 ) -> Result<Vec<(TokenId, f32)>, RolloutError> {
     let uniforms: Vec<f64> = rows.iter_mut().map(Row::uniform).collect();
     let mut drawn = vec![(0, 0.0); rows.len()];
@@ -316,9 +318,7 @@ fn draw<M: PolicyModel>(
             false => logits.clone().select(0, indices(&some, &logits.device())),
         };
         let numbers: Vec<f64> = some.iter().map(|&row| uniforms[row]).collect();
-        for (&row, token) in
-            some.iter().zip(draw_tokens(logits, &numbers, sampling, engine.sample_on)?)
-        {
+        for (&row, token) in some.iter().zip(draw_tokens(logits, &numbers, sampling, sample_on)?) {
             drawn[row] = token;
         }
         left = others;

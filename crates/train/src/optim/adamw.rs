@@ -2,12 +2,10 @@ use std::path::Path;
 
 use burn::{
     module::Module,
-    optim::{
-        AdamW as Rule, AdamWConfig, AdamWState, AdaptiveMomentumState, GradientsParams,
-        Optimizer as _,
-    },
+    optim::GradientsParams,
     tensor::{Device, Tensor},
 };
+use firebrick_kernels::{AdamWStep, adamw};
 
 use super::{Moments, NamedState, Optimizer, ParameterStep, Part, StepOutcome, clipped_step};
 use crate::TrainError;
@@ -48,8 +46,8 @@ impl Default for OptimConfig {
 /// AdamW over a module, with its state by parameter path: `moment_1`, `moment_2` and `time`, the number of
 /// steps.
 ///
-/// The arithmetic is burn's; its module optimizer keys its state by identities that are new in
-/// every process, where a resumed run needs names.
+/// Burn's module optimizer keys its state by identities that are new in every process, where a resumed run needs
+/// names.
 pub struct AdamW {
     max_grad_norm: f64,
     moments: Moments,
@@ -97,10 +95,7 @@ impl<M: Module> Optimizer<M> for AdamW {
 }
 
 /// AdamW's step of one parameter.
-pub(super) struct Rules {
-    matrices: Rule,
-    vectors: Rule,
-}
+pub(super) struct Rules(OptimConfig);
 
 impl Rules {
     /// The moments of a parameter.
@@ -108,16 +103,7 @@ impl Rules {
         &[Part::Values(MOMENT_1), Part::Values(MOMENT_2), Part::Count(TIME)];
 
     pub(super) fn new(config: OptimConfig) -> Self {
-        let rule = |weight_decay: f64| {
-            AdamWConfig::new()
-                .with_beta_1(config.beta1 as f32)
-                .with_beta_2(config.beta2 as f32)
-                .with_epsilon(config.epsilon as f32)
-                .with_weight_decay(weight_decay as f32)
-                .build()
-        };
-        let of_vectors = if config.decay_vectors { config.weight_decay } else { 0.0 };
-        Rules { matrices: rule(config.weight_decay), vectors: rule(of_vectors) }
+        Rules(config)
     }
 
     pub(super) fn apply(
@@ -127,18 +113,21 @@ impl Rules {
         lr: f64,
     ) -> Tensor<1> {
         let ParameterStep { path, shape, values, gradient } = parameter;
-        let rule = if shape.len() >= 2 { &self.matrices } else { &self.vectors };
+        let decays = shape.len() >= 2 || self.0.decay_vectors;
         let moments = state.take(path, MOMENT_1).zip(state.take(path, MOMENT_2));
-        let time = state.count(path, TIME) as usize;
-        let before = moments.map(|(moment_1, moment_2)| AdamWState {
-            momentum: AdaptiveMomentumState { time, moment_1, moment_2, max_moment_2: None },
-        });
-        let (values, after) = rule.step(lr, values, gradient, before);
-        if let Some(AdamWState { momentum }) = after {
-            state.put(path, MOMENT_1, momentum.moment_1);
-            state.put_squares(path, MOMENT_2, momentum.moment_2);
-            state.set_count(path, TIME, momentum.time as u64);
-        }
+        let time = state.count(path, TIME) + 1;
+        let step = AdamWStep {
+            betas: [self.0.beta1, self.0.beta2],
+            epsilon: self.0.epsilon,
+            weight_decay: if decays { self.0.weight_decay } else { 0.0 },
+            lr,
+            time,
+        };
+        let [values, moment_1, moment_2] =
+            adamw(values, gradient, moments.map(<[_; 2]>::from), step);
+        state.put(path, MOMENT_1, moment_1);
+        state.put_squares(path, MOMENT_2, moment_2);
+        state.set_count(path, TIME, time);
         values
     }
 }

@@ -69,11 +69,7 @@ pub fn global_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Result
     impl ModuleVisitor for Parts<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             if let Some(gradient) = self.gradients.get::<D>(param.id) {
-                let largest = gradient.clone().abs().max();
-                // The upper end keeps the norm of an infinite gradient infinite: ∞ / ∞ is NaN.
-                let scale = largest.clone().clamp(1e-30, f32::MAX);
-                let sum = (gradient / scale.clone().unsqueeze()).square().sum();
-                self.parts.push(Tensor::cat(vec![scale, sum], 0));
+                self.parts.push(firebrick_kernels::scaled_squares(gradient));
             }
         }
     }

@@ -64,7 +64,7 @@ pub struct Muon {
 }
 
 /// Whether Muon moves a parameter, by its path and its shape `[a, b]`.
-type Choice = dyn Fn(&str, &[usize]) -> bool + Send;
+type Choice = dyn Fn(&str, &[usize]) -> bool + Send + Sync;
 
 impl Muon {
     /// An optimizer that has taken no step, for the matrices that [`hidden_matrix`] names.
@@ -76,7 +76,7 @@ impl Muon {
     /// with two dimensions only. A resumed run needs the same answers.
     pub fn with_matrices(
         config: MuonConfig,
-        is_hidden: impl Fn(&str, &[usize]) -> bool + Send + 'static,
+        is_hidden: impl Fn(&str, &[usize]) -> bool + Send + Sync + 'static,
     ) -> Self {
         let decay = config.adamw.weight_decay as f32;
         // Without momentum the rule has no state.

@@ -251,7 +251,9 @@ fn the_state_file_of_adamw_has_moments_and_time_by_path() {
     let state_before = Some(AdamWState { momentum });
     let (after, state_after) =
         rule.build().step(LR, tensor([1.0, 2.0]), tensor(gradient), state_before);
-    assert_eq!(values, read(after).unwrap());
+    for (value, after) in values.iter().zip(read(after).unwrap()) {
+        assert!((value - after).abs() <= 2.0 * f32::EPSILON * after.abs(), "{value} and {after}");
+    }
     let momentum = state_after.unwrap().momentum;
     let [moment_1, moment_2] = [momentum.moment_1, momentum.moment_2].map(|m| read(m).unwrap());
     write(&expected, &state(&moment_1, &moment_2, 4));

@@ -10,12 +10,12 @@
 
 use std::ops::Range;
 
-use burn::{
-    module::Param,
-    tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor},
-};
+use burn::tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor};
 
-use crate::GradientSum;
+use crate::{
+    Compute, cpu,
+    flex::{edited, ints, matrix, numbers, tensor},
+};
 
 /// Log-probability and entropy of some tokens, `[tokens]` each, in nats.
 #[derive(Clone, Debug)]
@@ -51,12 +51,96 @@ pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
 fn product(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
     let format = hidden.dtype();
     let wide = |x: Tensor<2>| x.cast(format).cast(FloatDType::F32);
-    wide(hidden).matmul(wide(head).transpose())
+    crate::product(wide(hidden), wide(head).transpose(), Compute::F32)
 }
 
 /// Log-probabilities of `labels`, `[tokens]`, at `temperature`, from `hidden`, `[tokens, hidden]`, and
 /// `head`, `[vocab, hidden]`. About `logits` numbers of logits are there at once.
 pub fn head_logprobs(
+    hidden: &Tensor<2>,
+    head: &Tensor<2>,
+    labels: &Tensor<1, Int>,
+    temperature: f64,
+    logits: usize,
+) -> TokenLogProbs {
+    let (Some(x), Some(weights), Some(chosen)) = (matrix(hidden), matrix(head), ints(labels))
+    else {
+        return plain(hidden, head, labels, temperature, logits);
+    };
+    let tokens = chosen.len();
+    let [logprobs, entropy, largest, log_sum] =
+        cpu::head::logprobs(x.view(), weights.view(), &chosen, temperature as f32);
+    TokenLogProbs {
+        logprobs: tensor(logprobs, [tokens]),
+        entropy: tensor(entropy, [tokens]),
+        largest: tensor(largest, [tokens, 1]),
+        log_sum: tensor(log_sum, [tokens, 1]),
+    }
+}
+
+/// The gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`, and `d_head` with that of
+/// the head added, unless the head is frozen. `now` came from [`head_logprobs`] for the same inputs. Tensors are without
+/// autodiff.
+#[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
+pub fn head_backward(
+    hidden: &Tensor<2>,
+    head: &Tensor<2>,
+    labels: &Tensor<1, Int>,
+    temperature: f64,
+    logits: usize,
+    now: &TokenLogProbs,
+    d_logprobs: &Tensor<1>,
+    d_entropy: Option<&Tensor<1>>,
+    d_head: Option<Tensor<2>>,
+) -> (Tensor<2>, Option<Tensor<2>>) {
+    let sides = (matrix(hidden), matrix(head), ints(labels), numbers(d_logprobs));
+    let of_entropy = d_entropy.map(numbers);
+    let known = (numbers(&now.entropy), numbers(&now.largest), numbers(&now.log_sum));
+    let (
+        (Some(x), Some(weights), Some(chosen), Some(of_logprobs)),
+        None | Some(Some(_)),
+        (Some(entropy), Some(largest), Some(log_sum)),
+    ) = (sides, &of_entropy, known)
+    else {
+        return plain_backward(
+            hidden,
+            head,
+            labels,
+            temperature,
+            logits,
+            now,
+            d_logprobs,
+            d_entropy,
+            d_head,
+        );
+    };
+    let of_entropy = of_entropy.flatten();
+    let gradients = cpu::head::Gradients { logprobs: &of_logprobs, entropy: of_entropy.as_deref() };
+    let mut d_hidden = Vec::new();
+    let mut back = |d_head: Option<&mut [f32]>| {
+        let known = [&*entropy, &largest, &log_sum];
+        d_hidden = cpu::head::back(
+            x.view(),
+            weights.view(),
+            &chosen,
+            temperature as f32,
+            known,
+            &gradients,
+            d_head,
+            logits,
+        );
+    };
+    let d_head = match d_head {
+        Some(d_head) => Some(edited(d_head, |d_head| back(Some(d_head)))),
+        None => {
+            back(None);
+            None
+        }
+    };
+    (tensor(d_hidden, hidden.dims()), d_head)
+}
+
+pub(crate) fn plain(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
     labels: &Tensor<1, Int>,
@@ -96,23 +180,19 @@ pub fn head_logprobs(
     }
 }
 
-/// The gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`; that with
-/// respect to the head is added to `sum`, unless it is frozen. `now` came from [`head_logprobs`] for the same
-/// inputs. Tensors are without autodiff.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
-pub fn head_backward(
+pub(crate) fn plain_backward(
     hidden: &Tensor<2>,
-    head: &Param<Tensor<2>>,
+    head: &Tensor<2>,
     labels: &Tensor<1, Int>,
     temperature: f64,
     logits: usize,
     now: &TokenLogProbs,
     d_logprobs: &Tensor<1>,
     d_entropy: Option<&Tensor<1>>,
-    sum: &mut GradientSum,
-) -> Tensor<2> {
+    mut d_head: Option<Tensor<2>>,
+) -> (Tensor<2>, Option<Tensor<2>>) {
     let format = hidden.dtype();
-    let weight = head.val().inner();
     let labels = labels.clone().unsqueeze_dim::<2>(1);
     let column = |row: &Tensor<1>| row.clone().unsqueeze_dim::<2>(1).div_scalar(temperature);
     let d_chosen = column(d_logprobs);
@@ -123,8 +203,8 @@ pub fn head_backward(
         (d, entropy - now.log_sum.clone())
     });
     let mut d_hidden: Option<Tensor<2>> = None;
-    for block in blocks(hidden.dims(), weight.dims()[0], logits) {
-        let scaled = scaled_logits(hidden, &weight, &block, temperature);
+    for block in blocks(hidden.dims(), head.dims()[0], logits) {
+        let scaled = scaled_logits(hidden, head, &block, temperature);
         let lacking = scaled - now.largest.clone();
         let weights = lacking.clone().exp();
         let mut d_logits = weights.clone() * d_weights.clone();
@@ -136,17 +216,20 @@ pub fn head_backward(
         let product = |x: Tensor<2>, y: Tensor<2>| {
             x.cast(format).matmul(y.cast(format)).cast(FloatDType::F32)
         };
-        let rows = weight.clone().slice_dim(0, block.clone());
+        let rows = head.clone().slice_dim(0, block.clone());
         let part = product(d_logits.clone(), rows);
         d_hidden = Some(match d_hidden {
             Some(sum) => sum + part,
             None => part,
         });
-        if head.is_require_grad() {
-            sum.add_slice(head, block, product(d_logits.transpose(), hidden.clone()));
+        if let Some(whole) = d_head.take() {
+            let part = product(d_logits.transpose(), hidden.clone());
+            let columns = 0..whole.dims()[1];
+            let sum = whole.clone().slice_dim(0, block.clone()) + part;
+            d_head = Some(whole.slice_assign([block, columns], sum));
         }
     }
-    d_hidden.expect("a vocabulary has tokens")
+    (d_hidden.expect("a vocabulary has tokens"), d_head)
 }
 
 /// The logits of a block of the vocabulary over the temperature.

@@ -1,8 +1,15 @@
-use std::ops::Range;
+use std::{ops::Range, sync::OnceLock};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use crate::Segment;
+/// A text of a batch, or the part of one that others do not share with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its places.
+    pub places: Range<usize>,
+    /// The segment whose text it goes on from, if there is one; that goes on from none.
+    pub after: Option<usize>,
+}
 
 /// Which tokens of a batch a token sees: those before it in its own segment, and all of the segment that
 /// its own goes on from.
@@ -11,6 +18,16 @@ use crate::Segment;
 /// of the batch's.
 #[derive(Clone, Debug)]
 pub struct Sight {
+    segments: Vec<Segment>,
+    places: usize,
+    device: Device,
+    /// As tensors, made when they are first asked for.
+    tiled: OnceLock<Tiled>,
+}
+
+/// A batch's segments as rectangles, so that tensor operations can go through many of them at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Tiled {
     /// Every segment is a row of one of them.
     pub(crate) tiles: Vec<Tile>,
     pub(crate) joints: Vec<Joint>,
@@ -44,8 +61,28 @@ pub(crate) struct Joint {
 }
 
 impl Sight {
-    /// The sight of a batch of so many places.
-    pub(crate) fn new(segments: &[Segment], places: usize, device: &Device) -> Self {
+    /// The sight of a batch of so many places, `device` being where its tensors are.
+    pub fn new(segments: &[Segment], places: usize, device: &Device) -> Self {
+        Sight {
+            segments: segments.to_vec(),
+            places,
+            device: device.clone(),
+            tiled: OnceLock::new(),
+        }
+    }
+
+    /// The texts that tokens belong to.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    pub(crate) fn tiled(&self) -> &Tiled {
+        self.tiled.get_or_init(|| Tiled::new(&self.segments, self.places, &self.device))
+    }
+}
+
+impl Tiled {
+    fn new(segments: &[Segment], places: usize, device: &Device) -> Self {
         let mut by_length: Vec<&Segment> = segments.iter().collect();
         by_length.sort_by_key(|segment| std::cmp::Reverse(segment.places.len()));
         let mut tiles = Vec::new();
@@ -70,7 +107,7 @@ impl Sight {
         let same =
             length == places && order.iter().enumerate().all(|(place, &at)| at == Some(place));
         let order = order.into_iter().map(|at| at.unwrap_or(length) as i32);
-        Sight {
+        Tiled {
             tiles,
             joints: joints(segments),
             order: (!same).then(|| indices(order.collect(), device)),

@@ -11,8 +11,12 @@
 
 use burn::tensor::{Device, FloatDType, Int, Tensor};
 
-use super::{MASKED, joined};
-use crate::sight::{Joint, Sight, Tile};
+use crate::{
+    Heads as Counts, MASKED, Sight, cpu,
+    flex::{numbers, tensor},
+    joined,
+    sight::{Joint, Tile, Tiled},
+};
 
 /// Queries of a block, at most.
 const QUERIES: usize = 128;
@@ -50,6 +54,61 @@ pub fn attention(
     sight: &Sight,
     look: Look,
 ) -> Attended {
+    let looks = [query, key, value];
+    let [Some(of_query), Some(of_key), Some(of_value)] = looks.map(numbers) else {
+        return plain(looks, sight, look);
+    };
+    let [places, heads, width] = query.dims();
+    let [output, logsum] = cpu::attention::forward(cpu::attention::Looks {
+        query: &of_query,
+        key: &of_key,
+        value: &of_value,
+        heads: Counts { query: heads, key: key.dims()[1], width },
+        segments: sight.segments(),
+        window: look.window.unwrap_or(usize::MAX),
+    });
+    Attended {
+        output: tensor(output, [places, heads, width]),
+        logsum: tensor(logsum, [places, heads, 1]),
+    }
+}
+
+/// The gradients of `query`, `key` and `value`, from that of the output, `[places, heads, head_dim]`; f32,
+/// as it is.
+pub fn attention_backward(
+    looks: [&Tensor<3>; 3],
+    attended: &Attended,
+    d_output: &Tensor<3>,
+    sight: &Sight,
+    look: Look,
+) -> [Tensor<3>; 3] {
+    let all = (
+        looks.map(numbers),
+        numbers(&attended.output),
+        numbers(&attended.logsum),
+        numbers(d_output),
+    );
+    let ([Some(query), Some(key), Some(value)], Some(output), Some(logsum), Some(of_d)) = all
+    else {
+        return plain_backward(looks, attended, d_output, sight, look);
+    };
+    let shapes = looks.map(|look| look.dims());
+    let [_, heads, width] = shapes[0];
+    let numbers = cpu::attention::Looks {
+        query: &query,
+        key: &key,
+        value: &value,
+        heads: Counts { query: heads, key: shapes[1][1], width },
+        segments: sight.segments(),
+        window: look.window.unwrap_or(usize::MAX),
+    };
+    let [d_query, d_key, d_value] = cpu::attention::back(numbers, &output, &logsum, &of_d);
+    [tensor(d_query, shapes[0]), tensor(d_key, shapes[1]), tensor(d_value, shapes[2])]
+}
+
+pub(crate) fn plain(looks: [&Tensor<3>; 3], sight: &Sight, look: Look) -> Attended {
+    let [query, key, value] = looks;
+    let sight = sight.tiled();
     let mut parts = Vec::with_capacity(sight.tiles.len());
     for tile in &sight.tiles {
         let [query, key, value] = [query, key, value].map(|x| tile.take(x));
@@ -72,15 +131,14 @@ pub fn attention(
     attended
 }
 
-/// The gradients of `query`, `key` and `value`, from that of the output, `[places, heads, head_dim]`; f32,
-/// as it is.
-pub fn attention_backward(
+pub(crate) fn plain_backward(
     [query, key, value]: [&Tensor<3>; 3],
     attended: &Attended,
     d_output: &Tensor<3>,
     sight: &Sight,
     look: Look,
 ) -> [Tensor<3>; 3] {
+    let sight = sight.tiled();
     let mean = (d_output.clone() * attended.output.clone()).sum_dim(2);
     let mut parts: [Vec<Tensor<3>>; 3] = Default::default();
     for tile in &sight.tiles {
@@ -144,7 +202,7 @@ fn replaced(x: Tensor<3>, places: std::ops::Range<usize>, part: Tensor<3>) -> Te
 }
 
 /// The tiles' rows in the order of the batch; padding has zeros.
-fn ordered(mut parts: Vec<Tensor<3>>, sight: &Sight) -> Tensor<3> {
+fn ordered(mut parts: Vec<Tensor<3>>, sight: &Tiled) -> Tensor<3> {
     let Some(order) = &sight.order else { return joined(parts, 0) };
     let [_, heads, width] = parts[0].dims();
     parts.push(Tensor::zeros([1, heads, width], &parts[0].device()));

@@ -1,0 +1,23 @@
+use burn::tensor::FloatDType;
+
+/// The format that matrices are multiplied in, and that a product is rounded to. Weights and whatever lies
+/// between two products are f32 anyhow: the residual stream, norms, softmax, log-probabilities, sums of
+/// gradients, and moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compute {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 16 bits with the range of 32: half the memory of keys and values, and what tensor cores take.
+    Bf16,
+}
+
+impl Compute {
+    /// As burn calls it.
+    pub fn dtype(self) -> FloatDType {
+        match self {
+            Compute::F32 => FloatDType::F32,
+            Compute::Bf16 => FloatDType::BF16,
+        }
+    }
+}

@@ -1,0 +1,377 @@
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::{
+    lanes::{dot, exp, fold, largest},
+    product::{Matrix, multiply},
+    simd,
+};
+use crate::{Heads, MASKED, Segment};
+
+/// Queries of a block, and keys of one.
+const QUERIES: usize = 64;
+const KEYS: usize = 512;
+
+/// Queries of a task of the backward pass: each has sums of the gradients of all keys.
+const SPAN: usize = 1024;
+
+/// Queries, keys and values, `[places, heads, width]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Looks<'a> {
+    pub(crate) query: &'a [f32],
+    pub(crate) key: &'a [f32],
+    pub(crate) value: &'a [f32],
+    pub(crate) heads: Heads,
+    pub(crate) segments: &'a [Segment],
+    pub(crate) window: usize,
+}
+
+/// The output, `[places, heads, width]`, and the logarithms of the sums, `[places, heads]`; 0 in padding.
+pub(crate) fn forward(looks: Looks<'_>) -> [Vec<f32>; 2] {
+    let Heads { query: heads, width, .. } = looks.heads;
+    let places = looks.query.len() / (heads * width);
+    let mut output = vec![0.0; places * heads * width];
+    let mut logsum = vec![0.0; places * heads];
+    let tasks = looks.tasks(QUERIES);
+    let outputs = carved(&mut output, heads * width, tasks.iter().map(|task| task.places()));
+    let logsums = carved(&mut logsum, heads, tasks.iter().map(|task| task.places()));
+    let parts = tasks.into_iter().zip(outputs).zip(logsums).collect::<Vec<_>>();
+    parts.into_par_iter().for_each_init(Scratch::default, |scratch, ((task, output), logsum)| {
+        for head in 0..heads {
+            looks.attend(&task, head, output, logsum, scratch);
+        }
+    });
+    [output, logsum]
+}
+
+/// The gradients of queries, keys and values from that of the output.
+pub(crate) fn back(
+    looks: Looks<'_>,
+    output: &[f32],
+    logsum: &[f32],
+    d_output: &[f32],
+) -> [Vec<f32>; 3] {
+    let Heads { query: heads, key: kv_heads, width } = looks.heads;
+    let places = looks.query.len() / (heads * width);
+    let group = heads / kv_heads;
+    let work: Vec<(Task<'_>, usize)> = looks
+        .tasks(SPAN)
+        .into_iter()
+        .flat_map(|task| (0..kv_heads).map(move |head| (task.clone(), head)))
+        .collect();
+    let parts: Vec<Part> = work
+        .par_iter()
+        .map_init(Scratch::default, |scratch, (task, head)| {
+            looks.back(task, *head, [output, logsum, d_output], scratch)
+        })
+        .collect();
+    let mut gradients = [heads, kv_heads, kv_heads].map(|heads| vec![0.0; places * heads * width]);
+    let [d_query, d_key, d_value] = &mut gradients;
+    // By segments: their places are apart. The heads of a task follow each other.
+    let mut of_segment: Vec<Vec<(&Task<'_>, &[Part])>> = vec![Vec::new(); looks.segments.len()];
+    for (task, parts) in
+        work.iter().step_by(kv_heads).map(|(task, _)| task).zip(parts.chunks(kv_heads))
+    {
+        of_segment[task.index].push((task, parts));
+    }
+    let mut order: Vec<usize> = (0..looks.segments.len()).collect();
+    order.sort_by_key(|&index| looks.segments[index].places.start);
+    let ranges = || order.iter().map(|&index| looks.segments[index].places.clone());
+    let d_queries = carved(d_query, heads * width, ranges());
+    let d_keys = carved(d_key, kv_heads * width, ranges());
+    let d_values = carved(d_value, kv_heads * width, ranges());
+    let targets = order.iter().zip(d_queries).zip(d_keys).zip(d_values).collect::<Vec<_>>();
+    targets.into_par_iter().for_each(|(((&index, d_query), d_key), d_value)| {
+        for (task, parts) in &of_segment[index] {
+            for (head, part) in parts.iter().enumerate() {
+                let rows = task.queries.clone();
+                for member in 0..group {
+                    let from = &part.d_query[member * rows.len() * width..][..rows.len() * width];
+                    put(d_query, heads, head * group + member, rows.start, from, width);
+                }
+                let own = task.before.len() * width;
+                put(d_key, kv_heads, head, 0, &part.d_key[own..], width);
+                put(d_value, kv_heads, head, 0, &part.d_value[own..], width);
+            }
+        }
+    });
+    // What several segments go on from, in the order of those.
+    for (task, parts) in of_segment.iter().flatten() {
+        for (head, part) in parts.iter().enumerate() {
+            let (start, own) = (task.before.start, task.before.len() * width);
+            put(d_key, kv_heads, head, start, &part.d_key[..own], width);
+            put(d_value, kv_heads, head, start, &part.d_value[..own], width);
+        }
+    }
+    gradients
+}
+
+/// Adds rows of one head to those of `[places, heads, width]`, from the row `first` on.
+fn put(target: &mut [f32], heads: usize, head: usize, first: usize, rows: &[f32], width: usize) {
+    for (row, values) in (first..).zip(rows.chunks_exact(width)) {
+        let at = (row * heads + head) * width;
+        target[at..at + width].iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    }
+}
+
+/// The rows at `ranges`, which ascend and lie apart.
+fn carved(
+    mut rest: &mut [f32],
+    width: usize,
+    ranges: impl Iterator<Item = Range<usize>>,
+) -> Vec<&mut [f32]> {
+    let mut at = 0;
+    ranges
+        .map(|range| {
+            let (_, after) = std::mem::take(&mut rest).split_at_mut((range.start - at) * width);
+            let (these, after) = after.split_at_mut(range.len() * width);
+            (rest, at) = (after, range.end);
+            these
+        })
+        .collect()
+}
+
+/// Queries of a segment that are gone through together.
+#[derive(Clone)]
+struct Task<'a> {
+    segment: &'a Segment,
+    index: usize,
+    /// The places of the segment that this one goes on from; empty where there is none.
+    before: Range<usize>,
+    /// Queries, as the segment counts them.
+    queries: Range<usize>,
+}
+
+impl Task<'_> {
+    fn places(&self) -> Range<usize> {
+        let first = self.segment.places.start;
+        first + self.queries.start..first + self.queries.end
+    }
+}
+
+/// Gradients of one key head from some queries: of those, by heads of its group; and of keys and values from the
+/// beginning on to the last that the queries see.
+struct Part {
+    d_query: Vec<f32>,
+    d_key: Vec<f32>,
+    d_value: Vec<f32>,
+}
+
+#[derive(Default)]
+struct Scratch {
+    scores: Vec<f32>,
+    d_scores: Vec<f32>,
+    output: Vec<f32>,
+    carried: Vec<[f32; 2]>,
+}
+
+/// Some keys of what a task sees, and where among all of them the first is.
+struct Keys {
+    places: Range<usize>,
+    first: usize,
+}
+
+impl<'a> Looks<'a> {
+    /// The segments' queries in portions, by ascending places.
+    fn tasks(&self, portion: usize) -> Vec<Task<'a>> {
+        let of_segment = |(index, segment): (usize, &'a Segment)| {
+            let before = segment.after.map_or(0..0, |before| self.segments[before].places.clone());
+            let count = segment.places.len();
+            (0..count).step_by(portion).map(move |start| Task {
+                segment,
+                index,
+                before: before.clone(),
+                queries: start..(start + portion).min(count),
+            })
+        };
+        let mut tasks: Vec<Task<'a>> =
+            self.segments.iter().enumerate().flat_map(of_segment).collect();
+        tasks.sort_by_key(|task| task.places().start);
+        tasks
+    }
+
+    /// Blocks of the keys that some of these queries see, the nearest last.
+    fn keys(&self, task: &Task<'_>, queries: &Range<usize>) -> Vec<Keys> {
+        let before = task.before.len();
+        // The first key that the first query sees.
+        let hidden = (before + queries.start + 1).saturating_sub(self.window);
+        let own = task.segment.places.start..task.segment.places.start + queries.end;
+        [(task.before.clone(), 0), (own, before)]
+            .into_iter()
+            .flat_map(|(places, first)| {
+                let skipped = hidden.saturating_sub(first).min(places.len());
+                let starts = (places.start + skipped..places.end).step_by(KEYS);
+                starts.map(move |start| Keys {
+                    places: start..(start + KEYS).min(places.end),
+                    first: first + start - places.start,
+                })
+            })
+            .collect()
+    }
+
+    /// One of `heads` heads of `x`, `[places, heads, width]`, at some places.
+    fn head(&self, x: &'a [f32], heads: usize, head: usize, places: Range<usize>) -> Matrix<'a> {
+        let width = self.heads.width;
+        let first = (places.start * heads + head) * width;
+        Matrix::new(&x[first..], [places.len(), width], [heads * width, 1])
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.heads.width as f32).sqrt()
+    }
+
+    /// The keys of a block that query `query` of a task sees, as the block counts them.
+    fn visible(&self, task: &Task<'_>, query: usize, keys: &Keys) -> Range<usize> {
+        let position = task.before.len() + query;
+        let end = (position + 1).saturating_sub(keys.first).min(keys.places.len());
+        (position + 1).saturating_sub(self.window).saturating_sub(keys.first).min(end)..end
+    }
+
+    /// What one head's queries of a task find. `output` and `logsum` are those of the task.
+    fn attend(
+        &self,
+        task: &Task<'_>,
+        head: usize,
+        output: &mut [f32],
+        logsum: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        let Heads { query: heads, key: kv_heads, width } = self.heads;
+        let kv_head = head / (heads / kv_heads);
+        let count = task.queries.len();
+        let queries = self.head(self.query, heads, head, task.places());
+        let Scratch { scores, output: sums, carried, .. } = scratch;
+        carried.clear();
+        carried.resize(count, [f32::NEG_INFINITY, 0.0]);
+        sums.clear();
+        sums.resize(count * width, 0.0);
+        for keys in self.keys(task, &task.queries) {
+            let number = keys.places.len();
+            scores.resize(count * number, 0.0);
+            let key = self.head(self.key, kv_heads, kv_head, keys.places.clone());
+            multiply(scores, number, queries, key.transposed(), self.scale(), false);
+            simd(|| {
+                let rows = scores.chunks_exact_mut(number).zip(sums.chunks_exact_mut(width));
+                for ((query, (scores, sums)), carried) in
+                    task.queries.clone().zip(rows).zip(&mut *carried)
+                {
+                    let seen = self.visible(task, query, &keys);
+                    scores[..seen.start].fill(0.0);
+                    scores[seen.end..].fill(0.0);
+                    if seen.is_empty() {
+                        continue;
+                    }
+                    let scores = &mut scores[seen];
+                    let [before, sum] = *carried;
+                    let top = before.max(largest(scores));
+                    scores.iter_mut().for_each(|score| *score = exp(*score - top));
+                    let more = fold([scores], 0.0, |sum, [x]| sum + x, |x, y| x + y);
+                    let kept = exp(before - top);
+                    if kept != 1.0 {
+                        sums.iter_mut().for_each(|sum| *sum *= kept);
+                    }
+                    *carried = [top, sum * kept + more];
+                }
+            });
+            let value = self.head(self.value, kv_heads, kv_head, keys.places.clone());
+            multiply(
+                sums,
+                width,
+                Matrix::new(scores, [count, number], [number, 1]),
+                value,
+                1.0,
+                true,
+            );
+        }
+        for (row, (&[top, sum], sums)) in carried.iter().zip(sums.chunks_exact(width)).enumerate() {
+            // A query whose window hides all that it goes on from sees itself at least.
+            let (share, log) = if sum > 0.0 { (1.0 / sum, sum.ln() + top) } else { (0.0, MASKED) };
+            let output = &mut output[(row * heads + head) * width..][..width];
+            output.iter_mut().zip(sums).for_each(|(output, sum)| *output = sum * share);
+            logsum[row * heads + head] = log;
+        }
+    }
+
+    /// The gradients of a task's queries and of the keys and values that they see, for one key head.
+    fn back(
+        &self,
+        task: &Task<'_>,
+        kv_head: usize,
+        [output, logsum, d_output]: [&'a [f32]; 3],
+        scratch: &mut Scratch,
+    ) -> Part {
+        let Heads { query: heads, key: kv_heads, width } = self.heads;
+        let group = heads / kv_heads;
+        let seen = task.before.len() + task.queries.end;
+        let mut part = Part {
+            d_query: vec![0.0; task.queries.len() * group * width],
+            d_key: vec![0.0; seen * width],
+            d_value: vec![0.0; seen * width],
+        };
+        let blocks = || task.queries.clone().step_by(QUERIES);
+        for (head, d_query) in
+            (kv_head * group..).zip(part.d_query.chunks_exact_mut(task.queries.len() * width))
+        {
+            for (start, d_query) in blocks().zip(d_query.chunks_mut(QUERIES * width)) {
+                let queries = start..(start + QUERIES).min(task.queries.end);
+                let first = task.segment.places.start;
+                let places = first + queries.start..first + queries.end;
+                let query = self.head(self.query, heads, head, places.clone());
+                let d_out = self.head(d_output, heads, head, places.clone());
+                for keys in self.keys(task, &queries) {
+                    let (count, number) = (queries.len(), keys.places.len());
+                    let Scratch { scores, d_scores, .. } = &mut *scratch;
+                    scores.resize(count * number, 0.0);
+                    d_scores.resize(count * number, 0.0);
+                    let key = self.head(self.key, kv_heads, kv_head, keys.places.clone());
+                    let value = self.head(self.value, kv_heads, kv_head, keys.places.clone());
+                    multiply(scores, number, query, key.transposed(), self.scale(), false);
+                    multiply(d_scores, number, d_out, value.transposed(), 1.0, false);
+                    simd(|| {
+                        let rows =
+                            scores.chunks_exact_mut(number).zip(d_scores.chunks_exact_mut(number));
+                        for ((query, place), (weights, d_scores)) in
+                            queries.clone().zip(places.clone()).zip(rows)
+                        {
+                            let seen = self.visible(task, query, &keys);
+                            let of = (place * heads + head) * width;
+                            let mean = dot(&output[of..of + width], &d_output[of..of + width]);
+                            let log = logsum[place * heads + head];
+                            for row in [&mut *weights, &mut *d_scores] {
+                                row[..seen.start].fill(0.0);
+                                row[seen.end..].fill(0.0);
+                            }
+                            let both = weights[seen.clone()].iter_mut().zip(&mut d_scores[seen]);
+                            for (weight, d_score) in both {
+                                *weight = exp(*weight - log);
+                                *d_score = *weight * (*d_score - mean) * self.scale();
+                            }
+                        }
+                    });
+                    let weights = Matrix::new(scores, [count, number], [number, 1]);
+                    let d_scores = Matrix::new(d_scores, [count, number], [number, 1]);
+                    let these = keys.first * width..(keys.first + number) * width;
+                    multiply(
+                        &mut part.d_value[these.clone()],
+                        width,
+                        weights.transposed(),
+                        d_out,
+                        1.0,
+                        true,
+                    );
+                    multiply(d_query, width, d_scores, key, 1.0, true);
+                    multiply(
+                        &mut part.d_key[these],
+                        width,
+                        d_scores.transposed(),
+                        query,
+                        1.0,
+                        true,
+                    );
+                }
+            }
+        }
+        part
+    }
+}

@@ -1,0 +1,129 @@
+use super::{Out, norm, pieces, rows_of_a_task, simd, summed};
+use crate::Heads;
+
+/// The angles of some places: `[rows, half]` of cosines and of sines, and the row of each place.
+#[derive(Clone, Copy)]
+pub(crate) struct Angles<'a> {
+    pub(crate) cos: &'a [f32],
+    pub(crate) sin: &'a [f32],
+    pub(crate) rows: &'a [u32],
+}
+
+/// The weights of a query head's norm and of a key head's, and the rule of both.
+#[derive(Clone, Copy)]
+pub(crate) struct HeadNorms<'a> {
+    pub(crate) weights: [&'a [f32]; 2],
+    pub(crate) rule: norm::Rule,
+}
+
+/// Queries, keys and values from `[places, (heads + 2 · kv_heads) · width]`.
+pub(crate) fn apply(
+    projected: &[f32],
+    heads: Heads,
+    norms: Option<HeadNorms<'_>>,
+    angles: Angles<'_>,
+) -> [Vec<f32>; 3] {
+    let Heads { query, key, width } = heads;
+    let all = (query + 2 * key) * width;
+    let widths = [query * width, key * width, key * width];
+    let (looks, _) = pieces(angles.rows.len(), widths, rows_of_a_task(all), |places, outs| {
+        simd(|| {
+            let mut normed = vec![0.0; width];
+            for place in places {
+                let row = &projected[place * all..(place + 1) * all];
+                let (turned, values) = row.split_at((query + key) * width);
+                for (index, head) in turned.chunks_exact(width).enumerate() {
+                    let which = usize::from(index >= query);
+                    let head = match norms {
+                        Some(HeadNorms { weights, rule: [epsilon, offset] }) => {
+                            let scale = norm::scale(head, epsilon);
+                            let both = head.iter().zip(weights[which]);
+                            for (normed, (x, weight)) in normed.iter_mut().zip(both) {
+                                *normed = x * scale * (weight + offset);
+                            }
+                            &normed
+                        }
+                        None => head,
+                    };
+                    angles.turn(place, head, 1.0, &mut outs[which]);
+                }
+                outs[2].put(values.iter().copied());
+            }
+        });
+    });
+    looks
+}
+
+/// The gradient of what [`apply`] was given from those of queries, keys and values, and those of the norms' weights, that
+/// of queries before that of keys. Beside the norms is what they were given.
+pub(crate) fn back(
+    heads: Heads,
+    norms: Option<(HeadNorms<'_>, &[f32])>,
+    angles: Angles<'_>,
+    [d_query, d_key, d_value]: [&[f32]; 3],
+) -> (Vec<f32>, Vec<f32>) {
+    let Heads { query, key, width } = heads;
+    let all = (query + 2 * key) * width;
+    let ([d_projected], d_weights) =
+        pieces(angles.rows.len(), [all], rows_of_a_task(all), |places, [out]| {
+            simd(|| {
+                let mut d_weights = vec![0.0; if norms.is_some() { 2 * width } else { 0 }];
+                let (mut turned, mut scaled) = (vec![0.0; width], vec![0.0; width]);
+                for place in places {
+                    let d_queries =
+                        d_query[place * query * width..][..query * width].chunks_exact(width);
+                    let d_keys = d_key[place * key * width..][..key * width].chunks_exact(width);
+                    for (index, d_head) in d_queries.chain(d_keys).enumerate() {
+                        let Some((HeadNorms { weights, rule }, projected)) = norms else {
+                            angles.turn(place, d_head, -1.0, out);
+                            continue;
+                        };
+                        angles.turn_into(place, d_head, -1.0, &mut turned);
+                        let which = usize::from(index >= query);
+                        let x = &projected[place * all + index * width..][..width];
+                        let d_weight = &mut d_weights[which * width..][..width];
+                        out.put(norm::row_back(
+                            x,
+                            weights[which],
+                            rule,
+                            &turned,
+                            d_weight,
+                            &mut scaled,
+                        ));
+                    }
+                    out.put(d_value[place * key * width..][..key * width].iter().copied());
+                }
+                d_weights
+            })
+        });
+    (d_projected, summed(d_weights))
+}
+
+impl Angles<'_> {
+    /// Turns a head in halves, (x₁, x₂) → (x₁c − x₂s, x₂c + x₁s), or back where `sign` is −1.
+    #[inline(always)]
+    fn turn(&self, place: usize, head: &[f32], sign: f32, out: &mut Out<'_>) {
+        let (cos, sin) = self.of(place, head.len() / 2);
+        let (first, second) = head.split_at(cos.len());
+        let both = || first.iter().zip(second).zip(cos.iter().zip(sin));
+        out.put(both().map(|((x, y), (cos, sin))| x * cos - y * (sin * sign)));
+        out.put(both().map(|((x, y), (cos, sin))| y * cos + x * (sin * sign)));
+    }
+
+    #[inline(always)]
+    fn turn_into(&self, place: usize, head: &[f32], sign: f32, turned: &mut [f32]) {
+        let (cos, sin) = self.of(place, head.len() / 2);
+        let half = cos.len();
+        for at in 0..half {
+            let (x, y, cos, sin) = (head[at], head[half + at], cos[at], sin[at] * sign);
+            turned[at] = x * cos - y * sin;
+            turned[half + at] = y * cos + x * sin;
+        }
+    }
+
+    #[inline(always)]
+    fn of(&self, place: usize, half: usize) -> (&[f32], &[f32]) {
+        let first = self.rows[place] as usize * half;
+        (&self.cos[first..first + half], &self.sin[first..first + half])
+    }
+}

@@ -1,0 +1,230 @@
+//! Matrix products, by the crate `gemm`, in tiles on all cores.
+
+use rayon::prelude::*;
+
+/// A matrix in a slice, with steps from row to row and from column to column.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    values: &'a [f32],
+    rows: usize,
+    columns: usize,
+    steps: [usize; 2],
+}
+
+impl<'a> Matrix<'a> {
+    /// # Panics
+    /// When the slice ends before the matrix does.
+    pub(crate) fn new(
+        values: &'a [f32],
+        [rows, columns]: [usize; 2],
+        steps: [usize; 2],
+    ) -> Matrix<'a> {
+        let empty = rows == 0 || columns == 0;
+        let last = rows.saturating_sub(1) * steps[0] + columns.saturating_sub(1) * steps[1];
+        assert!(empty || last < values.len(), "a matrix ends within its slice");
+        Matrix { values, rows, columns, steps }
+    }
+
+    /// Rows one behind the other.
+    pub(crate) fn dense(values: &'a [f32], columns: usize) -> Matrix<'a> {
+        Matrix::new(values, [values.len() / columns, columns], [columns, 1])
+    }
+
+    pub(crate) fn transposed(self) -> Matrix<'a> {
+        let (rows, columns, [row, column]) = (self.rows, self.columns, self.steps);
+        Matrix { rows: columns, columns: rows, steps: [column, row], ..self }
+    }
+
+    pub(crate) fn dims(&self) -> [usize; 2] {
+        [self.rows, self.columns]
+    }
+
+    pub(crate) fn rows(self, which: std::ops::Range<usize>) -> Matrix<'a> {
+        assert!(which.start <= which.end && which.end <= self.rows, "a matrix has these rows");
+        let first = (which.start * self.steps[0]).min(self.values.len());
+        Matrix { values: &self.values[first..], rows: which.len(), ..self }
+    }
+
+    pub(crate) fn columns(self, which: std::ops::Range<usize>) -> Matrix<'a> {
+        self.transposed().rows(which).transposed()
+    }
+}
+
+/// `target = scale · x · y`, or that added to it, on the calling thread. The rows of `target` are `step` apart.
+///
+/// # Panics
+/// When the sizes do not fit together.
+pub(crate) fn multiply(
+    target: &mut [f32],
+    step: usize,
+    x: Matrix<'_>,
+    y: Matrix<'_>,
+    scale: f32,
+    add: bool,
+) {
+    let last = x.rows.saturating_sub(1) * step + y.columns;
+    assert!(last <= target.len() && y.columns <= step, "a product ends within its target");
+    // SAFETY: the last number of the target lies within the slice, of which all is written.
+    #[allow(unsafe_code)]
+    unsafe {
+        tile(target.as_mut_ptr(), step, x, y, scale, add);
+    }
+}
+
+/// `x · y`, row by row.
+///
+/// # Panics
+/// When the sizes do not fit together.
+pub(crate) fn product(x: Matrix<'_>, y: Matrix<'_>) -> Vec<f32> {
+    let length = x.rows * y.columns;
+    if x.columns == 0 {
+        return vec![0.0; length];
+    }
+    let mut values = Vec::<f32>::with_capacity(length);
+    // SAFETY: the vector has room for all tiles, which together are the whole of it, and tiles that do not add are
+    // written without being read.
+    #[allow(unsafe_code)]
+    unsafe {
+        tiles(values.as_mut_ptr(), x, y, false);
+        values.set_len(length);
+    }
+    values
+}
+
+/// Adds `x · y` to `target`, row by row.
+///
+/// # Panics
+/// When the sizes do not fit together.
+pub(crate) fn add_product(target: &mut [f32], x: Matrix<'_>, y: Matrix<'_>) {
+    assert_eq!(target.len(), x.rows * y.columns, "a target is as large as the product");
+    // SAFETY: the slice is as large as all tiles together.
+    #[allow(unsafe_code)]
+    unsafe {
+        tiles(target.as_mut_ptr(), x, y, true);
+    }
+}
+
+/// The product on all cores. How it is cut depends on the sizes alone.
+///
+/// # Safety
+/// `target` is valid for writes of a row-major matrix of the product's size, and initialised where it is added to.
+#[allow(unsafe_code)]
+unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, add: bool) {
+    /// Tiles lie apart from each other.
+    struct Apart(*mut f32);
+    // SAFETY: each thread writes the numbers of its own tiles alone.
+    unsafe impl Sync for Apart {}
+    impl Apart {
+        fn at(&self, place: usize) -> *mut f32 {
+            // SAFETY: a tile begins within the target.
+            unsafe { self.0.add(place) }
+        }
+    }
+    if x.rows == 0 || y.columns == 0 {
+        return;
+    }
+    let step = y.columns;
+    let [high, wide] = tile_size([x.rows, y.columns, x.columns]);
+    let across = y.columns.div_ceil(wide);
+    let all = Apart(target);
+    let one = |index: usize| {
+        let (row, column) = (index / across * high, index % across * wide);
+        let rows = row..(row + high).min(x.rows);
+        let columns = column..(column + wide).min(y.columns);
+        // SAFETY: the tile lies within the target, and no other has a number of it.
+        unsafe {
+            tile(all.at(row * step + column), step, x.rows(rows), y.columns(columns), 1.0, add);
+        }
+    };
+    match x.rows.div_ceil(high) * across {
+        1 => one(0),
+        count => (0..count).into_par_iter().for_each(one),
+    }
+}
+
+/// Rows and columns of a tile: small enough that there are some for every core, and large enough that packing
+/// them is not felt.
+fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
+    const TILES: usize = 8;
+    const LEAST: usize = 1 << 21; // multiplications
+    let [mut down, mut across] = [rows.div_ceil(256), columns.div_ceil(1024)];
+    loop {
+        let [high, wide] = [rows.div_ceil(down), columns.div_ceil(across)];
+        if down * across >= TILES || high * wide * inner <= LEAST {
+            return [high, wide];
+        }
+        // Columns are cut where rows are few. `gemm` sums in another order where a tile is at most 64 wide, and a row
+        // must not depend on how many others there are.
+        if high > 64 && 4 * high >= wide {
+            down *= 2;
+        } else if wide >= 192 {
+            across *= 2;
+        } else {
+            return [high, wide];
+        }
+    }
+}
+
+/// One tile, on the calling thread.
+///
+/// # Safety
+/// `target` is valid for writes of the product's rows, `step` apart, and initialised where it is added to.
+///
+/// # Panics
+/// When the inner sizes differ.
+#[allow(unsafe_code)]
+unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add: bool) {
+    assert_eq!(x.columns, y.rows, "the inner sizes of a product are the same");
+    if x.rows == 0 || y.columns == 0 {
+        return;
+    }
+    // `gemm` has bodies of their own for a single row and for a few numbers, which sum in other orders than the one for
+    // many: a row would depend on how many others there are. So a single row is doubled, and few columns that lie one
+    // behind the other are laid side by side.
+    if x.rows == 1 {
+        let (two, length) = (Matrix { rows: 2, steps: [0, x.steps[1]], ..x }, y.columns);
+        let mut rows = vec![0.0; 2 * length];
+        if add {
+            // SAFETY: the caller has initialised what is added to.
+            rows[..length].copy_from_slice(unsafe { std::slice::from_raw_parts(target, length) });
+        }
+        multiply(&mut rows, length, two, y, scale, add);
+        // SAFETY: the target has room for the row, and is not this vector.
+        unsafe { target.copy_from_nonoverlapping(rows.as_ptr(), length) };
+        return;
+    }
+    let beside: Vec<f32>;
+    let mut y = y;
+    if x.rows * y.columns <= 256 && y.steps[0] == 1 && y.columns > 1 {
+        let at = |index: usize| y.values[index / y.columns + index % y.columns * y.steps[1]];
+        beside = (0..y.rows * y.columns).map(at).collect();
+        y = Matrix { values: &beside, steps: [y.columns, 1], ..y };
+    }
+    let signed = |steps: [usize; 2]| steps.map(|step| step as isize);
+    let ([x_row, x_column], [y_row, y_column]) = (signed(x.steps), signed(y.steps));
+    // SAFETY: `Matrix` has seen to it that both sides lie within their slices, and the caller to it that the target is
+    // there; sides and target do not overlap, because the target is borrowed mutably or new.
+    unsafe {
+        gemm::gemm(
+            x.rows,
+            y.columns,
+            x.columns,
+            target,
+            1,
+            step as isize,
+            add,
+            x.values.as_ptr(),
+            x_column,
+            x_row,
+            y.values.as_ptr(),
+            y_column,
+            y_row,
+            1.0,
+            scale,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}

@@ -1,0 +1,67 @@
+use rayon::prelude::*;
+
+use super::{pieces, rows_of_a_task, simd};
+
+/// Adds each row of `gradient` to the row of `table` that its token names, equal tokens in their order.
+pub(crate) fn add(table: &mut [f32], width: usize, tokens: &[u32], gradient: &[f32]) {
+    let rows = table.len() / width;
+    // Places by token: where those of a token begin, and all places in that order.
+    let mut ends = vec![0usize; rows + 1];
+    for &token in tokens {
+        ends[token as usize + 1] += 1;
+    }
+    for row in 0..rows {
+        ends[row + 1] += ends[row];
+    }
+    let mut next = ends.clone();
+    let mut places = vec![0; tokens.len()];
+    for (place, &token) in tokens.iter().enumerate() {
+        places[next[token as usize]] = place;
+        next[token as usize] += 1;
+    }
+    let step = 64;
+    table.par_chunks_mut(step * width).enumerate().for_each(|(chunk, table)| {
+        simd(|| {
+            for (row, sum) in (chunk * step..).zip(table.chunks_exact_mut(width)) {
+                for &place in &places[ends[row]..ends[row + 1]] {
+                    let part = &gradient[place * width..(place + 1) * width];
+                    sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+                }
+            }
+        });
+    });
+}
+
+/// The sum of all rows.
+pub(crate) fn sum(x: &[f32], width: usize) -> Vec<f32> {
+    let (_, parts) = pieces(x.len() / width, [], rows_of_a_task(width), |rows, []| {
+        simd(|| {
+            let mut sum = vec![0.0; width];
+            for row in x[rows.start * width..rows.end * width].chunks_exact(width) {
+                sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+            }
+            sum
+        })
+    });
+    super::summed(parts)
+}
+
+/// Each row of `rows` plus `bias`, if there is one, and plus its row of `onto`, if there is one.
+pub(crate) fn begin(
+    rows: usize,
+    width: usize,
+    bias: Option<&[f32]>,
+    onto: Option<&[f32]>,
+) -> Vec<f32> {
+    let ([all], _) = pieces(rows, [width], rows_of_a_task(width), |rows, [out]| {
+        for row in rows {
+            let onto = onto.map(|onto| &onto[row * width..(row + 1) * width]);
+            match (bias, onto) {
+                (Some(bias), Some(onto)) => out.put(bias.iter().zip(onto).map(|(x, y)| x + y)),
+                (Some(one), None) | (None, Some(one)) => out.put(one.iter().copied()),
+                (None, None) => out.put((0..width).map(|_| 0.0)),
+            }
+        }
+    });
+    all
+}

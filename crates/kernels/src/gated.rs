@@ -1,0 +1,68 @@
+use burn::tensor::{Tensor, activation};
+
+use crate::{
+    cpu,
+    flex::{numbers, tensor},
+};
+
+/// What the MLP's gate goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x · sigmoid(x)`.
+    Silu,
+    /// The approximation of GELU by a hyperbolic tangent.
+    GeluTanh,
+}
+
+/// `activation(gate) · up`, `[places, width]`, with the two side by side in `gate_up`, `[places, 2 · width]`.
+pub fn gated(gate_up: Tensor<2>, activation: Activation) -> Tensor<2> {
+    let Some(numbers) = numbers(&gate_up) else { return plain(gate_up, activation) };
+    let [places, both] = gate_up.dims();
+    tensor(cpu::gated::apply(&numbers, both / 2, activation), [places, both / 2])
+}
+
+/// The gradient of `gate_up`, from that of what [`gated`] gave, `d`.
+pub fn gated_back(gate_up: Tensor<2>, d: Tensor<2>, activation: Activation) -> Tensor<2> {
+    let (Some(numbers_of_both), Some(numbers_of_d)) = (numbers(&gate_up), numbers(&d)) else {
+        return plain_back(gate_up, d, activation);
+    };
+    let shape = gate_up.dims();
+    tensor(cpu::gated::back(&numbers_of_both, &numbers_of_d, shape[1] / 2, activation), shape)
+}
+
+pub(crate) fn plain(gate_up: Tensor<2>, activation: Activation) -> Tensor<2> {
+    let (gate, up) = halves(gate_up);
+    match activation {
+        Activation::Silu => activation::silu(gate) * up,
+        Activation::GeluTanh => activation::gelu_approximate(gate) * up,
+    }
+}
+
+pub(crate) fn plain_back(gate_up: Tensor<2>, d: Tensor<2>, activation: Activation) -> Tensor<2> {
+    let (gate, up) = halves(gate_up);
+    let (activated, slope) = match activation {
+        // σ and x · σ, of which the derivative is σ · (1 + x · (1 − σ)).
+        Activation::Silu => {
+            let share = activation::sigmoid(gate.clone());
+            let activated = gate * share.clone();
+            (activated.clone(), share.clone() + activated.clone() - activated * share)
+        }
+        // ½x · (1 + t) with t = tanh(c · (x + ax³)); t' = (1 − t²) · c · (1 + 3ax²).
+        Activation::GeluTanh => {
+            let (c, a) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044_715);
+            let square = gate.clone().square();
+            let bent =
+                (square.clone().mul_scalar(a).add_scalar(1.0) * gate.clone()).mul_scalar(c).tanh();
+            let half = bent.clone().add_scalar(1.0).mul_scalar(0.5);
+            let inner = square.mul_scalar(3.0 * a).add_scalar(1.0).mul_scalar(0.5 * c);
+            let rest = bent.square().neg().add_scalar(1.0) * inner * gate.clone();
+            (gate * half.clone(), half + rest)
+        }
+    };
+    Tensor::cat(vec![d.clone() * up * slope, d * activated], 1)
+}
+
+fn halves(x: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    let width = x.dims()[1] / 2;
+    (x.clone().narrow(1, 0, width), x.narrow(1, width, width))
+}

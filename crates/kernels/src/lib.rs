@@ -1,0 +1,54 @@
+//! The operations of a decoder that are worth a body of their own for each kind of device, with the gradients that
+//! an update needs, written by hand.
+//!
+//! Each operation is a function of tensors with two bodies behind it: plain tensor code, which runs on every device and
+//! is the reference; and one for the CPU, on all cores and with its widest vectors, which reads the numbers of the
+//! tensors where they lie. The second is taken where the numbers are f32, on the CPU and without autodiff, unless
+//! [`use_kernels`] said otherwise. So a caller sees one function, and a body for GPUs has a place.
+//!
+//! A body for the CPU gives the same bits for any number of threads. The two bodies differ by rounding.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+mod adamw;
+mod attention;
+mod compute;
+mod cpu;
+mod decoding;
+mod flex;
+mod gated;
+mod head;
+mod linear;
+mod looks;
+mod norm;
+mod rows;
+mod sight;
+mod switch;
+#[cfg(test)]
+mod tests;
+
+pub use adamw::{AdamWStep, adamw, scaled_squares};
+pub use attention::{Attended, Look, attention, attention_backward};
+pub use compute::Compute;
+pub use decoding::attention_over_pages;
+pub use gated::{Activation, gated, gated_back};
+pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs};
+pub use linear::{add_product, column_sums, linear, product};
+pub use looks::{Heads, Rotary, looks, looks_back};
+pub use norm::Norm;
+pub use rows::add_rows;
+pub use sight::{Segment, Sight};
+pub use switch::{Kernels, kernels, together, use_kernels};
+
+use burn::tensor::Tensor;
+
+/// Added to the attention scores of keys that a query must not see.
+///
+/// Finite on purpose: a query of a padding position sees no key at all, and −∞ everywhere would
+/// make its softmax NaN, which the backward pass would spread to the whole batch.
+pub const MASKED: f32 = -1e30;
+
+/// The parts one behind the other; a single one is not copied.
+pub fn joined<const D: usize>(mut parts: Vec<Tensor<D>>, dim: usize) -> Tensor<D> {
+    if parts.len() == 1 { parts.remove(0) } else { Tensor::cat(parts, dim) }
+}

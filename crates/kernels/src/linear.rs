@@ -1,0 +1,90 @@
+use burn::tensor::{FloatDType, Tensor};
+
+use crate::{
+    Compute, cpu,
+    flex::{edited, matrix, numbers, tensor},
+};
+
+/// `x · y`, multiplied in the format of `compute` and given in f32.
+pub fn product(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
+    linear(x, y, None, None, compute)
+}
+
+/// `x · weight + bias + onto`: `[places, inputs]` and `[inputs, outputs]` to `[places, outputs]`, multiplied in the
+/// format of `compute` and given in f32.
+pub fn linear(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    onto: Option<Tensor<2>>,
+    compute: Compute,
+) -> Tensor<2> {
+    let format = compute.dtype();
+    let (x, weight) = (x.cast(format), weight.cast(format));
+    let (Some(left), Some(right)) = (matrix(&x), matrix(&weight)) else {
+        return plain(x, weight, bias, onto, compute);
+    };
+    let shape = [x.dims()[0], weight.dims()[1]];
+    if bias.is_none() && onto.is_none() {
+        return tensor(cpu::product::product(left.view(), right.view()), shape);
+    }
+    let (Some(bias), Some(onto)) = (same(bias.as_ref()), same(onto.as_ref())) else {
+        return plain(x, weight, bias, onto, compute);
+    };
+    let mut sum = cpu::rows::begin(shape[0], shape[1], bias.as_deref(), onto.as_deref());
+    cpu::product::add_product(&mut sum, left.view(), right.view());
+    tensor(sum, shape)
+}
+
+/// `sum + x · y`, in place where nobody else has the sum; `x · y` where there is none.
+pub fn add_product(
+    sum: Option<Tensor<2>>,
+    x: Tensor<2>,
+    y: Tensor<2>,
+    compute: Compute,
+) -> Tensor<2> {
+    let Some(sum) = sum else { return product(x, y, compute) };
+    let format = compute.dtype();
+    let (x, y) = (x.cast(format), y.cast(format));
+    match (matrix(&x), matrix(&y), numbers(&sum).map(drop)) {
+        (Some(left), Some(right), Some(())) => edited(sum, |sum| {
+            cpu::product::add_product(sum, left.view(), right.view());
+        }),
+        _ => sum + product(x, y, compute),
+    }
+}
+
+/// The sum of all rows: `[rows, width]` to `[width]`.
+pub fn column_sums(x: Tensor<2>) -> Tensor<1> {
+    let width = x.dims()[1];
+    match numbers(&x) {
+        Some(numbers) => tensor(cpu::rows::sum(&numbers, width), [width]),
+        None => x.sum_dim(0).squeeze_dim(0),
+    }
+}
+
+pub(crate) fn plain(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    onto: Option<Tensor<2>>,
+    compute: Compute,
+) -> Tensor<2> {
+    let format = compute.dtype();
+    let mut y = x.cast(format).matmul(weight.cast(format)).cast(FloatDType::F32);
+    if let Some(bias) = bias {
+        y = y + bias.unsqueeze();
+    }
+    match onto {
+        Some(onto) => onto + y,
+        None => y,
+    }
+}
+
+/// The numbers of a tensor that may be missing; `None` where it is there and has none for the CPU's bodies.
+fn same<const D: usize>(x: Option<&Tensor<D>>) -> Option<Option<crate::flex::Numbers>> {
+    match x {
+        Some(x) => numbers(x).map(Some),
+        None => Some(None),
+    }
+}

@@ -1,0 +1,243 @@
+use std::{ops::Range, sync::Arc};
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use crate::{
+    Norm, cpu,
+    cpu::looks::{Angles, HeadNorms},
+    flex::{Numbers, ints, numbers, tensor},
+};
+
+/// How many heads of queries an attention has, how many of keys and of values, and the numbers of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Heads of queries: a multiple of those of keys.
+    pub query: usize,
+    /// Heads of keys, and of values.
+    pub key: usize,
+    /// Numbers of a head.
+    pub width: usize,
+}
+
+/// The angles of rotary position embedding for the places of a batch.
+#[derive(Clone, Debug)]
+pub struct Rotary(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    /// A row for each position that there is, `[positions, half]`, and the row of each place.
+    Table { cos: Arc<[f32]>, sin: Arc<[f32]>, half: usize, rows: Arc<[u32]>, places: Range<usize> },
+    /// `[places, 1, width]`: cosines and sines.
+    Tensors(Box<[Tensor<3>; 2]>),
+}
+
+impl Rotary {
+    /// The angles at `positions`, `[rows, tokens]`, where pair i of a head turns by `frequencies[i]` per position.
+    pub fn new(positions: &Tensor<2, Int>, frequencies: &[f32]) -> Self {
+        let Some(positions) = ints(positions) else { return Self::plain(positions, frequencies) };
+        let mut all = positions.clone();
+        all.sort_unstable();
+        all.dedup();
+        let angle =
+            |at: usize| (all[at / frequencies.len()] as f32) * frequencies[at % frequencies.len()];
+        let count = all.len() * frequencies.len();
+        let row = |position| all.binary_search(position).unwrap_or_default() as u32;
+        Rotary(Form::Table {
+            cos: (0..count).map(|at| angle(at).cos()).collect(),
+            sin: (0..count).map(|at| angle(at).sin()).collect(),
+            half: frequencies.len(),
+            rows: positions.iter().map(row).collect(),
+            places: 0..positions.len(),
+        })
+    }
+
+    pub(crate) fn plain(positions: &Tensor<2, Int>, frequencies: &[f32]) -> Self {
+        let [rows, tokens] = positions.dims();
+        let (places, width) = (rows * tokens, 2 * frequencies.len());
+        let device: Device = positions.device();
+        // Angles are f32 products, as in transformers; the frequencies are rounded only once.
+        let frequencies = Tensor::<1>::from_floats(frequencies, &device);
+        let positions = positions.clone().float().reshape([places, 1]);
+        let angles = positions * frequencies.unsqueeze();
+        let angles = Tensor::cat(vec![angles.clone(), angles], 1).reshape([places, 1, width]);
+        Rotary(Form::Tensors(Box::new([angles.clone().cos(), angles.sin()])))
+    }
+
+    /// The angles of some places.
+    pub fn of(&self, part: Range<usize>) -> Rotary {
+        Rotary(match &self.0 {
+            Form::Table { cos, sin, half, rows, places } => Form::Table {
+                cos: cos.clone(),
+                sin: sin.clone(),
+                half: *half,
+                rows: rows.clone(),
+                places: places.start + part.start..places.start + part.end,
+            },
+            Form::Tensors(both) => {
+                let part = |x: &Tensor<3>| x.clone().slice_dim(0, part.clone());
+                Form::Tensors(Box::new(both.each_ref().map(part)))
+            }
+        })
+    }
+
+    fn angles(&self) -> Option<Angles<'_>> {
+        match &self.0 {
+            Form::Table { cos, sin, rows, places, .. } => {
+                Some(Angles { cos, sin, rows: &rows[places.clone()] })
+            }
+            Form::Tensors(_) => None,
+        }
+    }
+
+    /// Cosines and sines, `[places, 1, width]`, on `device`. From a table they are made each time: only what is under
+    /// autodiff asks for them on a CPU.
+    fn tensors(&self, device: &Device) -> [Tensor<3>; 2] {
+        match &self.0 {
+            Form::Tensors(both) => (**both).clone(),
+            Form::Table { cos, sin, half, rows, places } => [cos, sin].map(|table| {
+                let rows = &rows[places.clone()];
+                let row = |&row: &u32| &table[row as usize * half..(row as usize + 1) * half];
+                let values: Vec<f32> =
+                    rows.iter().flat_map(|at| [row(at), row(at)].concat()).collect();
+                Tensor::from_data(TensorData::new(values, [rows.len(), 1, 2 * half]), device)
+            }),
+        }
+    }
+
+    /// Rotates `[places, heads, width]` in halves: (x₁, x₂) → (x₁c − x₂s, x₂c + x₁s).
+    fn apply(&self, x: Tensor<3>) -> Tensor<3> {
+        self.rotate(x, |first, second| vec![second.neg(), first])
+    }
+
+    /// The gradient of what was rotated, from that of the result: it is turned back.
+    fn back(&self, d_y: Tensor<3>) -> Tensor<3> {
+        self.rotate(d_y, |first, second| vec![second, first.neg()])
+    }
+
+    fn rotate(
+        &self,
+        x: Tensor<3>,
+        turned: impl FnOnce(Tensor<3>, Tensor<3>) -> Vec<Tensor<3>>,
+    ) -> Tensor<3> {
+        let half = x.dims()[2] / 2;
+        let first = x.clone().narrow(2, 0, half);
+        let second = x.clone().narrow(2, half, half);
+        let [cos, sin] = self.tensors(&x.device());
+        x * cos + Tensor::cat(turned(first, second), 2) * sin
+    }
+}
+
+/// Queries, keys and values, `[places, heads, width]` each, from `projected`, which has all of them side by side,
+/// `[places, (heads of queries + 2 · heads of keys) · width]`: each head of queries and of keys goes through its norm,
+/// where there are some, and is turned.
+pub fn looks(
+    projected: Tensor<2>,
+    heads: Heads,
+    norms: Option<(Norm, [Tensor<1>; 2])>,
+    rotary: &Rotary,
+) -> [Tensor<3>; 3] {
+    let weights = norms.as_ref().map(|(rule, weights)| HeadWeights::of(*rule, weights));
+    let (Some(values), Some(angles), None | Some(Some(_))) =
+        (numbers(&projected), rotary.angles(), &weights)
+    else {
+        return plain(projected, heads, norms, rotary);
+    };
+    let weights = weights.flatten();
+    let places = projected.dims()[0];
+    let norms = weights.as_ref().map(HeadWeights::view);
+    let [query, key, value] = cpu::looks::apply(&values, heads, norms, angles);
+    let wide = |count: usize| [places, count, heads.width];
+    [tensor(query, wide(heads.query)), tensor(key, wide(heads.key)), tensor(value, wide(heads.key))]
+}
+
+/// The gradient of what [`looks`] was given from those of queries, keys and values, `[places, heads, width]`, and those
+/// of the norms' weights. Where there are norms, what they were given is there beside them.
+pub fn looks_back(
+    heads: Heads,
+    norms: Option<((Norm, [Tensor<1>; 2]), Tensor<2>)>,
+    rotary: &Rotary,
+    gradients: [Tensor<3>; 3],
+) -> (Tensor<2>, Option<[Tensor<1>; 2]>) {
+    let weights = norms.as_ref().map(|((rule, weights), projected)| {
+        Some((HeadWeights::of(*rule, weights)?, numbers(projected)?))
+    });
+    let of_looks = gradients.each_ref().map(numbers);
+    let (Some(angles), None | Some(Some(_)), [Some(d_query), Some(d_key), Some(d_value)]) =
+        (rotary.angles(), &weights, of_looks)
+    else {
+        return plain_back(heads, norms, rotary, gradients);
+    };
+    let weights = weights.flatten();
+    let norms = weights.as_ref().map(|(weights, projected)| (weights.view(), &**projected));
+    let (d_projected, d_weights) =
+        cpu::looks::back(heads, norms, angles, [&d_query, &d_key, &d_value]);
+    let shape = [gradients[0].dims()[0], (heads.query + 2 * heads.key) * heads.width];
+    let d_weights = norms.map(|_| {
+        let (of_queries, of_keys) = d_weights.split_at(heads.width);
+        [of_queries, of_keys].map(|d_weight| tensor(d_weight.to_vec(), [heads.width]))
+    });
+    (tensor(d_projected, shape), d_weights)
+}
+
+struct HeadWeights {
+    rule: Norm,
+    weights: [Numbers; 2],
+}
+
+impl HeadWeights {
+    fn of(rule: Norm, [query, key]: &[Tensor<1>; 2]) -> Option<HeadWeights> {
+        Some(HeadWeights { rule, weights: [numbers(query)?, numbers(key)?] })
+    }
+
+    fn view(&self) -> HeadNorms<'_> {
+        HeadNorms {
+            weights: self.weights.each_ref().map(|weight| &**weight),
+            rule: self.rule.rule(),
+        }
+    }
+}
+
+pub(crate) fn plain(
+    projected: Tensor<2>,
+    heads: Heads,
+    norms: Option<(Norm, [Tensor<1>; 2])>,
+    rotary: &Rotary,
+) -> [Tensor<3>; 3] {
+    let projected = by_head(projected, heads);
+    let mut turned = projected.clone().narrow(1, 0, heads.query + heads.key);
+    let value = projected.narrow(1, heads.query + heads.key, heads.key);
+    if let Some((rule, [of_queries, of_keys])) = norms {
+        let query = turned.clone().narrow(1, 0, heads.query);
+        let key = turned.narrow(1, heads.query, heads.key);
+        turned = Tensor::cat(vec![rule.plain(query, of_queries), rule.plain(key, of_keys)], 1);
+    }
+    let turned = rotary.apply(turned);
+    let query = turned.clone().narrow(1, 0, heads.query);
+    [query, turned.narrow(1, heads.query, heads.key), value]
+}
+
+pub(crate) fn plain_back(
+    heads: Heads,
+    norms: Option<((Norm, [Tensor<1>; 2]), Tensor<2>)>,
+    rotary: &Rotary,
+    [d_query, d_key, d_value]: [Tensor<3>; 3],
+) -> (Tensor<2>, Option<[Tensor<1>; 2]>) {
+    let shape = [d_query.dims()[0], (heads.query + 2 * heads.key) * heads.width];
+    let (mut d_query, mut d_key) = (rotary.back(d_query), rotary.back(d_key));
+    let mut d_weights = None;
+    if let Some(((rule, [of_queries, of_keys]), projected)) = norms {
+        let projected = by_head(projected, heads);
+        let query = projected.clone().narrow(1, 0, heads.query);
+        let key = projected.narrow(1, heads.query, heads.key);
+        let (of_query, d_of_queries) = rule.plain_back(query, of_queries, d_query, None);
+        let (of_key, d_of_keys) = rule.plain_back(key, of_keys, d_key, None);
+        (d_query, d_key) = (of_query, of_key);
+        d_weights = Some([d_of_queries, d_of_keys]);
+    }
+    (Tensor::cat(vec![d_query, d_key, d_value], 1).reshape(shape), d_weights)
+}
+
+fn by_head(projected: Tensor<2>, heads: Heads) -> Tensor<3> {
+    let places = projected.dims()[0];
+    projected.reshape([places, heads.query + 2 * heads.key, heads.width])
+}

@@ -1,0 +1,116 @@
+use burn::tensor::Tensor;
+
+use crate::{
+    cpu,
+    flex::{numbers, tensor},
+};
+
+/// How an RMSNorm is computed, apart from its weight: `x / sqrt(mean(x²) + epsilon) · (weight + offset)` over the last
+/// dimension.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm {
+    /// Added to the mean square.
+    pub epsilon: f64,
+    /// Added to the weight.
+    pub offset: f64,
+}
+
+impl Norm {
+    /// The norm of `x`, `[…, width]`.
+    pub fn apply<const D: usize>(self, x: Tensor<D>, weight: Tensor<1>) -> Tensor<D> {
+        let (Some(numbers_of_x), Some(numbers_of_weight)) = (numbers(&x), numbers(&weight)) else {
+            return self.plain(x, weight);
+        };
+        tensor(cpu::norm::apply(&numbers_of_x, &numbers_of_weight, self.rule()), x.dims())
+    }
+
+    /// The sum of a residual stream and what a branch adds to it, and the norm of the sum.
+    pub fn of_sum<const D: usize>(
+        self,
+        x: Tensor<D>,
+        branch: Tensor<D>,
+        weight: Tensor<1>,
+    ) -> [Tensor<D>; 2] {
+        let all = (numbers(&x), numbers(&branch), numbers(&weight));
+        let (Some(numbers_of_x), Some(branch_numbers), Some(numbers_of_weight)) = all else {
+            return self.plain_of_sum(x, branch, weight);
+        };
+        cpu::norm::of_sum(&numbers_of_x, &branch_numbers, &numbers_of_weight, self.rule())
+            .map(|numbers| tensor(numbers, x.dims()))
+    }
+
+    /// The gradients of `x` and of the weight, from that of the result; `beside`, the gradient of `x` by another way, is
+    /// added to the first. With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight + offset),
+    /// ∂x = r · (g − x · r² · mean(g · x)).
+    pub fn back<const D: usize>(
+        self,
+        x: Tensor<D>,
+        weight: Tensor<1>,
+        d_y: Tensor<D>,
+        beside: Option<Tensor<D>>,
+    ) -> (Tensor<D>, Tensor<1>) {
+        let all = (numbers(&x), numbers(&weight), numbers(&d_y));
+        let (Some(numbers_of_x), Some(numbers_of_weight), Some(numbers_of_d)) = all else {
+            return self.plain_back(x, weight, d_y, beside);
+        };
+        let beside = beside.map(|beside| numbers(&beside).expect("all are on one device"));
+        let (d_x, d_weight) = cpu::norm::back(
+            &numbers_of_x,
+            &numbers_of_weight,
+            self.rule(),
+            &numbers_of_d,
+            beside.as_deref(),
+        );
+        (tensor(d_x, x.dims()), tensor(d_weight, weight.dims()))
+    }
+
+    pub(crate) fn plain<const D: usize>(self, x: Tensor<D>, weight: Tensor<1>) -> Tensor<D> {
+        let scale = self.scale(&x);
+        x * scale * self.factor(weight).unsqueeze()
+    }
+
+    pub(crate) fn plain_of_sum<const D: usize>(
+        self,
+        x: Tensor<D>,
+        branch: Tensor<D>,
+        weight: Tensor<1>,
+    ) -> [Tensor<D>; 2] {
+        let sum = x + branch;
+        [sum.clone(), self.plain(sum, weight)]
+    }
+
+    pub(crate) fn plain_back<const D: usize>(
+        self,
+        x: Tensor<D>,
+        weight: Tensor<1>,
+        d_y: Tensor<D>,
+        beside: Option<Tensor<D>>,
+    ) -> (Tensor<D>, Tensor<1>) {
+        let scale = self.scale(&x);
+        let scaled = x * scale.clone();
+        let width = scaled.dims()[D - 1];
+        let rows = scaled.shape().num_elements() / width;
+        let d_weight = (d_y.clone() * scaled.clone()).reshape([rows, width]).sum_dim(0);
+        let d_scaled = d_y * self.factor(weight).unsqueeze();
+        let mean = (d_scaled.clone() * scaled.clone()).mean_dim(D - 1);
+        let d_x = (d_scaled - scaled * mean) * scale;
+        let d_x = match beside {
+            Some(beside) => d_x + beside,
+            None => d_x,
+        };
+        (d_x, d_weight.reshape([width]))
+    }
+
+    /// 1 / sqrt(mean(x²) + ε), `[…, 1]`.
+    fn scale<const D: usize>(self, x: &Tensor<D>) -> Tensor<D> {
+        x.clone().square().mean_dim(D - 1).add_scalar(self.epsilon).sqrt().recip()
+    }
+
+    fn factor(self, weight: Tensor<1>) -> Tensor<1> {
+        if self.offset == 0.0 { weight } else { weight.add_scalar(self.offset) }
+    }
+
+    pub(crate) fn rule(self) -> cpu::norm::Rule {
+        [self.epsilon as f32, self.offset as f32]
+    }
+}

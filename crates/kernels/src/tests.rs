@@ -1,0 +1,353 @@
+//! Each body against the reference: values, gradients and odd shapes.
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use crate::{
+    Activation, AdamWStep, Attended, Compute, Heads, Look, Norm, Rotary, Segment, Sight,
+    adamw::adamw,
+    attention::{self, attention, attention_backward},
+    flex,
+    gated::{self, gated, gated_back},
+    head::{self, head_backward, head_logprobs},
+    linear::{self, linear},
+    looks::{self, looks, looks_back},
+    rows,
+};
+
+/// Numbers between -1 and 1 that look like noise.
+fn noise<const D: usize>(shape: [usize; D], salt: u64) -> Tensor<D> {
+    let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let values: Vec<f32> = (0..shape.iter().product())
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        })
+        .collect();
+    Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+}
+
+fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
+    x.into_data().try_into_vec().expect("they are f32")
+}
+
+/// Fails where two tensors differ by more than rounding.
+#[track_caller]
+fn alike<const D: usize>(fast: Tensor<D>, reference: Tensor<D>) {
+    assert_eq!(fast.dims(), reference.dims());
+    let (fast, reference) = (values(fast), values(reference));
+    let size = reference.iter().fold(0.1f32, |size, x| size.max(x.abs()));
+    for (at, (x, y)) in fast.iter().zip(&reference).enumerate() {
+        assert!((x - y).abs() <= 2e-5 * size, "at {at}: {x}, and the reference has {y}");
+    }
+}
+
+const RULES: [Norm; 2] = [Norm { epsilon: 1e-6, offset: 0.0 }, Norm { epsilon: 1e-5, offset: 1.0 }];
+
+#[test]
+fn norms() {
+    for (rows, width) in [(1, 1), (3, 7), (65, 16), (130, 129), (2, 4097)] {
+        for rule in RULES {
+            let (x, weight) = (noise([rows, width], 1), noise([width], 2));
+            let (d_y, beside) = (noise([rows, width], 3), noise([rows, width], 4));
+            alike(rule.apply(x.clone(), weight.clone()), rule.plain(x.clone(), weight.clone()));
+            let [sum, y] = rule.of_sum(x.clone(), beside.clone(), weight.clone());
+            let [plain_sum, plain_y] = rule.plain_of_sum(x.clone(), beside.clone(), weight.clone());
+            alike(sum, plain_sum);
+            alike(y, plain_y);
+            for beside in [None, Some(beside)] {
+                let (d_x, d_w) = rule.back(x.clone(), weight.clone(), d_y.clone(), beside.clone());
+                let (plain_x, plain_w) =
+                    rule.plain_back(x.clone(), weight.clone(), d_y.clone(), beside);
+                alike(d_x, plain_x);
+                alike(d_w, plain_w);
+            }
+        }
+    }
+}
+
+#[test]
+fn activations() {
+    for (rows, width) in [(1, 1), (5, 3), (200, 70)] {
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let (both, d) = (noise([rows, 2 * width], 1).mul_scalar(6.0), noise([rows, width], 2));
+            alike(gated(both.clone(), activation), gated::plain(both.clone(), activation));
+            alike(
+                gated_back(both.clone(), d.clone(), activation),
+                gated::plain_back(both, d, activation),
+            );
+        }
+    }
+}
+
+#[test]
+fn products() {
+    for (rows, inner, columns) in
+        [(1, 1, 1), (1, 5, 300), (2, 3, 4), (3, 600, 21), (70, 33, 65), (600, 40, 2100)]
+    {
+        let (x, y) = (noise([rows, inner], 1), noise([inner, columns], 2));
+        let (bias, onto) = (noise([columns], 3), noise([rows, columns], 4));
+        let across = noise([columns, inner], 5).transpose();
+        let none = || (None, None);
+        for y in [y.clone(), across] {
+            for (bias, onto) in [
+                none(),
+                (Some(bias.clone()), None),
+                (None, Some(onto.clone())),
+                (Some(bias.clone()), Some(onto.clone())),
+            ] {
+                alike(
+                    linear(x.clone(), y.clone(), bias.clone(), onto.clone(), Compute::F32),
+                    linear::plain(x.clone(), y.clone(), bias, onto, Compute::F32),
+                );
+            }
+        }
+        alike(
+            crate::add_product(Some(onto.clone()), x.clone(), y.clone(), Compute::F32),
+            onto.clone() + x.matmul(y),
+        );
+        alike(crate::column_sums(onto.clone()), onto.sum_dim(0).squeeze_dim(0));
+    }
+}
+
+/// A row of a product is the same whatever stands beside it: a completion does not depend on its neighbours.
+#[test]
+fn rows_of_a_product_do_not_depend_on_each_other() {
+    for (inner, columns) in [(40, 21), (576, 960), (64, 192), (128, 1024)] {
+        let y = noise([columns, inner], 1);
+        let dense = noise([inner, columns], 1);
+        let all = noise([130, inner], 2);
+        for y in [y.transpose(), dense] {
+            let product = |count: usize| {
+                let x = all.clone().slice_dim(0, 0..count);
+                values(crate::product(x, y.clone(), Compute::F32))[..columns].to_vec()
+            };
+            let expected = product(130);
+            for count in [1, 2, 3, 16, 64] {
+                assert_eq!(product(count), expected, "[{count}, {inner}] · [{inner}, {columns}]");
+            }
+        }
+    }
+}
+
+#[test]
+fn queries_keys_and_values() {
+    for heads in [
+        Heads { query: 1, key: 1, width: 2 },
+        Heads { query: 6, key: 2, width: 10 },
+        Heads { query: 4, key: 4, width: 64 },
+    ] {
+        let places = 37;
+        let positions: Vec<i32> = (0..places as i32).map(|place| place * place % 23).collect();
+        let positions = TensorData::new(positions, [1, places]);
+        let positions = Tensor::<2, Int>::from_data(positions, &Device::flex());
+        let frequencies: Vec<f32> = (0..heads.width / 2).map(|at| 0.7f32.powi(at as i32)).collect();
+        let fast = Rotary::new(&positions, &frequencies);
+        let plain = Rotary::plain(&positions, &frequencies);
+        let projected = noise([places, (heads.query + 2 * heads.key) * heads.width], 1);
+        let gradients = [heads.query, heads.key, heads.key]
+            .map(|count| noise([places, count, heads.width], 3 + count as u64));
+        for norms in [None, Some((RULES[1], [6, 7].map(|salt| noise([heads.width], salt))))] {
+            // A part of the places, as an update cuts them.
+            for part in [0..places, 5..30] {
+                let of = |x: &Tensor<3>| x.clone().slice_dim(0, part.clone());
+                let projected = projected.clone().slice_dim(0, part.clone());
+                let (fast, plain) = (fast.of(part.clone()), plain.of(part.clone()));
+                let of_fast = looks(projected.clone(), heads, norms.clone(), &fast);
+                let of_plain = looks::plain(projected.clone(), heads, norms.clone(), &plain);
+                for (fast, plain) in of_fast.into_iter().zip(of_plain) {
+                    alike(fast, plain);
+                }
+                let gradients = gradients.each_ref().map(of);
+                let norms = norms.clone().map(|norms| (norms, projected));
+                let (d_fast, weights_fast) =
+                    looks_back(heads, norms.clone(), &fast, gradients.clone());
+                let (d_plain, weights_plain) = looks::plain_back(heads, norms, &plain, gradients);
+                alike(d_fast, d_plain);
+                let weights = weights_fast.into_iter().flatten();
+                for (fast, plain) in weights.zip(weights_plain.into_iter().flatten()) {
+                    alike(fast, plain);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn attentions() {
+    let texts = |lengths: &[usize], gap: usize| {
+        let mut start = gap;
+        let segments = lengths.iter().map(|&length| {
+            let places = start..start + length;
+            start = places.end + gap;
+            Segment { places, after: None }
+        });
+        segments.collect::<Vec<_>>()
+    };
+    let mut shared = texts(&[70, 5, 3, 66, 90, 2], 0);
+    for (index, before) in [(1, 0), (2, 0), (3, 0), (5, 4)] {
+        shared[index].after = Some(before);
+    }
+    let batches = [texts(&[1], 0), texts(&[3, 64, 65, 1], 2), texts(&[1100], 0), shared];
+    for heads in [Heads { query: 1, key: 1, width: 3 }, Heads { query: 6, key: 2, width: 8 }] {
+        for segments in &batches {
+            let places = segments.iter().map(|it| it.places.end).max().unwrap() + 1;
+            let sight = Sight::new(segments, places, &Device::flex());
+            let [query, key, value] = [(heads.query, 1), (heads.key, 2), (heads.key, 3)]
+                .map(|(count, salt)| noise([places, count, heads.width], salt).mul_scalar(3.0));
+            let d_output = noise([places, heads.query, heads.width], 4);
+            for window in [None, Some(1), Some(40), Some(600)] {
+                let look = Look { window, scores: 1 << 14 };
+                let (fast, plain) = (
+                    attention(&query, &key, &value, &sight, look),
+                    attention::plain([&query, &key, &value], &sight, look),
+                );
+                let Attended { output, logsum } = fast.clone();
+                alike(output, plain.output.clone());
+                alike(logsum, plain.logsum.clone());
+                let looks = [&query, &key, &value];
+                let fast = attention_backward(looks, &fast, &d_output, &sight, look);
+                let plain = attention::plain_backward(looks, &plain, &d_output, &sight, look);
+                for (fast, plain) in fast.into_iter().zip(plain) {
+                    alike(fast, plain);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn heads() {
+    for (tokens, vocab, width) in [(1, 2, 3), (9, 70, 5), (150, 2500, 24)] {
+        let hidden = noise([tokens, width], 1).mul_scalar(3.0);
+        let weights = noise([vocab, width], 2).mul_scalar(2.0);
+        let labels: Vec<i32> = (0..tokens).map(|at| (at * 1_000_003 % vocab) as i32).collect();
+        let labels =
+            Tensor::<1, Int>::from_data(TensorData::new(labels, [tokens]), &Device::flex());
+        let (d_logprobs, d_entropy) = (noise([tokens], 3), noise([tokens], 4));
+        for temperature in [1.0, 0.6] {
+            let logits = 1 << 16;
+            let fast = head_logprobs(&hidden, &weights, &labels, temperature, logits);
+            let plain = head::plain(&hidden, &weights, &labels, temperature, logits);
+            alike(fast.logprobs.clone(), plain.logprobs.clone());
+            alike(fast.entropy.clone(), plain.entropy.clone());
+            for (d_entropy, d_head) in [
+                (None, None),
+                (Some(&d_entropy), None),
+                (Some(&d_entropy), Some(noise([vocab, width], 5))),
+            ] {
+                let (d_fast, head_fast) = head_backward(
+                    &hidden,
+                    &weights,
+                    &labels,
+                    temperature,
+                    logits,
+                    &fast,
+                    &d_logprobs,
+                    d_entropy,
+                    d_head.clone(),
+                );
+                let (d_plain, head_plain) = head::plain_backward(
+                    &hidden,
+                    &weights,
+                    &labels,
+                    temperature,
+                    logits,
+                    &plain,
+                    &d_logprobs,
+                    d_entropy,
+                    d_head,
+                );
+                alike(d_fast, d_plain);
+                assert_eq!(head_fast.is_some(), head_plain.is_some());
+                head_fast.into_iter().zip(head_plain).for_each(|(fast, plain)| alike(fast, plain));
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_lookups() {
+    for (vocab, tokens, width) in [(1, 1, 1), (200, 90, 7), (30, 300, 16)] {
+        let named: Vec<u32> = (0..tokens).map(|at| (at * at * 31 % vocab) as u32).collect();
+        let (table, gradient) = (noise([vocab, width], 1), noise([tokens, width], 2));
+        alike(
+            crate::add_rows(table.clone(), &named, gradient.clone(), 1 << 10),
+            rows::plain(table, &named, gradient, 1 << 10),
+        );
+    }
+}
+
+#[test]
+fn steps_of_adamw() {
+    let count = 40_003;
+    let [mut fast, mut plain] = [(); 2].map(|()| (noise([count], 1), None));
+    for time in 1..4 {
+        let step =
+            AdamWStep { betas: [0.9, 0.999], epsilon: 1e-8, weight_decay: 0.1, lr: 0.01, time };
+        let gradient = noise([count], 1 + time);
+        let [values, first, second] = adamw(fast.0, gradient.clone(), fast.1, step);
+        fast = (values, Some([first, second]));
+        let [values, first, second] = crate::adamw::plain(plain.0, gradient, plain.1, step);
+        plain = (values, Some([first, second]));
+    }
+    alike(fast.0, plain.0);
+    for (fast, plain) in fast.1.into_iter().flatten().zip(plain.1.into_iter().flatten()) {
+        alike(fast, plain);
+    }
+    let x = noise([1000], 9).mul_scalar(1e20);
+    let norm = |parts: Tensor<1>| {
+        let parts = values(parts);
+        f64::from(parts[0]) * f64::from(parts[1]).sqrt()
+    };
+    let expected = values(x.clone()).iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    assert!((norm(crate::scaled_squares(x)) / expected - 1.0).abs() < 1e-6);
+}
+
+/// The bits are the same for any number of threads.
+#[test]
+fn threads_change_nothing() {
+    let all = || {
+        let heads = Heads { query: 4, key: 2, width: 16 };
+        let lengths = [130, 1, 700];
+        let mut segments = Vec::new();
+        for length in lengths {
+            let start = segments.last().map_or(0, |it: &Segment| it.places.end);
+            segments.push(Segment { places: start..start + length, after: None });
+        }
+        let places = 831;
+        let sight = Sight::new(&segments, places, &Device::flex());
+        let look = Look { window: None, scores: 1 << 16 };
+        let [query, key, value] =
+            [(4, 1), (2, 2), (2, 3)].map(|(count, salt)| noise([places, count, heads.width], salt));
+        let attended = attention(&query, &key, &value, &sight, look);
+        let d = noise([places, 4, 16], 4);
+        let gradients = attention_backward([&query, &key, &value], &attended, &d, &sight, look);
+        let x = noise([places, 64], 5);
+        let (d_x, d_weight) = RULES[0].back(
+            x.clone(),
+            noise([64], 6),
+            attended.output.clone().reshape([places, 64]),
+            None,
+        );
+        let d_w = crate::product(x.clone().transpose(), d_x.clone(), Compute::F32);
+        let mut bits = values(d_weight);
+        for part in
+            [attended.output, gradients[0].clone(), gradients[1].clone(), gradients[2].clone()]
+        {
+            bits.extend(values(part));
+        }
+        bits.extend(values(d_x));
+        bits.extend(values(d_w));
+        bits.extend(values(crate::column_sums(x)));
+        bits
+    };
+    let with = |threads: usize| {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(all)
+    };
+    let one = with(1);
+    assert!(with(2) == one && with(5) == one);
+    // And they are those of the CPU's bodies.
+    assert!(flex::numbers(&noise([2, 2], 1)).is_some());
+}
