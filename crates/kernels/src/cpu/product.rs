@@ -104,7 +104,7 @@ pub(crate) fn add_product(target: &mut [f32], x: Matrix<'_>, y: Matrix<'_>) {
     }
 }
 
-/// The product on all cores. How it is cut depends on the sizes alone.
+/// The product on all cores.
 ///
 /// # Safety
 /// `target` is valid for writes of a row-major matrix of the product's size, and initialised where it is added to.
@@ -142,20 +142,21 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, add: bool) {
     }
 }
 
-/// Rows and columns of a tile: small enough that there are some for every core, and large enough that packing
-/// them is not felt.
+/// Rows and columns of a tile: small enough that there are some for every core, and otherwise as large as can be, because
+/// each tile packs its rows and columns anew. `gemm` sums each number in an order that depends on `inner` alone, so that
+/// tiles may be cut by the number of threads.
 fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
-    const TILES: usize = 8;
     const LEAST: usize = 1 << 21; // multiplications
-    let [mut down, mut across] = [rows.div_ceil(256), columns.div_ceil(1024)];
+    let tiles = 4 * rayon::current_num_threads();
+    let [mut down, mut across] = [rows.div_ceil(2048), columns.div_ceil(2048)];
     loop {
         let [high, wide] = [rows.div_ceil(down), columns.div_ceil(across)];
-        if down * across >= TILES || high * wide * inner <= LEAST {
+        if down * across >= tiles || high * wide * inner <= LEAST {
             return [high, wide];
         }
         // Columns are cut where rows are few. `gemm` sums in another order where a tile is at most 64 wide, and a row
         // must not depend on how many others there are.
-        if high > 64 && 4 * high >= wide {
+        if high > 64 && 2 * high >= wide {
             down *= 2;
         } else if wide >= 192 {
             across *= 2;
