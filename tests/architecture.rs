@@ -108,9 +108,6 @@ impl Recurrent {
         let [rows, length, _] = x.dims();
         let all = 0..self.layers();
         let x = all.fold(x, |x, index| self.one(index, x, context, memory));
-        if let Some(seen) = &mut memory.seen {
-            seen.advance(length);
-        }
         self.finish(x.narrow(1, length - 1, 1)).reshape([rows, HIDDEN])
     }
 
@@ -142,19 +139,18 @@ impl Look {
     fn forward(&self, x: Tensor<3>, context: &Context, seen: Option<&mut KvCache>) -> Tensor<3> {
         let [rows, length, width] = x.dims();
         let (query, keys) = (product(x.clone(), &self.query), product(x.clone(), &self.key));
-        let by_head = |x: &Tensor<3>| x.clone().unsqueeze_dim::<4>(1);
         let flat = |x: &Tensor<3>| x.clone().reshape([rows * length, 1, width]);
-        let (query, keys_by_head, values) = (flat(&query), by_head(&keys), by_head(&x));
+        let (query, keys, values) = (flat(&query), flat(&keys), flat(&x));
         let looked = match (&context.sight, seen) {
             (None, Some(seen)) => {
-                seen.attend(0, query, keys_by_head, values, false).reshape([rows, length, width])
+                seen.attend(0, query, &keys, &values, None).reshape([rows, length, width])
             }
             (Some(sight), seen) => {
                 if let Some(seen) = seen {
-                    seen.fill(0, keys_by_head, values);
+                    seen.fill(0, &keys, &values);
                 }
                 let look = Looking { window: None, scores: 1 << 12 };
-                let attended = attention(&query, &flat(&keys), &flat(&x), sight, look);
+                let attended = attention(&query, &keys, &values, sight, look);
                 attended.output.reshape([rows, length, width])
             }
             (None, None) => unreachable!("decoding remembers"),
@@ -200,7 +196,7 @@ impl PolicyModel for Recurrent {
 
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, Memory) {
         let rows = batch.tokens.dims()[0];
-        let seen = |_: &Look| KvCache::new(batch, 1, [1, HIDDEN], None, Compute::F32);
+        let seen = |_: &Look| KvCache::new(batch, 1, [1, HIDDEN], Compute::F32);
         let mut memory = self.nothing(rows, self.look.as_ref().map(seen));
         let last = self.remembering(self.embed(batch), &self.context(batch), &mut memory);
         (last, memory)
@@ -209,7 +205,7 @@ impl PolicyModel for Recurrent {
     fn decode(&self, tokens: Tensor<1, Int>, memory: &mut Memory) -> Tensor<2> {
         let rows = tokens.dims()[0];
         if let Some(seen) = &mut memory.seen {
-            seen.next_column();
+            seen.next_places();
         }
         let present = Tensor::ones([rows, 1, 1], &self.device());
         let context = Context { present, sight: None };

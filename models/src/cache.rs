@@ -1,103 +1,135 @@
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use std::sync::Arc;
 
-use firebrick_kernels::{Compute, MASKED, attention_over_pages};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use firebrick_kernels::{Compute, PAGE, Pages, Slots, Span, Table, attention_over_pages};
 
 use crate::{DecodeCache, TokenBatch};
 
 /// Keys and values of the rows that are being decoded.
 ///
-/// All rows write at the same column, the cursor; a row that began later starts at a later column.
-/// So a decode step is one write in place for the whole batch, a new row can join at any time with
-/// its prompt right before the cursor, and a finished row costs nothing once it is dropped
-/// ([`DecodeCache::arrange`]).
+/// They lie in pages, and a row is a list of pages: so a row that joins or leaves moves nothing, rows attend to their own
+/// tokens alone, and the completions of a group share the pages of their prompt. A page is written while one row has it;
+/// a row whose last page is another's as well goes on in a new one.
 ///
-/// A prefill makes one of its batch, writes the keys and values of every layer ([`KvCache::fill`]),
-/// attending to the batch's own, and then moves the cursor past them ([`KvCache::advance`]). Decoding a
-/// token opens a column ([`KvCache::next_column`]), writes to it in every layer and attends to all that is
-/// there ([`KvCache::attend`]), and moves on by one.
-///
-/// Columns lie in pages. A full cache gets one more page, as wide as all of them before, and nothing is
-/// copied: memory never holds a cache twice, and there are few pages.
-#[derive(Clone, Debug)]
+/// A prefill makes a cache of its batch ([`KvCache::new`]) and writes the keys and values of every layer
+/// ([`KvCache::fill`]), attending to the batch's own. Decoding a token opens a place for each row
+/// ([`KvCache::next_places`]), writes to it in every layer and attends to all that the row has
+/// ([`KvCache::attend`]).
+#[derive(Debug)]
 pub struct KvCache {
-    layers: Vec<Vec<Page>>,
-    masks: Vec<Mask>, // of the pages
-    starts: Vec<usize>,
-    cursor: usize,
-    positions: Tensor<2, Int>, // [rows, 1]: of the next token
-    window: Option<usize>,
+    blocks: Vec<Block>,
+    table: Table,
+    /// Where the tokens go that are written now, by block.
+    slots: Vec<(usize, Slots)>,
+    layers: usize,
+    /// Heads of keys, and the numbers of one.
+    heads: [usize; 2],
+    compute: Compute,
+    device: Device,
 }
 
-/// The fewest columns that a cache grows by, unless fewer are needed: with more a row would attend to
-/// emptiness, and with fewer there would be many pages.
-const COLUMNS: usize = 64;
+/// Pages that were made together, of every layer.
+#[derive(Clone, Debug)]
+struct Block {
+    /// Shared with the cache that they came from, and then never written.
+    layers: Arc<Vec<Pages>>,
+    own: bool,
+    /// How many rows have each page.
+    rows: Vec<u32>,
+}
+
+impl Clone for KvCache {
+    /// The copy has the same pages, and goes on in pages of its own.
+    fn clone(&self) -> Self {
+        let shared = |block: &Block| Block { own: false, ..block.clone() };
+        KvCache {
+            blocks: self.blocks.iter().map(shared).collect(),
+            table: self.table.clone(),
+            slots: Vec::new(),
+            device: self.device.clone(),
+            ..*self
+        }
+    }
+}
 
 impl KvCache {
-    /// An empty cache for the tokens of `prompts`, padded on the left, in the format of `compute`:
-    /// for each layer keys and values of so many heads and numbers per head. Layers with a window
-    /// look back through `window` columns.
-    pub fn new(
-        prompts: &TokenBatch,
-        layers: usize,
-        [kv_heads, head_dim]: [usize; 2],
-        window: Option<usize>,
-        compute: Compute,
-    ) -> Self {
-        let ([rows, width], device) = (prompts.tokens.dims(), prompts.tokens.device());
-        let page = || {
-            vec![Page::empty([rows, kv_heads, width, head_dim], compute.dtype().into(), &device)]
+    /// A cache for the tokens of `prompts`, which are written next, in the format of `compute`: for each layer keys and values
+    /// of so many heads and numbers per head.
+    pub fn new(prompts: &TokenBatch, layers: usize, heads: [usize; 2], compute: Compute) -> Self {
+        let mut cache = KvCache {
+            blocks: Vec::new(),
+            table: Table::default(),
+            slots: Vec::new(),
+            layers,
+            heads,
+            compute,
+            device: prompts.tokens.device(),
         };
-        let starts = prompts.starts();
-        KvCache {
-            layers: (0..layers).map(|_| page()).collect(),
-            cursor: 0,
-            positions: positions(&starts, 0, &device),
-            masks: vec![Mask::new(&starts, 0, 0..width, window, &device)],
-            starts,
-            window,
-        }
-    }
-
-    /// Number of columns.
-    pub fn width(&self) -> usize {
-        self.masks.iter().map(|mask| mask.columns.len()).sum()
-    }
-
-    /// Opens the cursor's column to all rows, and closes the one that falls out of the window; gives
-    /// the positions, `[rows, 1]`, of the tokens that are written there.
-    ///
-    /// # Panics
-    /// When there is no room.
-    pub fn next_column(&mut self) -> Tensor<2, Int> {
-        assert!(self.room() > 0, "a full cache is arranged anew");
-        let cursor = self.cursor;
-        for mask in &mut self.masks {
-            set(&mut mask.full, &mask.columns, cursor, 0.0);
-            if let (Some(windowed), Some(window)) = (&mut mask.windowed, self.window) {
-                set(windowed, &mask.columns, cursor, 0.0);
-                if cursor >= window {
-                    set(windowed, &mask.columns, cursor - window, MASKED);
-                }
+        let pages: usize = prompts.segments().iter().map(|it| it.places.len().div_ceil(PAGE)).sum();
+        cache.grow(pages);
+        let (mut page, mut slots) = (0, Slots::default());
+        let mut rows = Vec::new();
+        for segment in prompts.segments() {
+            slots.tokens.extend(segment.places.clone());
+            slots.places.extend(page * PAGE..page * PAGE + segment.places.len());
+            let mut spans = Vec::new();
+            let mut left = segment.places.len();
+            while left > 0 {
+                spans.push(Span { block: 0, page, tokens: left.min(PAGE) });
+                (page, left) = (page + 1, left.saturating_sub(PAGE));
             }
+            rows.push(spans);
         }
-        self.positions.clone()
+        cache.blocks[0].rows.fill(1);
+        (cache.table, cache.slots) = (Table::new(rows), vec![(0, slots)]);
+        cache
     }
 
-    /// Writes keys and values of a layer, `[rows, kv_heads, tokens, head_dim]`, at the cursor, in place.
+    /// Opens a place for the next token of each row; gives their positions, `[rows, 1]`.
+    pub fn next_places(&mut self) -> Tensor<2, Int> {
+        let count = self.table.rows().len();
+        let positions: Vec<i32> = (0..count).map(|row| self.table.length(row) as i32).collect();
+        let full = |span: Option<&Span>| {
+            span.is_none_or(|span| {
+                let block = &self.blocks[span.block];
+                span.tokens == PAGE || !block.own || block.rows[span.page] > 1
+            })
+        };
+        let wanting: Vec<usize> =
+            (0..count).filter(|&row| full(self.table.rows()[row].last())).collect();
+        for (row, (block, page)) in wanting.iter().zip(self.take_pages(wanting.len())) {
+            self.table.rows_mut()[*row].push(Span { block, page, tokens: 0 });
+        }
+        let mut slots: Vec<(usize, Slots)> = Vec::new();
+        for (token, row) in self.table.rows_mut().iter_mut().enumerate() {
+            let span = row.last_mut().expect("every row has a page with room");
+            let index = slots.iter().position(|(block, _)| *block == span.block);
+            let index = index.unwrap_or_else(|| {
+                slots.push((span.block, Slots::default()));
+                slots.len() - 1
+            });
+            slots[index].1.tokens.push(token);
+            slots[index].1.places.push(span.page * PAGE + span.tokens);
+            span.tokens += 1;
+        }
+        self.slots = slots;
+        Tensor::from_data(TensorData::new(positions, [count, 1]), &self.device)
+    }
+
+    /// Writes keys and values of a layer, `[places, kv_heads, head_dim]`: those of the prompts' batch, or of the tokens whose
+    /// places are open.
     ///
     /// # Panics
-    /// When there is no such layer, or no room in the page that the cursor is in.
-    pub fn fill(&mut self, layer: usize, keys: Tensor<4>, values: Tensor<4>) {
-        let cursor = self.cursor;
-        let page = self.masks.iter().position(|mask| mask.columns.contains(&cursor));
-        let page = page.expect("a full cache is arranged anew");
-        let column = cursor - self.masks[page].columns.start;
-        self.layers[layer][page].write(column, keys, values);
+    /// When there is no such layer.
+    pub fn fill(&mut self, layer: usize, keys: &Tensor<3>, values: &Tensor<3>) {
+        for (block, slots) in &self.slots {
+            let layers = Arc::make_mut(&mut self.blocks[*block].layers);
+            layers[layer].write(slots, keys, values);
+        }
     }
 
-    /// Writes keys and values of a layer for the open column, `[rows, kv_heads, 1, head_dim]`, and gives what
-    /// `query`, `[rows, heads, head_dim]`, finds in all columns, `[rows, heads · head_dim]`; in those of the
-    /// cache's window where the layer has one.
+    /// [`KvCache::fill`], and what `query`, `[rows, heads, head_dim]`, finds in all tokens of its row, or in the last `window`
+    /// of them, `[rows, heads · head_dim]`.
     ///
     /// # Panics
     /// As [`KvCache::fill`].
@@ -105,215 +137,106 @@ impl KvCache {
         &mut self,
         layer: usize,
         query: Tensor<3>,
-        keys: Tensor<4>,
-        values: Tensor<4>,
-        windowed: bool,
+        keys: &Tensor<3>,
+        values: &Tensor<3>,
+        window: Option<usize>,
     ) -> Tensor<2> {
         self.fill(layer, keys, values);
-        let pages = self.layers[layer].iter().zip(&self.masks).filter(|(_, mask)| {
-            // A page that no row has begun to write is not looked at.
-            mask.columns.start <= self.cursor
-        });
-        let pages = pages.map(|(page, mask)| (&page.keys, &page.values, mask.of(windowed)));
-        attention_over_pages(query, pages)
+        let blocks: Vec<&Pages> = self.blocks.iter().map(|block| &block.layers[layer]).collect();
+        attention_over_pages(query, &blocks, &mut self.table, window)
     }
 
-    /// Moves the cursor past so many tokens, which every layer has written.
-    pub fn advance(&mut self, tokens: usize) {
-        self.cursor += tokens;
-        self.positions.inplace(|positions| positions.add_scalar(tokens as i64));
-    }
-
-    /// The same rows with one more page, of at most `room` columns.
-    fn grown(mut self, room: usize) -> KvCache {
-        let (width, device) = (self.width(), self.positions.device());
-        let more = room.min(width.max(COLUMNS));
-        for pages in &mut self.layers {
-            let [rows, heads, _, head_dim] = pages[0].keys.dims();
-            let format = pages[0].keys.dtype();
-            pages.push(Page::empty([rows, heads, more, head_dim], format, &device));
+    /// Pages that no row has, for one row each.
+    fn take_pages(&mut self, count: usize) -> Vec<(usize, usize)> {
+        let mut taken = Vec::with_capacity(count);
+        while taken.len() < count {
+            let free = self.blocks.iter_mut().enumerate().filter(|(_, block)| block.own);
+            for (index, block) in free {
+                for (page, rows) in
+                    block.rows.iter_mut().enumerate().filter(|(_, rows)| **rows == 0)
+                {
+                    if taken.len() < count {
+                        *rows = 1;
+                        taken.push((index, page));
+                    }
+                }
+            }
+            if taken.len() < count {
+                // An eighth more than there are, so that long completions make no long list of blocks.
+                let own = self.blocks.iter().filter(|block| block.own);
+                let pages: usize = own.map(|block| block.rows.len()).sum();
+                self.grow((count - taken.len()).max(pages / 8));
+            }
         }
-        // All of them: what a prefill wrote was open to nobody before.
-        let pages = self.masks.iter().map(|mask| mask.columns.clone());
-        let masks = pages
-            .chain(std::iter::once(width..width + more))
-            .map(|columns| Mask::new(&self.starts, self.cursor, columns, self.window, &device));
-        self.masks = masks.collect();
-        self
+        taken
+    }
+
+    fn grow(&mut self, pages: usize) {
+        let layers = (0..self.layers)
+            .map(|_| Pages::new(pages, self.heads, self.compute, &self.device))
+            .collect();
+        self.blocks.push(Block { layers: Arc::new(layers), own: true, rows: vec![0; pages] });
+    }
+
+    /// Gives up blocks of which no row has a page.
+    fn tidy(&mut self) {
+        let used: Vec<bool> =
+            self.blocks.iter().map(|block| block.rows.iter().any(|&rows| rows > 0)).collect();
+        let before = |index: usize| used[..index].iter().filter(|&&used| used).count();
+        for span in self.table.rows_mut().iter_mut().flatten() {
+            span.block = before(span.block);
+        }
+        let mut used = used.into_iter();
+        self.blocks.retain(|_| used.next().unwrap_or(false));
     }
 }
 
 impl DecodeCache for KvCache {
     fn rows(&self) -> usize {
-        self.starts.len()
+        self.table.rows().len()
     }
 
+    /// Pages are added as they are needed.
     fn room(&self) -> usize {
-        self.width() - self.cursor
+        usize::MAX
     }
 
-    /// Columns that no row uses any more are given up, unless the rows stay what they are.
     fn arrange(
-        self,
+        mut self,
         keep: &[usize],
         newcomers: Option<(&KvCache, &[usize])>,
-        room: usize,
+        _room: usize,
     ) -> KvCache {
-        if newcomers.is_none() && keep.iter().copied().eq(0..self.rows()) && self.room() == 0 {
-            return self.grown(room);
+        let old = std::mem::take(self.table.rows_mut());
+        let mut rows: Vec<Vec<Span>> = keep.iter().map(|&row| old[row].clone()).collect();
+        if let Some((cache, join)) = newcomers {
+            // Blocks that came with others of that cache before are not taken twice.
+            let held: Vec<usize> = cache
+                .blocks
+                .iter()
+                .map(|block| {
+                    let same = |own: &Block| Arc::ptr_eq(&own.layers, &block.layers);
+                    self.blocks.iter().position(same).unwrap_or_else(|| {
+                        let rows = vec![0; block.rows.len()];
+                        let layers = block.layers.clone();
+                        self.blocks.push(Block { layers, own: false, rows });
+                        self.blocks.len() - 1
+                    })
+                })
+                .collect();
+            rows.extend(join.iter().map(|&row| {
+                let spans = cache.table.rows()[row].iter();
+                spans.map(|span| Span { block: held[span.block], ..*span }).collect()
+            }));
         }
-        let device = self.positions.device();
-        let first_used = keep.iter().map(|&row| self.starts[row]).min().unwrap_or(self.cursor);
-        let kept_length = self.cursor - first_used;
-        let new_length = newcomers.map_or(0, |(cache, _)| cache.cursor);
-        let cursor = kept_length.max(new_length);
-        let width = cursor + room.min(COLUMNS);
-
-        let kept_starts =
-            keep.iter().map(|&row| self.starts[row] - first_used + cursor - kept_length);
-        let new_starts = newcomers.into_iter().flat_map(|(cache, join)| {
-            join.iter().map(move |&row| cache.starts[row] + cursor - new_length)
-        });
-        let starts: Vec<usize> = kept_starts.chain(new_starts).collect();
-
-        let all = Columns { masks: &self.masks, range: first_used..self.cursor };
-        let others =
-            newcomers.map(|(cache, _)| Columns { masks: &cache.masks, range: 0..new_length });
-        let layers = self
-            .layers
-            .into_iter()
-            .enumerate()
-            .map(|(index, pages)| {
-                let [_, heads, _, head_dim] = pages[0].keys.dims();
-                let format = pages[0].keys.dtype();
-                let shape = [starts.len(), heads, width, head_dim];
-                let mut whole = Page::empty(shape, format, &device);
-                let mut row = 0;
-                if !keep.is_empty() {
-                    whole.take(&pages, &all, keep, [row, cursor]);
-                    row = keep.len();
-                }
-                if let (Some((cache, join)), Some(columns)) = (newcomers, &others) {
-                    whole.take(&cache.layers[index], columns, join, [row, cursor]);
-                }
-                vec![whole]
-            })
-            .collect();
-        KvCache {
-            layers,
-            cursor,
-            positions: positions(&starts, cursor, &device),
-            masks: vec![Mask::new(&starts, cursor, 0..width, self.window, &device)],
-            starts,
-            window: self.window,
+        for block in &mut self.blocks {
+            block.rows.fill(0);
         }
-    }
-}
-
-/// One layer's keys and values of some columns, `[rows, kv_heads, columns, head_dim]`.
-#[derive(Clone, Debug)]
-struct Page {
-    keys: Tensor<4>,
-    values: Tensor<4>,
-}
-
-/// Columns of a cache, and the pages that they are in.
-struct Columns<'a> {
-    masks: &'a [Mask],
-    range: std::ops::Range<usize>,
-}
-
-impl Page {
-    fn empty(shape: [usize; 4], format: DType, device: &Device) -> Page {
-        let empty = || Tensor::zeros(shape, (device, format));
-        Page { keys: empty(), values: empty() }
-    }
-
-    fn write(&mut self, column: usize, keys: Tensor<4>, values: Tensor<4>) {
-        let [rows, heads, tokens, head_dim] = keys.dims();
-        let place = [0..rows, 0..heads, column..column + tokens, 0..head_dim];
-        self.keys.inplace(|page| page.slice_assign(place.clone(), keys));
-        self.values.inplace(|page| page.slice_assign(place, values));
-    }
-
-    /// Copies `columns` of some rows of `pages` to the rows from `row` on, so that they end before `cursor`.
-    fn take(
-        &mut self,
-        pages: &[Page],
-        columns: &Columns,
-        rows: &[usize],
-        [row, cursor]: [usize; 2],
-    ) {
-        let indices: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-        let data = TensorData::new(indices, [rows.len()]);
-        let indices = Tensor::<1, Int>::from_data(data, &self.keys.device());
-        for (page, mask) in pages.iter().zip(columns.masks) {
-            let start = mask.columns.start.max(columns.range.start);
-            let end = mask.columns.end.min(columns.range.end);
-            if start >= end {
-                continue;
-            }
-            let within = start - mask.columns.start..end - mask.columns.start;
-            let first = cursor - (columns.range.end - start);
-            for (own, other) in [(&mut self.keys, &page.keys), (&mut self.values, &page.values)] {
-                let part = other.clone().slice_dim(2, within.clone()).select(0, indices.clone());
-                let [_, heads, count, head_dim] = part.dims();
-                let place = [row..row + rows.len(), 0..heads, first..first + count, 0..head_dim];
-                own.inplace(|own| own.slice_assign(place, part));
-            }
+        for span in rows.iter().flatten() {
+            self.blocks[span.block].rows[span.page] += 1;
         }
+        (self.table, self.slots) = (Table::new(rows), Vec::new());
+        self.tidy();
+        self
     }
-}
-
-/// A page's bias, which is added to its attention scores: 0 where the next token sees a column, and a number of
-/// which the softmax makes 0 where a row has not written it, or it is out of the window.
-#[derive(Clone, Debug)]
-struct Mask {
-    columns: std::ops::Range<usize>,
-    full: Tensor<4>, // [rows, 1, 1, columns]
-    windowed: Option<Tensor<4>>,
-}
-
-impl Mask {
-    /// The bias for the next column, `cursor`, over those before it.
-    fn new(
-        starts: &[usize],
-        cursor: usize,
-        columns: std::ops::Range<usize>,
-        window: Option<usize>,
-        device: &Device,
-    ) -> Mask {
-        let width = columns.len();
-        let bias = |window: usize| -> Tensor<4> {
-            let mut values = vec![MASKED; starts.len() * width];
-            for (row, &start) in starts.iter().enumerate() {
-                let first = start.max(cursor.saturating_sub(window)).max(columns.start);
-                let end = cursor.min(columns.end);
-                if first < end {
-                    let at = row * width + first - columns.start;
-                    values[at..at + end - first].fill(0.0);
-                }
-            }
-            Tensor::from_data(TensorData::new(values, [starts.len(), 1, 1, width]), device)
-        };
-        Mask { full: bias(usize::MAX), windowed: window.map(bias), columns: columns.clone() }
-    }
-
-    fn of(&self, windowed: bool) -> Tensor<4> {
-        self.windowed.as_ref().filter(|_| windowed).unwrap_or(&self.full).clone()
-    }
-}
-
-/// Sets a column for all rows, if the page has it.
-fn set(bias: &mut Tensor<4>, columns: &std::ops::Range<usize>, column: usize, value: f32) {
-    if columns.contains(&column) {
-        let (rows, at) = (bias.dims()[0], column - columns.start);
-        let values = Tensor::full([rows, 1, 1, 1], value, &bias.device());
-        bias.inplace(|bias| bias.slice_assign([0..rows, 0..1, 0..1, at..at + 1], values));
-    }
-}
-
-fn positions(starts: &[usize], cursor: usize, device: &Device) -> Tensor<2, Int> {
-    let values: Vec<i32> = starts.iter().map(|&start| cursor as i32 - start as i32).collect();
-    Tensor::from_data(TensorData::new(values, [starts.len(), 1]), device)
 }

@@ -150,11 +150,9 @@ impl Decoder {
         context: &DecoderContext,
         cache: &mut KvCache,
     ) -> Tensor<3> {
-        let length = x.dims()[1];
         for (index, layer) in self.layers.iter().enumerate() {
             x = layer.remembering(x, self.config.windows[index], (cache, index), context);
         }
-        cache.advance(length);
         self.finish(x)
     }
 
@@ -234,14 +232,14 @@ impl PolicyModel for Decoder {
         let [rows, length] = batch.tokens.dims();
         let config = &self.config;
         let heads = [config.kv_heads, config.head_dim];
-        let mut cache = KvCache::new(batch, config.layers, heads, config.window(), self.compute);
+        let mut cache = KvCache::new(batch, config.layers, heads, self.compute);
         let hidden = self.remembering(self.embed(batch), &self.context(batch), &mut cache);
         (hidden.narrow(1, length - 1, 1).reshape([rows, config.hidden_size]), cache)
     }
 
     fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2> {
         let rows = tokens.dims()[0];
-        let positions = cache.next_column();
+        let positions = cache.next_places();
         let x = self.embedded(tokens.reshape([rows, 1]));
         let hidden = self.remembering(x, &self.shared(&positions, None), cache);
         hidden.reshape([rows, self.config.hidden_size])

@@ -90,17 +90,12 @@ impl Layer {
         let [rows, tokens, hidden] = x.dims();
         let x = flat(x);
         let looks = self.looks(&x, context);
-        let by_row = |x: &Tensor<3>| {
-            let [_, heads, width] = x.dims();
-            x.clone().reshape([rows, tokens, heads, width]).swap_dims(1, 2)
-        };
-        let (keys, values) = (by_row(&looks.key), by_row(&looks.value));
         let attended = match &context.sees {
             Some(_) => {
-                cache.fill(index, keys, values);
+                cache.fill(index, &looks.key, &looks.value);
                 wide(context.attend(&looks, window).output)
             }
-            None => cache.attend(index, looks.query, keys, values, window.is_some()),
+            None => cache.attend(index, looks.query, &looks.key, &looks.value, window),
         };
         self.rest(&x, &attended, context).reshape([rows, tokens, hidden])
     }

@@ -11,6 +11,7 @@ pub(crate) mod lanes;
 pub(crate) mod looks;
 pub(crate) mod norm;
 mod out;
+pub(crate) mod pages;
 pub(crate) mod product;
 pub(crate) mod rows;
 

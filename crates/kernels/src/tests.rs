@@ -3,7 +3,8 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::{
-    Activation, AdamWStep, Attended, Compute, Heads, Look, Norm, Rotary, Segment, Sight,
+    Activation, AdamWStep, Attended, Compute, Heads, Look, Norm, PAGE, Pages, Rotary, Segment,
+    Sight, Slots, Span, Table,
     adamw::adamw,
     attention::{self, attention, attention_backward},
     flex,
@@ -11,6 +12,7 @@ use crate::{
     head::{self, head_backward, head_logprobs},
     linear::{self, linear},
     looks::{self, looks, looks_back},
+    pages::{self, attention_over_pages},
     rows,
 };
 
@@ -213,6 +215,35 @@ fn attentions() {
                     alike(fast, plain);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn attentions_over_pages() {
+    for heads in [Heads { query: 2, key: 1, width: 3 }, Heads { query: 6, key: 2, width: 40 }] {
+        let kv = [heads.key, heads.width];
+        let mut blocks = [3, 4].map(|pages| Pages::new(pages, kv, Compute::F32, &Device::flex()));
+        for (block, salt) in blocks.iter_mut().zip([1, 2]) {
+            // The last page stays empty, and the tokens come in an order of their own.
+            let places: Vec<usize> = (0..2 * PAGE).rev().collect();
+            let slots = Slots { tokens: (0..2 * PAGE).collect(), places };
+            let [keys, values] = [3, 4].map(|more| noise([2 * PAGE, kv[0], kv[1]], salt + more));
+            block.write(&slots, &keys, &values);
+        }
+        let span = |block, page, tokens| Span { block, page, tokens };
+        let mut table = Table::new(vec![
+            vec![span(0, 0, PAGE), span(0, 1, 5), span(1, 0, 3)],
+            vec![span(0, 0, PAGE), span(0, 1, 5), span(1, 1, PAGE)],
+            vec![span(1, 0, 1)],
+        ]);
+        let query = noise([3, heads.query, heads.width], 9).mul_scalar(3.0);
+        let blocks = [&blocks[0], &blocks[1]];
+        for window in [None, Some(1), Some(6), Some(500)] {
+            alike(
+                attention_over_pages(query.clone(), &blocks, &mut table, window),
+                pages::plain(query.clone(), &blocks, &mut table, window),
+            );
         }
     }
 }

@@ -11,10 +11,10 @@ use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, SampleOn, Wait
 
 /// Samples in this process, from the very weights that are trained.
 ///
-/// A prompt is prefilled once for its whole group, unless the group is larger than `max_sequences` and so
-/// decoded in parts. Sequences of different lengths run together;
-/// when a quarter of the places has become free they are filled with the next groups, or, when none
-/// is waiting, given up, so that the last long completions do not decode in a wide, empty batch.
+/// A prompt is prefilled once for its whole group, whose completions share what was remembered of it. Sequences of
+/// different lengths run together, and the place of a finished one goes to the next completion that waits, or, when none
+/// does, is given up, so that the last long completions do not decode in a wide, empty batch. On the CPU that is at once;
+/// on other devices, which may compile kernels for each size, when a quarter of the places has become free.
 ///
 /// It works while it is polled: [`Wait::Never`] admits what fits and decodes one token in every row.
 /// Weights may be published while rows are in flight. They then go on with the new ones, over what they

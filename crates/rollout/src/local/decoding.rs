@@ -7,7 +7,7 @@ use std::{
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::{Completion, FinishReason, Group, Stream, TokenId};
-use firebrick_kernels::together;
+use firebrick_kernels::{joined, together};
 use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logits};
 
 use super::LocalEngine;
@@ -20,9 +20,11 @@ const PREFILL_TOKENS: usize = 8192;
 pub(super) struct Decoding<M: PolicyModel> {
     /// Those without all of their completions.
     open: BTreeMap<RequestId, Open>,
-    /// Those among them of which some completions have not begun.
+    /// Those among them whose prompts have not been prefilled.
     waiting: VecDeque<RequestId>,
-    /// The rows of the cache, finished ones included until the next [`Decoding::make_room`].
+    /// Prompts that have been, of which some completions have not begun.
+    ready: Option<Ready<M>>,
+    /// The rows of the cache, finished ones included until they are dropped.
     rows: Vec<Row>,
     cache: Option<M::Cache>,
     /// Completions that have ended in this turn.
@@ -30,15 +32,25 @@ pub(super) struct Decoding<M: PolicyModel> {
     groups: Vec<(RequestId, Group)>,
 }
 
+/// Prompts that were prefilled together.
+struct Ready<M: PolicyModel> {
+    cache: M::Cache,
+    /// Of each prompt's last token, `[prompts, hidden]`.
+    hidden: Tensor<2>,
+    /// The prompts of which completions have still to begin, by their rows in the cache.
+    prompts: VecDeque<(usize, RequestId)>,
+    version: u64,
+}
+
+/// Completions that begin together, each with its prompt's row among those that are ready.
+type Newcomers = Vec<(usize, Row)>;
+
 struct Open {
     request: GroupRequest,
     completions: Vec<Option<Completion>>,
     /// How many of them have begun.
     begun: usize,
 }
-
-/// Completions that begin together: so many of each of some requests.
-type Admitted = Vec<(RequestId, usize)>;
 
 /// A completion on its way.
 struct Row {
@@ -54,6 +66,24 @@ struct Row {
 }
 
 impl Row {
+    /// A completion that has no token yet.
+    fn new(request: &GroupRequest, index: usize, version: u64) -> Self {
+        Row {
+            request: request.id,
+            index,
+            sampling: request.sampling.clone(),
+            version,
+            stream: request.completion_seed(index).stream(),
+            tokens: Vec::new(),
+            logprobs: Vec::new(),
+            finish: None,
+        }
+    }
+
+    fn last(&self) -> usize {
+        self.tokens.last().map_or(0, |&token| token as usize)
+    }
+
     fn live(&self) -> bool {
         self.finish.is_none()
     }
@@ -85,6 +115,7 @@ impl<M: PolicyModel> Default for Decoding<M> {
         Decoding {
             open: BTreeMap::new(),
             waiting: VecDeque::new(),
+            ready: None,
             rows: Vec::new(),
             cache: None,
             ended: 0,
@@ -125,165 +156,184 @@ impl<M: PolicyModel> Decoding<M> {
         std::mem::take(&mut self.groups)
     }
 
-    /// Admits what fits and decodes one token in every row; gives how many completions have ended.
+    /// Admits what fits and draws one token in every row; gives how many completions have ended.
     pub(super) fn turn(&mut self, engine: &LocalEngine<M>) -> Result<usize, RolloutError> {
-        self.make_room(engine)?;
-        // Else even the first tokens of all were the last.
-        if self.rows.iter().any(Row::live) {
-            self.step(engine)?;
+        loop {
+            let newcomers = self.admit(engine)?;
+            // Those of the next prefill begin together with the rows that there are: a product with the head is as dear
+            // for a few rows as for many.
+            let begun = newcomers.len();
+            if begun > 0 && self.admissible(begun, engine) > 0 {
+                self.draw(false, newcomers, engine)?;
+            } else {
+                self.draw(true, newcomers, engine)?;
+                break;
+            }
         }
         if !self.in_flight() {
             self.rows.clear();
-            self.cache = None;
+            (self.cache, self.ready) = (None, None);
         }
         Ok(std::mem::take(&mut self.ended))
     }
 
-    /// Drops finished rows and admits waiting groups, when enough places are free to be worth
-    /// copying the cache, or when it is full.
-    fn make_room(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
+    /// How many completions can begin now, beside so many that are about to.
+    ///
+    /// On a device that compiles a kernel for each size, a few places are left empty until a quarter of them is.
+    fn admissible(&self, begun: usize, engine: &LocalEngine<M>) -> usize {
         let places = engine.max_sequences;
-        loop {
-            let live = self.rows.iter().filter(|row| row.live()).count();
-            let free = places.saturating_sub(live);
-            let admitted = self.next_groups(places, live);
-            let worth_filling = !admitted.is_empty() && (live == 0 || free * 4 >= places);
-            let worth_shrinking =
-                self.waiting.is_empty() && (self.rows.len() - live) * 4 >= self.rows.len().max(1);
-            let full = live > 0 && self.cache.as_ref().is_some_and(|cache| cache.room() == 0);
-            if worth_filling {
-                self.arrange(&admitted, engine)?;
-            } else if (worth_shrinking && self.rows.len() > live) || full {
-                return self.arrange(&[], engine);
-            } else {
-                return Ok(());
-            }
-        }
+        let live = self.rows.iter().filter(|row| row.live()).count() + begun;
+        let free = places.saturating_sub(live);
+        let waits = self.waiting.is_empty() && self.ready.is_none();
+        let worth = engine.sample_on == SampleOn::Host || live == 0 || free * 4 >= places;
+        if waits || !worth { 0 } else { free }
     }
 
-    /// The next waiting groups that fit into the free ones of `places`, and into one prefill. A group that is
-    /// larger than all places is taken in parts, and its prompt prefilled for each of them.
-    fn next_groups(&self, places: usize, live: usize) -> Admitted {
-        let mut free = places.saturating_sub(live);
-        let mut longest = 0;
-        let mut admitted = Vec::new();
+    /// Completions that begin now, all of prompts that were prefilled together.
+    fn admit(&mut self, engine: &LocalEngine<M>) -> Result<Newcomers, RolloutError> {
+        if let Some(ready) = self.ready.take_if(|ready| ready.version != engine.version) {
+            // Prefilled with weights of yesterday.
+            ready.prompts.into_iter().rev().for_each(|(_, id)| self.waiting.push_front(id));
+        }
+        self.ready.take_if(|ready| ready.prompts.is_empty());
+        let free = self.admissible(0, engine);
+        if free == 0 {
+            return Ok(Vec::new());
+        }
+        let Some(mut ready) =
+            self.ready.take().map_or_else(|| self.prefill(engine), |it| Ok(Some(it)))?
+        else {
+            return Ok(Vec::new());
+        };
+        let mut newcomers = Vec::new();
+        while newcomers.len() < free
+            && let Some(&(prompt, id)) = ready.prompts.front()
+            && let Some(Open { request, begun, .. }) = self.open.get_mut(&id)
+        {
+            newcomers.push((prompt, Row::new(request, *begun, engine.version)));
+            *begun += 1;
+            if *begun == request.group_size {
+                ready.prompts.pop_front();
+            }
+        }
+        self.ready = Some(ready);
+        Ok(newcomers)
+    }
+
+    /// Prefills the next waiting prompts: as many as have completions for all places.
+    fn prefill(&mut self, engine: &LocalEngine<M>) -> Result<Option<Ready<M>>, RolloutError> {
+        let (mut rows, mut longest, mut count) = (0, 0, 0);
         for id in &self.waiting {
             let Open { request, begun, .. } = &self.open[id];
-            let left = request.group_size - begun;
-            let rows = if request.group_size > places { left.min(free) } else { left };
             longest = longest.max(request.prompt.tokens.len());
-            let prefill = longest * (admitted.len() + 1);
-            if rows == 0 || rows > free || (prefill > PREFILL_TOKENS && !admitted.is_empty()) {
+            if count > 0 && (rows >= engine.max_sequences || longest * (count + 1) > PREFILL_TOKENS)
+            {
                 break;
             }
-            free -= rows;
-            admitted.push((*id, rows));
+            rows += request.group_size - begun;
+            count += 1;
         }
-        admitted
+        if count == 0 {
+            return Ok(None);
+        }
+        let policy = engine.policy()?;
+        let ids: Vec<RequestId> = self.waiting.drain(..count).collect();
+        let tokens: Vec<&[TokenId]> =
+            ids.iter().map(|id| self.open[id].request.prompt.tokens.as_slice()).collect();
+        let batch = TokenBatch::new(&tokens, Padding::Left, &policy.device());
+        let (hidden, cache) = together(|| policy.prefill(&batch));
+        expect_rows("prefill", ids.len(), hidden.dims()[0])?;
+        let prompts = ids.into_iter().enumerate().collect();
+        Ok(Some(Ready { cache, hidden, prompts, version: engine.version }))
     }
 
-    /// Rebuilds the cache of the live rows and those that are `admitted`, whose first tokens are drawn.
-    fn arrange(
+    /// Draws the first tokens of newcomers and, where `all`, the next of every row; then drops the rows that ended.
+    fn draw(
         &mut self,
-        admitted: &[(RequestId, usize)],
+        all: bool,
+        newcomers: Newcomers,
         engine: &LocalEngine<M>,
     ) -> Result<(), RolloutError> {
-        let keep: Vec<usize> = (0..self.rows.len()).filter(|&row| self.rows[row].live()).collect();
-        self.rows.retain(Row::live);
-        if keep.is_empty() {
-            // Not beside the next batch's.
-            self.cache = None;
+        let policy = engine.policy()?;
+        let device = policy.device();
+        let (join, newcomers): (Vec<usize>, Vec<Row>) = newcomers.into_iter().unzip();
+        let first = self.ready.as_ref().filter(|_| !join.is_empty());
+        let first = first.map(|ready| ready.hidden.clone().select(0, indices(&join, &device)));
+        let old = self.rows.len();
+        let decoded = if all && self.rows.iter().any(Row::live) { old } else { 0 };
+        if decoded > 0 && self.cache.as_ref().is_some_and(|cache| cache.room() == 0) {
+            self.arrange(&(0..old).collect::<Vec<_>>(), &[])?;
         }
-        let mut prompts = None;
-        if !admitted.is_empty() {
-            let policy = engine.policy()?;
-            let tokens: Vec<&[TokenId]> = admitted
-                .iter()
-                .map(|(id, _)| self.open[id].request.prompt.tokens.as_slice())
-                .collect();
-            let batch = TokenBatch::new(&tokens, Padding::Left, &policy.device());
-            let (hidden, cache) = together(|| policy.prefill(&batch));
-            let mut newcomers: Vec<Row> = Vec::new();
-            let mut join = Vec::new();
-            for (prompt, &(id, rows)) in admitted.iter().enumerate() {
-                let Some(Open { request, begun, .. }) = self.open.get_mut(&id) else { continue };
-                let first = std::mem::replace(begun, *begun + rows);
-                for index in first..*begun {
-                    newcomers.push(Row {
-                        request: request.id,
-                        index,
-                        sampling: request.sampling.clone(),
-                        version: engine.version,
-                        stream: request.completion_seed(index).stream(),
-                        tokens: Vec::new(),
-                        logprobs: Vec::new(),
-                        finish: None,
-                    });
-                    join.push(prompt);
-                }
-            }
-            let open = &self.open;
-            self.waiting.retain(|id| open[id].begun < open[id].request.group_size);
-            let hidden = hidden.select(0, indices(&join, &policy.device()));
-            self.sample(hidden, &mut newcomers, engine)?;
-            self.rows.append(&mut newcomers);
-            prompts = Some((cache, join));
-        }
-        if self.rows.is_empty() {
-            self.cache = None;
+        self.rows.extend(newcomers);
+        let rows = &mut self.rows[old - decoded..];
+        if rows.is_empty() {
             return Ok(());
         }
-        let left = |row: &Row| row.sampling.max_completion_tokens - row.tokens.len();
-        let room = self.rows.iter().map(left).max().unwrap_or(0).max(1);
-        self.cache = match (self.cache.take(), prompts) {
-            (Some(cache), Some((others, join))) => {
-                Some(cache.arrange(&keep, Some((&others, &join)), room))
-            }
-            (Some(cache), None) => Some(cache.arrange(&keep, None, room)),
-            (None, Some((cache, join))) => Some(cache.arrange(&join, None, room)),
-            (None, None) => None,
-        };
-        // Else every row would go on with the memory of another.
-        let came = self.cache.as_ref().map_or(0, M::Cache::rows);
-        expect_rows("DecodeCache::arrange", self.rows.len(), came)
-    }
-
-    /// Decodes one token in every row.
-    fn step(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
-        let policy = engine.policy()?;
-        let last: Vec<usize> = self
-            .rows
-            .iter()
-            .map(|row| row.tokens.last().map_or(0, |&token| token as usize))
-            .collect();
-        let cache = self.cache.as_mut().expect("rows were admitted together with their cache");
-        let hidden = together(|| policy.decode(indices(&last, &policy.device()), cache));
-        let mut rows = std::mem::take(&mut self.rows);
-        self.sample(hidden, &mut rows, engine)?;
-        self.rows = rows;
-        Ok(())
-    }
-
-    /// Draws the next token of each live row from its hidden state, `[rows, hidden]`.
-    fn sample(
-        &mut self,
-        hidden: Tensor<2>,
-        rows: &mut [Row],
-        engine: &LocalEngine<M>,
-    ) -> Result<(), RolloutError> {
-        expect_rows("prefill or decode", rows.len(), hidden.dims()[0])?;
-        let head = engine.policy()?.head().val();
-        let on = engine.sample_on;
-        let drawn = together(|| draw(head_logits(hidden, head), rows, on))?;
+        let (cache, on) = (self.cache.as_mut(), engine.sample_on);
+        let drawn = together(|| {
+            let next = cache.filter(|_| decoded > 0).map(|cache| {
+                let last: Vec<usize> = rows[..decoded].iter().map(Row::last).collect();
+                policy.decode(indices(&last, &device), cache)
+            });
+            let hidden = joined(next.into_iter().chain(first).collect(), 0);
+            expect_rows("prefill or decode", rows.len(), hidden.dims()[0])?;
+            draw(head_logits(hidden, policy.head().val()), rows, on)
+        })?;
+        let mut ended = Vec::new();
         for (row, drawn) in rows.iter_mut().zip(drawn) {
             if row.live() {
                 row.push(drawn);
                 if let Some(why) = row.finish {
-                    self.end(row.request, row.index, row.completion(why, engine));
+                    ended.push((row.request, row.index, row.completion(why, engine)));
                 }
             }
         }
-        Ok(())
+        for (request, index, completion) in ended {
+            self.end(request, index, completion);
+        }
+        let (keep, join): (Vec<usize>, Vec<usize>) = {
+            let live = |&row: &usize| self.rows[row].live();
+            let joining = (old..self.rows.len()).filter(live).map(|row| join[row - old]);
+            ((0..old).filter(live).collect(), joining.collect())
+        };
+        // Where rows are not dropped at once, they are when others join or a quarter has ended.
+        let lazy = engine.sample_on == SampleOn::Device && (old - keep.len()) * 4 < old.max(1);
+        if join.is_empty() && (keep.len() == old || (lazy && !keep.is_empty())) {
+            self.rows.truncate(old);
+            return Ok(());
+        }
+        self.rows.retain(Row::live);
+        self.arrange(&keep, &join)
+    }
+
+    /// The cache of those of its rows and of the prompts that are ready.
+    fn arrange(&mut self, keep: &[usize], join: &[usize]) -> Result<(), RolloutError> {
+        let left = |row: &Row| row.sampling.max_completion_tokens - row.tokens.len();
+        let room = self.rows.iter().map(left).max().unwrap_or(0).max(1);
+        if keep.is_empty() {
+            // Not beside the next batch's.
+            self.cache = None;
+        }
+        let over = |ready: &mut Ready<M>| ready.prompts.is_empty();
+        self.cache = match (self.cache.take(), join.is_empty()) {
+            (Some(cache), true) => Some(cache.arrange(keep, None, room)),
+            (Some(cache), false) => {
+                let others = self.ready.as_ref().map(|ready| (&ready.cache, join));
+                Some(cache.arrange(keep, others, room))
+            }
+            (None, true) => None,
+            (None, false) => {
+                let others = match self.ready.take_if(over) {
+                    Some(ready) => Some(ready.cache),
+                    None => self.ready.as_ref().map(|ready| ready.cache.clone()),
+                };
+                others.map(|cache| cache.arrange(join, None, room))
+            }
+        };
+        self.ready.take_if(over);
+        // Else every row would go on with the memory of another.
+        let came = self.cache.as_ref().map_or(0, M::Cache::rows);
+        expect_rows("DecodeCache::arrange", self.rows.len(), came)
     }
 
     fn end(&mut self, request: RequestId, index: usize, completion: Completion) {

@@ -1,0 +1,284 @@
+use std::ops::Range;
+
+use burn::tensor::{
+    DType, Device, FloatDType, IndexingUpdateOp, Int, Tensor, TensorData, activation,
+};
+
+use crate::{
+    Compute, Kernels, MASKED, cpu,
+    flex::{Numbers, numbers, tensor},
+    joined, kernels,
+};
+
+/// Tokens of a page.
+pub const PAGE: usize = 32;
+
+/// Keys and values of one layer, in pages of [`PAGE`] tokens.
+///
+/// Which token is where, a [`Table`] tells. A page may be in several rows of it: that is how the completions of a group
+/// share their prompt.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    heads: usize,
+    width: usize,
+    store: Store,
+}
+
+#[derive(Clone, Debug)]
+enum Store {
+    /// `[pages, heads, width, PAGE]` and `[pages, heads, PAGE, width]`, so that one vector holds a number of sixteen keys,
+    /// and sixteen numbers of a value.
+    Cpu { keys: Vec<f32>, values: Vec<f32> },
+    /// `[pages · PAGE, heads, width]` each.
+    Tensors(Box<[Tensor<3>; 2]>),
+}
+
+/// Where tokens that are written go.
+#[derive(Clone, Debug, Default)]
+pub struct Slots {
+    /// Which of the tokens that are there.
+    pub tokens: Vec<usize>,
+    /// The place of each among the pages: page · PAGE + place in the page.
+    pub places: Vec<usize>,
+}
+
+/// Neighbouring tokens of a row in one page, from its beginning on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Which of the blocks of pages.
+    pub block: usize,
+    /// Which page of the block.
+    pub page: usize,
+    /// How many tokens.
+    pub tokens: usize,
+}
+
+/// The tokens of each row, in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    rows: Vec<Vec<Span>>,
+    /// For a device that is no CPU, made when it is first needed: places among the pages of all blocks, and what is added
+    /// to scores, by window.
+    index: Option<Tensor<1, Int>>,
+    biases: Vec<(Option<usize>, Tensor<4>)>,
+}
+
+impl Table {
+    /// A table of these rows.
+    pub fn new(rows: Vec<Vec<Span>>) -> Self {
+        Table { rows, ..Table::default() }
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> &[Vec<Span>] {
+        &self.rows
+    }
+
+    /// The rows, to be changed.
+    pub fn rows_mut(&mut self) -> &mut Vec<Vec<Span>> {
+        (self.index, self.biases) = (None, Vec::new());
+        &mut self.rows
+    }
+
+    /// How many tokens a row has.
+    pub fn length(&self, row: usize) -> usize {
+        self.rows[row].iter().map(|span| span.tokens).sum()
+    }
+
+    fn longest(&self) -> usize {
+        (0..self.rows.len()).map(|row| self.length(row)).max().unwrap_or(0)
+    }
+}
+
+impl Pages {
+    /// Empty pages, of so many heads and numbers of a head, in the format of `compute`.
+    pub fn new(
+        pages: usize,
+        [heads, width]: [usize; 2],
+        compute: Compute,
+        device: &Device,
+    ) -> Pages {
+        let device = device.clone().inner();
+        let fast =
+            kernels() == Kernels::Fast && compute == Compute::F32 && device == Device::flex();
+        let store = if fast {
+            let empty = || vec![0.0; pages * PAGE * heads * width];
+            Store::Cpu { keys: empty(), values: empty() }
+        } else {
+            let format: DType = compute.dtype().into();
+            let empty = || Tensor::zeros([pages * PAGE, heads, width], (&device, format));
+            Store::Tensors(Box::new([empty(), empty()]))
+        };
+        Pages { heads, width, store }
+    }
+
+    /// Writes keys and values of tokens, `[tokens, heads, width]`.
+    pub fn write(&mut self, slots: &Slots, keys: &Tensor<3>, values: &Tensor<3>) {
+        let (heads, width) = (self.heads, self.width);
+        match &mut self.store {
+            Store::Cpu { keys: to_keys, values: to_values } => {
+                let [keys, values] = [keys, values].map(of_cpu);
+                for (&token, &place) in slots.tokens.iter().zip(&slots.places) {
+                    let from = token * heads * width..(token + 1) * heads * width;
+                    let to = (place / PAGE, place % PAGE);
+                    cpu::pages::write(
+                        to_keys,
+                        to_values,
+                        to,
+                        width,
+                        &keys[from.clone()],
+                        &values[from],
+                    );
+                }
+            }
+            Store::Tensors(both) => {
+                let device = both[0].device();
+                let places = ints(&slots.places, &device);
+                let all = slots.tokens.iter().copied().eq(0..keys.dims()[0]);
+                let tokens = (!all).then(|| ints(&slots.tokens, &device));
+                for (to, from) in both.iter_mut().zip([keys, values]) {
+                    let from = from.clone().cast(to.dtype());
+                    let from = match &tokens {
+                        Some(tokens) => from.select(0, tokens.clone()),
+                        None => from,
+                    };
+                    let assign = IndexingUpdateOp::Assign;
+                    to.inplace(|to| to.select_assign(0, places.clone(), from, assign));
+                }
+            }
+        }
+    }
+}
+
+/// `softmax(q·kᵀ / sqrt(width)) · v` for the newest token of each row over all tokens of its row in `table`, or over the
+/// last `window` of them, where several query heads share a key head.
+///
+/// `query` is `[rows, heads, width]`; the result is `[rows, heads · width]`, f32. Products are f32, as in
+/// [`attention`](crate::attention()), whatever keys and values were rounded to.
+///
+/// # Panics
+/// When the table names pages that the blocks lack, or a row has no tokens.
+pub fn attention_over_pages(
+    query: Tensor<3>,
+    blocks: &[&Pages],
+    table: &mut Table,
+    window: Option<usize>,
+) -> Tensor<2> {
+    let [rows, heads, width] = query.dims();
+    let stores: Option<Vec<[&[f32]; 2]>> = blocks
+        .iter()
+        .map(|block| match &block.store {
+            Store::Cpu { keys, values } => Some([keys.as_slice(), values.as_slice()]),
+            Store::Tensors(_) => None,
+        })
+        .collect();
+    let Some(stores) = stores else { return plain(query, blocks, table, window) };
+    let query = of_cpu(&query);
+    let kv_heads = blocks.first().map_or(1, |block| block.heads);
+    let output = cpu::pages::attend(
+        &query,
+        &stores,
+        &table.rows,
+        crate::Heads { query: heads, key: kv_heads, width },
+        window.unwrap_or(usize::MAX),
+    );
+    tensor(output, [rows, heads * width])
+}
+
+pub(crate) fn plain(
+    query: Tensor<3>,
+    blocks: &[&Pages],
+    table: &mut Table,
+    window: Option<usize>,
+) -> Tensor<2> {
+    let [rows, heads, width] = query.dims();
+    let device = query.device();
+    let (longest, wide) = (table.longest(), FloatDType::F32);
+    let index = table.index.take().unwrap_or_else(|| places(table, blocks, longest, &device));
+    table.index = Some(index.clone());
+    let bias = table.biases.iter().find(|(of, _)| *of == window).map(|(_, bias)| bias.clone());
+    let bias = bias.unwrap_or_else(|| {
+        let bias = bias_of(table, window, longest, &device);
+        table.biases.push((window, bias.clone()));
+        bias
+    });
+    let (keys, values): (Vec<_>, Vec<_>) =
+        blocks.iter().map(|block| block.tensors(&device)).map(<(_, _)>::from).unzip();
+    // [rows, kv_heads, tokens, width]
+    let [keys, values] = [keys, values].map(|parts| {
+        let all = joined(parts, 0).select(0, index.clone()).cast(wide);
+        let kv_heads = all.dims()[1];
+        all.reshape([rows, longest, kv_heads, width]).swap_dims(1, 2)
+    });
+    let kv_heads = keys.dims()[1];
+    let query = query.cast(wide).mul_scalar(1.0 / (width as f64).sqrt());
+    let query = query.reshape([rows, kv_heads, heads / kv_heads, width]);
+    let scores = query.matmul(keys.swap_dims(2, 3)) + bias;
+    activation::softmax(scores, 3).matmul(values).reshape([rows, heads * width])
+}
+
+impl Pages {
+    /// Keys and values, `[pages · PAGE, heads, width]`.
+    fn tensors(&self, device: &Device) -> [Tensor<3>; 2] {
+        let (heads, width) = (self.heads, self.width);
+        let (keys, values) = match &self.store {
+            Store::Tensors(both) => return (**both).clone(),
+            Store::Cpu { keys, values } => (keys, values),
+        };
+        let wide = |numbers: &Vec<f32>, inner: [usize; 2]| {
+            let shape = [self.places() / PAGE, heads, inner[0], inner[1]];
+            Tensor::<4>::from_data(TensorData::new(numbers.clone(), shape), device)
+        };
+        let keys = wide(keys, [width, PAGE]).permute([0, 3, 1, 2]);
+        let values = wide(values, [PAGE, width]).permute([0, 2, 1, 3]);
+        [keys, values].map(|x| x.reshape([self.places(), heads, width]))
+    }
+
+    fn places(&self) -> usize {
+        match &self.store {
+            Store::Cpu { keys, .. } => keys.len() / (self.heads * self.width),
+            Store::Tensors(both) => both[0].dims()[0],
+        }
+    }
+}
+
+/// The places of each row's tokens among those of all blocks, one behind the other; a shorter row repeats some place.
+fn places(table: &Table, blocks: &[&Pages], longest: usize, device: &Device) -> Tensor<1, Int> {
+    let starts: Vec<usize> = blocks
+        .iter()
+        .scan(0, |start, block| Some(std::mem::replace(start, *start + block.places())))
+        .collect();
+    let mut all = Vec::with_capacity(table.rows.len() * longest);
+    for row in &table.rows {
+        let before = all.len();
+        for span in row {
+            let first = starts[span.block] + span.page * PAGE;
+            all.extend(first..first + span.tokens);
+        }
+        all.resize(before + longest, 0);
+    }
+    ints(&all, device)
+}
+
+/// `[rows, 1, 1, tokens]`: 0 where the row has a token that is seen, and else a number of which the softmax makes 0.
+fn bias_of(table: &Table, window: Option<usize>, longest: usize, device: &Device) -> Tensor<4> {
+    let mut bias = vec![MASKED; table.rows.len() * longest];
+    for (row, bias) in bias.chunks_exact_mut(longest).enumerate() {
+        let length = table.length(row);
+        let seen: Range<usize> = length.saturating_sub(window.unwrap_or(length))..length;
+        bias[seen].fill(0.0);
+    }
+    Tensor::from_data(TensorData::new(bias, [table.rows.len(), 1, 1, longest]), device)
+}
+
+/// The numbers of a tensor beside pages of the CPU.
+fn of_cpu(x: &Tensor<3>) -> Numbers {
+    let plain = if x.is_autodiff() { x.clone().inner() } else { x.clone() };
+    numbers(&plain.cast(DType::F32)).expect("pages and tokens are on one device")
+}
+
+fn ints(values: &[usize], device: &Device) -> Tensor<1, Int> {
+    let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
+    let count = values.len();
+    Tensor::from_data(TensorData::new(values, [count]), device)
+}
