@@ -12,17 +12,30 @@
 
 use burn::tensor::Device;
 use firebrick_device::{Cause, Description, Failure, OpenError, describe, gibibytes, guard};
+use firebrick_kernels::{Kernels, use_kernels};
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 use firebrick_train::TrainError;
 
 pub use firebrick_device::{Kind, Name, Precision, open};
 
-use crate::{Error, recipe::Recipe};
+use crate::{
+    Error,
+    recipe::{self, Recipe},
+};
 
-/// The device of `recipe`. Everything computes in f32, whatever the device.
+/// The device of `recipe`, which from now on computes by the recipe's kernels. Everything is f32, whatever the device.
 pub(crate) fn of_recipe(recipe: &Recipe) -> Result<Device, Error> {
+    choose_kernels(recipe);
     Ok(open(recipe.device.name(), Precision::F32)?)
+}
+
+/// Computes by the recipe's kernels from now on.
+pub(crate) fn choose_kernels(recipe: &Recipe) {
+    use_kernels(match recipe.device.kernels {
+        recipe::Kernels::Fast => Kernels::Fast,
+        recipe::Kernels::Reference => Kernels::Reference,
+    });
 }
 
 /// What a user should know of a GPU before anything is computed on it.

@@ -411,8 +411,9 @@ fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
     if let Some(change) = changes.into_iter().find(brought) {
         return Err(Error::Brought { key: change.key });
     }
+    crate::device::choose_kernels(&recipe);
     if let Some(Name { kind, index }) = name_of(device) {
-        recipe.device = crate::recipe::Device { kind, index };
+        recipe.device = crate::recipe::Device { kind, index, ..recipe.device };
     }
     recipe.name.get_or_insert(name);
     Ok(recipe.into())

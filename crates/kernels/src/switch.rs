@@ -10,7 +10,7 @@ pub enum Kernels {
     Reference,
 }
 
-static REFERENCE: AtomicBool = AtomicBool::new(false);
+static REFERENCE: AtomicBool = AtomicBool::new(cfg!(feature = "reference"));
 
 /// Chooses for the whole process. Results differ by rounding, so a process does not change its mind in the middle of a
 /// run.

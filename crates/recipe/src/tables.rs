@@ -23,6 +23,20 @@ pub struct Device {
     /// Which device of that kind, counted from 0 as `firebrick doctor` lists them.
     #[schemars(range(max = bounds::INDEX))]
     pub index: usize,
+    /// What operations are computed by: `fast` is the device's own code where there is some; `reference` is plain tensor
+    /// code everywhere, to compare with. Results differ by rounding.
+    pub kernels: Kernels,
+}
+
+/// What operations are computed by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Kernels {
+    /// The device's own code, where there is some.
+    #[default]
+    Fast,
+    /// Plain tensor code.
+    Reference,
 }
 
 impl Device {

@@ -10,6 +10,9 @@ fn a_run_does_what_its_options_say() {
     Bench::new().try_all(CASES);
 }
 
+/// Every group is kept.
+const ALL: &[&str] = &["sampling.dynamic=false"];
+
 const MODEL: &str = "model.safetensors";
 
 pub(crate) const CASES: &[Case] = &[
@@ -27,6 +30,12 @@ pub(crate) const CASES: &[Case] = &[
     default(&["device.kind=cpu", "device.index=0"], LETTERS, &[], |run| {
         run.assert_is(&run.without());
     }),
+    case(&["device.kernels=reference"], LETTERS, ALL, |run| {
+        let norm = |run: &Run| run.first("update/grad_norm");
+        assert_near(norm(run), norm(&run.without()));
+        assert_ne!(norm(run), norm(&run.without()));
+    }),
+    default(&["device.kernels=fast"], LETTERS, ALL, |run| run.assert_is(&run.without())),
     case(&["device.index=1"], LETTERS, &[], |run| run.fails(2, "there is no device cpu:1")),
     case(&["device.kind=vulkan"], LETTERS, &[], not_in_this_build),
     case(&["device.kind=wgpu"], LETTERS, &[], not_in_this_build),
