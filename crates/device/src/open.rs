@@ -4,6 +4,7 @@ use std::{
 };
 
 use burn::tensor::Device;
+use firebrick_kernels::keep_memory;
 #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
 use burn_dispatch::devices::{CubeDevice, WgpuBackend, WgpuDevice, WgpuDeviceKind};
 
@@ -129,6 +130,9 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
         return Err(OpenError::Absent { name, count: devices.len() });
     }
     let device = devices.swap_remove(name.index);
+    if name.kind == Kind::Cpu {
+        keep_memory();
+    }
     // cubecl-spirv 0.11.3 declares shared memory with the type of a pointer to it where the driver
     // lacks VK_KHR_workgroup_memory_explicit_layout, and Mesa's llvmpipe crashes on that.
     if cfg!(feature = "spirv") && is_software(&device) {
