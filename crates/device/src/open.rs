@@ -4,9 +4,9 @@ use std::{
 };
 
 use burn::tensor::Device;
-use firebrick_kernels::keep_memory;
 #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
 use burn_dispatch::devices::{CubeDevice, WgpuBackend, WgpuDevice, WgpuDeviceKind};
+use firebrick_kernels::keep_memory;
 
 use crate::{
     Failure, Kind, Name, Precision,
