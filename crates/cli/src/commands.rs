@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod bench;
 mod compare;
 mod doctor;
 mod eval;
@@ -50,6 +51,7 @@ Examples:
   firebrick init my-task
   firebrick plan quickstart
   firebrick doctor
+  firebrick bench 1m
   firebrick eval runs/quickstart/checkpoints/step-000200 --samples 8
   firebrick generate runs/quickstart/checkpoints/step-000200 --prompt 47+85=
   firebrick inspect runs/quickstart/checkpoints/step-000200
@@ -79,6 +81,8 @@ pub enum Command {
     Export(export::Export),
     /// List the devices of this machine and try them: what they can do, and whether it is right
     Doctor(doctor::Doctor),
+    /// Measure how fast a device samples and trains, beside what it reaches in a plain product and a copy
+    Bench(bench::Bench),
     /// Judge responses against gold answers, and say how often the verdict is the expected one
     Score(score::Score),
     /// Print a run's metrics as JSON lines, one object per step
@@ -110,6 +114,7 @@ impl Command {
             Command::Inspect(command) => command.run(),
             Command::Export(command) => command.run().map(|()| 0),
             Command::Doctor(command) => command.run(),
+            Command::Bench(command) => command.run().map(|()| 0),
             Command::Score(command) => command.run(),
             Command::Metrics(command) => command.run().map(|()| 0),
             Command::Schema => schema::run().map(|()| 0),

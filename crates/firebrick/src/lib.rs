@@ -20,6 +20,7 @@
 //! crates that it is put together from are modules here, so that a program of one's own depends on this
 //! crate alone, and the traits that people implement are at its root.
 
+pub mod bench;
 pub mod card;
 pub mod device;
 mod error;

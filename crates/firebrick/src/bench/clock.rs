@@ -1,0 +1,57 @@
+use std::{fs, time::Instant};
+
+use burn::tensor::Device;
+use firebrick_runs::peak_rss_bytes;
+use firebrick_train::TrainError;
+
+use crate::{Error, Result};
+
+/// Runs work once to warm up and then so many times, and keeps the time of each.
+pub(super) struct Clock<'a> {
+    device: &'a Device,
+    runs: usize,
+    seconds: Vec<f64>,
+    busy: Option<f64>,
+}
+
+impl<'a> Clock<'a> {
+    pub(super) fn new(device: &'a Device, runs: usize) -> Self {
+        Clock { device, runs, seconds: Vec::new(), busy: None }
+    }
+
+    pub(super) fn time(&mut self, mut work: impl FnMut() -> Result<()>) -> Result<()> {
+        // The peak so far is forgotten, where the system lets us.
+        let _ = fs::write("/proc/self/clear_refs", "5");
+        let mut once = || {
+            work()?;
+            self.device.sync().map_err(|error| Error::Train(TrainError::Device(error.to_string())))
+        };
+        once()?;
+        let before = processor_seconds();
+        for _ in 0..self.runs.max(1) {
+            let began = Instant::now();
+            once()?;
+            self.seconds.push(began.elapsed().as_secs_f64());
+        }
+        self.busy = processor_seconds().zip(before).map(|(after, before)| after - before);
+        Ok(())
+    }
+
+    /// Seconds of each run, ascending; cores; the peak.
+    pub(super) fn read(mut self) -> (Vec<f64>, Option<f64>, Option<u64>) {
+        let all: f64 = self.seconds.iter().sum();
+        self.seconds.sort_by(f64::total_cmp);
+        (self.seconds, self.busy.map(|busy| busy / all), peak_rss_bytes())
+    }
+}
+
+/// What the processor's cores have worked for this process, in seconds.
+fn processor_seconds() -> Option<f64> {
+    #[cfg(unix)]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Some(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+    }
+    #[cfg(not(unix))]
+    None
+}

@@ -1,0 +1,284 @@
+use std::sync::Arc;
+
+use firebrick_core::{
+    Completion, Detokenizer, FinishReason, Prompt, PromptSource, RewardScale, Score, Seed, TokenId,
+    Verifier, score_each,
+};
+use firebrick_models::Decoder;
+use firebrick_reward::math;
+use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
+use firebrick_train::{
+    AdamW, Aggregation, ClipRange, ConstantLr, Cut, Dapo, Dynamic, GroupNorm, KeepAll, Objective,
+    OnCap, OptimConfig, Phrases, Sample, Task, TrainConfig, Trainer, TrainerState, Updater,
+};
+
+use super::{Phase, Shape, Sizes, clock::Clock};
+use crate::{Error, Result};
+
+/// Prompts, completions of each, and tokens of both, of [`Phase::Step`].
+const STEP: [usize; 4] = [8, 8, 6, 64];
+
+/// The work of all phases.
+pub(super) struct Phases<'a> {
+    shape: &'a Shape,
+    sizes: Sizes,
+    policy: Option<Decoder>,
+    sample_on: SampleOn,
+    seed: Seed,
+    parts: Vec<(String, f64)>,
+}
+
+impl<'a> Phases<'a> {
+    pub(super) fn new(
+        shape: &'a Shape,
+        sizes: Sizes,
+        policy: Decoder,
+        sample_on: SampleOn,
+        seed: Seed,
+    ) -> Self {
+        Phases { shape, sizes, policy: Some(policy), sample_on, seed, parts: Vec::new() }
+    }
+
+    /// Does the work of a phase under the clock; gives how much it is.
+    pub(super) fn measure(&mut self, phase: Phase, clock: &mut Clock<'_>) -> Result<usize> {
+        let Sizes { rows, completion, .. } = self.sizes;
+        match phase {
+            Phase::Rollout => self.rollout([rows, 1], |_| completion, clock),
+            Phase::Groups => self.rollout([(rows / 8).max(1), 8.min(rows)], |_| completion, clock),
+            Phase::Spread => {
+                let least = (completion / 16).max(1);
+                // Neighbours differ, so that no order of the rows is better than another.
+                let length = |row: usize| {
+                    least + (row * 37 % rows) * (completion - least) / (rows - 1).max(1)
+                };
+                self.rollout([rows, 1], length, clock)
+            }
+            Phase::Update => self.update(clock),
+            Phase::Step => self.step(clock),
+            Phase::Verify => verify(clock),
+        }
+    }
+
+    /// What the trainer said of the last step.
+    pub(super) fn parts(&self, phase: Phase) -> Vec<(String, f64)> {
+        if phase == Phase::Step { self.parts.clone() } else { Vec::new() }
+    }
+
+    fn policy(&self) -> &Decoder {
+        self.policy.as_ref().expect("it is put back")
+    }
+
+    fn rollout(
+        &self,
+        [prompts, group_size]: [usize; 2],
+        length: impl Fn(usize) -> usize,
+        clock: &mut Clock<'_>,
+    ) -> Result<usize> {
+        let engine = &mut self.engine(self.sizes.rows);
+        let requests: Vec<GroupRequest> = (0..prompts)
+            .flat_map(|row| {
+                let prompt = (row as u64, self.prompt(row as u64, self.sizes.prompt));
+                GroupRequest::of_prompts([prompt], group_size, &drawn(length(row)), self.seed)
+            })
+            .enumerate()
+            .map(|(id, request)| GroupRequest { id: id as u64, ..request })
+            .collect();
+        clock.time(|| generate(engine, requests.clone(), &mut |_| ()).map_err(failed).map(drop))?;
+        Ok((0..prompts).map(length).sum::<usize>() * group_size)
+    }
+
+    fn update(&mut self, clock: &mut Clock<'_>) -> Result<usize> {
+        let Sizes { rows, prompt, completion, .. } = self.sizes;
+        let samples: Vec<Sample> = (0..rows as u64)
+            .map(|row| {
+                let tokens = self.prompt(rows as u64 + row, completion).tokens;
+                let logprobs = vec![-(self.shape.config.vocab_size as f32).ln(); completion];
+                let written = Completion::written(tokens, logprobs, FinishReason::Length);
+                let advantage = if row % 2 == 0 { 1.0 } else { -1.0 };
+                Sample::new(&self.prompt(row, prompt).tokens, &written, row)
+                    .with_advantage(advantage)
+            })
+            .collect();
+        let micro_batch_tokens = self.shape.micro_batch_rows * (prompt + completion);
+        let updater = updater(Cut { micro_batch_tokens, ..Cut::default() });
+        let mut optimizer = AdamW::new(OptimConfig::default());
+        clock.time(|| {
+            let policy = self.policy.take().expect("it was put back");
+            let (policy, ..) =
+                updater.step(policy, &mut optimizer, &samples, 1e-6).map_err(Error::Train)?;
+            self.policy = Some(policy);
+            Ok(())
+        })?;
+        Ok(rows * (prompt + completion))
+    }
+
+    fn step(&mut self, clock: &mut Clock<'_>) -> Result<usize> {
+        let [prompts_per_step, group_size, prompt, length] = STEP;
+        let policy = self.policy.take().expect("it was put back");
+        let prompts =
+            (0..256).map(|id| Phases::random(self.seed, self.shape, id, prompt)).collect();
+        let rows = prompts_per_step * group_size;
+        let mut trainer = Trainer {
+            engine: Box::new(LocalEngine::new(
+                &policy,
+                Arc::new(Silent),
+                rows,
+                2048,
+                self.sample_on,
+            )),
+            policy,
+            reference: None,
+            critic: None,
+            source: Box::new(Cycle { prompts, cursor: 0 }),
+            task: Task {
+                verifier: Box::new(Parity),
+                scale: RewardScale { right: 1.0, wrong: -1.0 },
+                shapers: Vec::new(),
+                filter: Box::new(KeepAll),
+                advantage: Some(Box::new(GroupNorm::default())),
+            },
+            phrases: Phrases::default(),
+            updater: updater(Cut { micro_batch_tokens: 2560, ..Cut::default() }),
+            optimizer: Box::new(AdamW::new(OptimConfig::default())),
+            schedule: Box::new(ConstantLr { lr: 1e-6 }),
+            config: TrainConfig {
+                group_size,
+                prompts_per_step,
+                dynamic: Dynamic::Off,
+                memory: None,
+                max_rounds: 1,
+                on_cap: OnCap::TrainSmaller,
+                keep_surplus: false,
+                max_staleness: 0,
+                mini_batch: rows,
+                adaptive: None,
+                sampling: drawn(length),
+                importance_cap: None,
+            },
+            seed: self.seed,
+            state: TrainerState::default(),
+            midway: false,
+        };
+        let mut parts = Vec::new();
+        let timed = clock.time(|| {
+            let report = trainer.step(&mut ()).map_err(Error::Train)?;
+            parts = report.metrics.0.into_iter().collect();
+            Ok(())
+        });
+        self.policy = Some(trainer.policy);
+        timed?;
+        parts.retain(|(name, _)| name.starts_with("time/"));
+        self.parts = parts;
+        Ok(rows * length)
+    }
+
+    fn engine(&self, rows: usize) -> LocalEngine<Decoder> {
+        LocalEngine::new(self.policy(), Arc::new(Silent), rows, usize::MAX, self.sample_on)
+    }
+
+    fn prompt(&self, id: u64, length: usize) -> Prompt {
+        Phases::random(self.seed, self.shape, id, length)
+    }
+
+    fn random(seed: Seed, shape: &Shape, id: u64, length: usize) -> Prompt {
+        let mut stream = seed.derive("prompt", &[id]).stream();
+        let vocab = shape.config.vocab_size as f64;
+        let tokens = (0..length as u64).map(|at| (stream.uniform_at(at) * vocab) as TokenId);
+        Prompt { id, tokens: tokens.collect(), ..Prompt::default() }
+    }
+}
+
+/// Judges answers as an exam would have them, a hundred of each.
+fn verify(clock: &mut Clock<'_>) -> Result<usize> {
+    const ANSWERS: [[&str; 2]; 6] = [
+        ["so the answer is \\boxed{\\frac{3}{4}}.", "0.75"],
+        ["Therefore $x = 2\\sqrt{3}$, and \\boxed{2\\sqrt{3}}", "\\sqrt{12}"],
+        ["We get \\boxed{x^2+2x+1}", "(x+1)^2"],
+        ["The final answer is $\\boxed{42}$", "43"],
+        ["Answer: 1,024", "1024"],
+        ["I do not know.", "7"],
+    ];
+    let verifier = math::Verifier::default();
+    let asked: Vec<(Prompt, Completion)> = (0..600)
+        .map(|index| {
+            let [said, reference] = ANSWERS[index % ANSWERS.len()];
+            let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
+            let written = Completion::written(Vec::new(), Vec::new(), FinishReason::Stop);
+            (prompt, written.with_text(said))
+        })
+        .collect();
+    let pairs: Vec<(&Prompt, &Completion)> = asked.iter().map(|(x, y)| (x, y)).collect();
+    clock.time(|| {
+        score_each(&verifier, &pairs);
+        Ok(())
+    })?;
+    Ok(pairs.len())
+}
+
+/// DAPO's update, without entropy and KL.
+fn updater(cut: Cut) -> Updater {
+    Updater {
+        objective: Objective {
+            policy: Box::new(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }),
+            entropy_coef: 0.0,
+            kl: None,
+        },
+        aggregation: Aggregation::TokenMean,
+        constant_length: 1,
+        temperature: 1.0,
+        cut,
+    }
+}
+
+fn drawn(max_completion_tokens: usize) -> Sampling {
+    Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, max_completion_tokens, stop: Vec::new() }
+}
+
+fn failed(error: firebrick_rollout::RolloutError) -> Error {
+    Error::Train(error.into())
+}
+
+/// Text is not what is timed.
+struct Silent;
+
+impl Detokenizer for Silent {
+    fn detokenize(&self, _: &[TokenId]) -> String {
+        String::new()
+    }
+}
+
+/// Right where the first token is even: groups have a spread, whatever the weights.
+struct Parity;
+
+impl Verifier for Parity {
+    fn score(&self, _: &Prompt, completion: &Completion) -> Score {
+        match completion.tokens.first() {
+            Some(token) if token % 2 == 0 => Score::right("even"),
+            _ => Score::wrong("odd"),
+        }
+    }
+}
+
+struct Cycle {
+    prompts: Vec<Prompt>,
+    cursor: u64,
+}
+
+impl PromptSource for Cycle {
+    fn draw(&mut self) -> Prompt {
+        self.cursor += 1;
+        self.prompts[(self.cursor - 1) as usize % self.prompts.len()].clone()
+    }
+
+    fn cursor(&self) -> u64 {
+        self.cursor
+    }
+
+    fn seek(&mut self, cursor: u64) {
+        self.cursor = cursor;
+    }
+
+    fn size(&self) -> u64 {
+        self.prompts.len() as u64
+    }
+}

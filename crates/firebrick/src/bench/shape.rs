@@ -1,0 +1,89 @@
+use firebrick_models::{DecoderConfig, Family, Sizes as Widths};
+
+use super::{Phase, Sizes};
+
+/// A model to measure with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    /// How it is called.
+    pub name: String,
+    /// Its sizes.
+    pub config: DecoderConfig,
+    /// Rows of a micro-batch of the update.
+    pub micro_batch_rows: usize,
+}
+
+impl Shape {
+    /// The built-in ones: some 1, 10 and 50 million parameters, and the shape of SmolLM2-135M.
+    pub fn built_in() -> Vec<Shape> {
+        let shape = |name: &str, micro_batch_rows, family, widths| Shape {
+            name: name.into(),
+            config: DecoderConfig::new(family, widths),
+            micro_batch_rows,
+        };
+        let small = |vocab_size, hidden_size, layers, heads, intermediate_size| Widths {
+            vocab_size,
+            hidden_size,
+            layers,
+            heads,
+            kv_heads: 2,
+            head_dim: hidden_size / heads,
+            intermediate_size,
+            max_position_embeddings: 2048,
+            rope_theta: 1e6,
+            tied: true,
+        };
+        let smollm2 = Widths {
+            vocab_size: 49_152,
+            hidden_size: 576,
+            layers: 30,
+            heads: 9,
+            kv_heads: 3,
+            head_dim: 64,
+            intermediate_size: 1536,
+            max_position_embeddings: 8192,
+            rope_theta: 1e5,
+            tied: true,
+        };
+        vec![
+            shape("1m", 16, Family::Qwen2, small(1024, 128, 4, 4, 448)),
+            shape("10m", 16, Family::Qwen2, small(1024, 384, 6, 6, 1024)),
+            shape("50m", 8, Family::Qwen2, small(32_768, 512, 12, 8, 1408)),
+            shape("smollm2-135m", 8, Family::Llama, smollm2),
+        ]
+    }
+
+    /// Floating-point operations of a run, and the bytes that it has to read where it decodes; none where no model
+    /// computes, or how much is not known beforehand.
+    pub(super) fn costs(&self, phase: Phase, sizes: Sizes) -> Option<(f64, Option<f64>)> {
+        let config = &self.config;
+        let rows = sizes.rows as f64;
+        let (prompt, completion) = (sizes.prompt as f64, sizes.completion as f64);
+        let head = (config.vocab_size * config.hidden_size) as f64;
+        let count = config.parameters();
+        let layers = config.layers as f64 * count.layer as f64;
+        let width = (config.heads * config.head_dim * config.layers) as f64;
+        let kept = (2 * config.kv_heads * config.head_dim * config.layers) as f64;
+        // Scores and the sum of values, over half of the tokens in the mean.
+        let attention = |tokens: f64| 2.0 * width * tokens * tokens;
+        let all = prompt + completion;
+        match phase {
+            Phase::Rollout | Phase::Groups => {
+                let prompts = if phase == Phase::Groups { rows / 8.0 } else { rows };
+                let tokens = prompts * prompt + rows * completion;
+                let flops = 2.0 * layers * tokens
+                    + 2.0 * head * rows * completion
+                    + rows * (attention(all) - attention(prompt))
+                    + prompts * attention(prompt);
+                let weights = completion * (layers + head) * 4.0;
+                let cache = rows * kept * 4.0 * completion * (prompt + completion / 2.0);
+                Some((flops, Some(weights + cache)))
+            }
+            Phase::Update => {
+                let forward = 2.0 * layers * rows * all + 2.0 * head * rows * completion;
+                Some((3.0 * (forward + rows * attention(all)), None))
+            }
+            Phase::Spread | Phase::Step | Phase::Verify => None,
+        }
+    }
+}
