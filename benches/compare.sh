@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Firebrick beside transformers, PyTorch and TRL, at the same sizes on this machine: one table of ratios.
+#
+#     benches/compare.sh                 the shapes 1m, 10m, 50m and smollm2-135m: half an hour on two cores
+#     benches/compare.sh 1m 10m          some of them
+#     RUNS=3 benches/compare.sh 1m       with other than five runs of each phase
+#
+# Each shape is measured with the one and then with the other, one process at a time. The Python with the peers is
+# that of FIREBRICK_PYTHON, or one that is made of benches/peers/python.txt, some 5 GB.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+shapes=("$@")
+[ ${#shapes[@]} -gt 0 ] || shapes=(1m 10m 50m smollm2-135m)
+runs=${RUNS:-5}
+python=${FIREBRICK_PYTHON:-$(tools/venv.sh benches/peers/python.txt)/python}
+cargo build --release --locked --workspace
+firebrick=$(cargo metadata --format-version 1 --no-deps --locked | "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/firebrick
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+for shape in "${shapes[@]}"; do
+    # TRL asks for a tokenizer with as many tokens as the model has, and the fixture's has 1,024.
+    phases=(rollout spread update)
+    [ "$shape" = 1m ] && phases+=(step)
+    echo "$shape …" >&2
+    "$firebrick" bench "$shape" --runs "$runs" --phases "$(IFS=,; echo "${phases[*]}")" --json >"$out/$shape.json"
+    "$python" benches/peers/speed.py "$shape" "${phases[@]}" --runs "$runs" >"$out/$shape.jsonl"
+done
+"$python" benches/peers/ratios.py "$out"/*.json "$out"/*.jsonl
