@@ -201,10 +201,10 @@ impl Layer {
         let compute = context.compute;
         let gate_up =
             gate_up.unwrap_or_else(|| plain.gate_up.forward(normed.clone(), None, compute));
-        let inner = ops::gated(gate_up.clone(), context.activation);
-        let d_inner = self.down.back(&inner, d_y.clone(), compute, sum);
+        let d_inner = self.down.back_input(&d_y, compute);
+        let [inner, d_gate_up] = ops::gated_back(gate_up, d_inner, context.activation);
+        self.down.back_weights(&inner, &d_y, compute, sum);
         drop(inner);
-        let d_gate_up = ops::gated_back(gate_up, d_inner, context.activation);
         let d_normed = self.gate_up.back(&normed, d_gate_up, compute, sum);
         context.norm_back(half, &self.mlp_norm, d_normed, Some(d_y), sum)
     }

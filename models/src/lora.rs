@@ -67,25 +67,39 @@ impl Adapter {
         ops::product(inner, self.b.val(), compute).mul_scalar(self.scale)
     }
 
-    /// The gradient of `x`, from that of what came out; those of `A` and `B` are added to `sum`.
-    pub(crate) fn back(
+    /// `onto` and the gradient of `x`, from that of what came out.
+    pub(crate) fn back_input(
+        &self,
+        d_y: Tensor<2>,
+        onto: Tensor<2>,
+        compute: Compute,
+    ) -> Tensor<2> {
+        let d_inner = self.d_inner(d_y.mul_scalar(self.scale), compute);
+        ops::linear(d_inner, self.a.val().inner().transpose(), None, Some(onto), compute)
+    }
+
+    /// Adds the gradients of `A` and `B` to `sum`, from that of what came out.
+    pub(crate) fn back_weights(
         &self,
         x: &Tensor<2>,
         d_y: Tensor<2>,
         compute: Compute,
         sum: &mut GradientSum,
-    ) -> Tensor<2> {
-        let (a, b) = (self.a.val().inner(), self.b.val().inner());
+    ) {
         let d_y = d_y.mul_scalar(self.scale);
-        let d_inner = ops::product(d_y.clone(), b.transpose(), compute);
+        if self.a.is_require_grad() {
+            let d_inner = self.d_inner(d_y.clone(), compute);
+            sum.add_product(&self.a, x.clone().transpose(), d_inner, compute);
+        }
         if self.b.is_require_grad() {
-            let inner = ops::product(x.clone(), a.clone(), compute);
+            let inner = ops::product(x.clone(), self.a.val().inner(), compute);
             sum.add_product(&self.b, inner.transpose(), d_y, compute);
         }
-        if self.a.is_require_grad() {
-            sum.add_product(&self.a, x.clone().transpose(), d_inner.clone(), compute);
-        }
-        ops::product(d_inner, a.transpose(), compute)
+    }
+
+    /// The gradient of `x·A`.
+    fn d_inner(&self, d_y: Tensor<2>, compute: Compute) -> Tensor<2> {
+        ops::product(d_y, self.b.val().inner().transpose(), compute)
     }
 
     /// `scale · A·B`, `[inputs, outputs]`.

@@ -87,6 +87,29 @@ impl Projection {
         compute: Compute,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
+        self.back_weights(x, &d_y, compute, sum);
+        self.back_input(&d_y, compute)
+    }
+
+    /// The part of [`Projection::back`] that the input is not needed for.
+    pub(crate) fn back_input(&self, d_y: &Tensor<2>, compute: Compute) -> Tensor<2> {
+        let weight = self.matrix().inner();
+        let d_x = ops::product(d_y.clone(), weight.transpose(), compute);
+        let parts = self.adapters.iter().zip(self.parts(d_y));
+        parts.fold(d_x, |d_x, (adapter, d_y)| match adapter {
+            Some(adapter) => adapter.back_input(d_y, d_x, compute),
+            None => d_x,
+        })
+    }
+
+    /// The other part: what is added to the parameters' gradients.
+    pub(crate) fn back_weights(
+        &self,
+        x: &Tensor<2>,
+        d_y: &Tensor<2>,
+        compute: Compute,
+        sum: &mut GradientSum,
+    ) {
         if let Some(weight) = &self.weight
             && weight.is_require_grad()
         {
@@ -97,17 +120,19 @@ impl Projection {
         {
             sum.add(bias.id, ops::column_sums(d_y.clone()));
         }
-        let weight = self.matrix().inner();
-        let mut d_x = ops::product(d_y.clone(), weight.transpose(), compute);
-        let mut first = 0;
-        for (adapter, &width) in self.adapters.iter().zip(&self.widths) {
+        for (adapter, d_y) in self.adapters.iter().zip(self.parts(d_y)) {
             if let Some(adapter) = adapter {
-                let d_y = d_y.clone().narrow(1, first, width);
-                d_x = d_x + adapter.back(x, d_y, compute, sum);
+                adapter.back_weights(x, d_y, compute, sum);
             }
-            first += width;
         }
-        d_x
+    }
+
+    /// The columns of each map.
+    fn parts(&self, y: &Tensor<2>) -> impl Iterator<Item = Tensor<2>> {
+        self.widths.iter().scan(0, |first, &width| {
+            let start = std::mem::replace(first, *first + width);
+            Some(y.clone().narrow(1, start, width))
+        })
     }
 
     /// Adds the adapters into the weight, and takes them away.

@@ -15,7 +15,7 @@ pub(crate) mod pages;
 pub(crate) mod product;
 pub(crate) mod rows;
 
-use out::{Out, pieces};
+use out::{Out, pieces, put_three};
 
 /// Does `work` in code that was compiled for the widest vectors of this processor: AVX-512, AVX2 or NEON.
 /// Only what is inlined into `work` is.

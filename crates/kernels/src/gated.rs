@@ -21,13 +21,15 @@ pub fn gated(gate_up: Tensor<2>, activation: Activation) -> Tensor<2> {
     tensor(cpu::gated::apply(&numbers, both / 2, activation), [places, both / 2])
 }
 
-/// The gradient of `gate_up`, from that of what [`gated`] gave, `d`.
-pub fn gated_back(gate_up: Tensor<2>, d: Tensor<2>, activation: Activation) -> Tensor<2> {
+/// What [`gated`] gave once more, and from its gradient, `d`, that of `gate_up`.
+pub fn gated_back(gate_up: Tensor<2>, d: Tensor<2>, activation: Activation) -> [Tensor<2>; 2] {
     let (Some(numbers_of_both), Some(numbers_of_d)) = (numbers(&gate_up), numbers(&d)) else {
         return plain_back(gate_up, d, activation);
     };
-    let shape = gate_up.dims();
-    tensor(cpu::gated::back(&numbers_of_both, &numbers_of_d, shape[1] / 2, activation), shape)
+    let (wide, narrow) = (gate_up.dims(), d.dims());
+    let [inner, d_gate_up] =
+        cpu::gated::back(&numbers_of_both, &numbers_of_d, narrow[1], activation);
+    [tensor(inner, narrow), tensor(d_gate_up, wide)]
 }
 
 pub(crate) fn plain(gate_up: Tensor<2>, activation: Activation) -> Tensor<2> {
@@ -38,7 +40,11 @@ pub(crate) fn plain(gate_up: Tensor<2>, activation: Activation) -> Tensor<2> {
     }
 }
 
-pub(crate) fn plain_back(gate_up: Tensor<2>, d: Tensor<2>, activation: Activation) -> Tensor<2> {
+pub(crate) fn plain_back(
+    gate_up: Tensor<2>,
+    d: Tensor<2>,
+    activation: Activation,
+) -> [Tensor<2>; 2] {
     let (gate, up) = halves(gate_up);
     let (activated, slope) = match activation {
         // σ and x · σ, of which the derivative is σ · (1 + x · (1 − σ)).
@@ -59,7 +65,8 @@ pub(crate) fn plain_back(gate_up: Tensor<2>, d: Tensor<2>, activation: Activatio
             (gate * half.clone(), half + rest)
         }
     };
-    Tensor::cat(vec![d.clone() * up * slope, d * activated], 1)
+    let inner = activated.clone() * up.clone();
+    [inner, Tensor::cat(vec![d.clone() * up * slope, d * activated], 1)]
 }
 
 fn halves(x: Tensor<2>) -> (Tensor<2>, Tensor<2>) {

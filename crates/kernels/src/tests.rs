@@ -75,10 +75,10 @@ fn activations() {
         for activation in [Activation::Silu, Activation::GeluTanh] {
             let (both, d) = (noise([rows, 2 * width], 1).mul_scalar(6.0), noise([rows, width], 2));
             alike(gated(both.clone(), activation), gated::plain(both.clone(), activation));
-            alike(
-                gated_back(both.clone(), d.clone(), activation),
-                gated::plain_back(both, d, activation),
-            );
+            let fast = gated_back(both.clone(), d.clone(), activation);
+            for (fast, plain) in fast.into_iter().zip(gated::plain_back(both, d, activation)) {
+                alike(fast, plain);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::{
     lanes::{sigmoid, tanh},
-    pieces, rows_of_a_task, simd,
+    pieces, put_three, rows_of_a_task, simd,
 };
 use crate::Activation;
 
@@ -23,30 +23,35 @@ pub(crate) fn apply(gate_up: &[f32], width: usize, activation: Activation) -> Ve
     inner
 }
 
-/// The gradient of `gate_up` from that of [`apply`]'s result, and that result once more.
-pub(crate) fn back(gate_up: &[f32], d: &[f32], width: usize, activation: Activation) -> Vec<f32> {
-    let rows = d.len() / width;
-    let ([d_gate_up], _) = pieces(rows, [2 * width], rows_of_a_task(width), |rows, [out]| {
+/// The result of [`apply`] once more, and from its gradient that of `gate_up`.
+pub(crate) fn back(
+    gate_up: &[f32],
+    d: &[f32],
+    width: usize,
+    activation: Activation,
+) -> [Vec<f32>; 2] {
+    let (rows, step) = (d.len() / width, rows_of_a_task(width));
+    let (both, _) = pieces(rows, [width, 2 * width], step, |rows, [inner, d_gate_up]| {
         simd(|| {
             for row in rows {
                 let both = &gate_up[row * 2 * width..(row + 1) * 2 * width];
                 let (gate, up) = both.split_at(width);
-                let d = &d[row * width..(row + 1) * width];
-                let all = || gate.iter().zip(up).zip(d);
+                let all = gate.iter().zip(up).zip(&d[row * width..(row + 1) * width]);
+                let three = |[y, slope]: [f32; 2], up: f32, d: f32| [y * up, d * up * slope, d * y];
                 match activation {
                     Activation::Silu => {
-                        out.put(all().map(|((&gate, up), d)| d * up * silu(gate)[1]));
-                        out.put(all().map(|((&gate, _), d)| d * silu(gate)[0]));
+                        let all = all.map(|((&gate, &up), &d)| three(silu(gate), up, d));
+                        put_three(inner, d_gate_up, all);
                     }
                     Activation::GeluTanh => {
-                        out.put(all().map(|((&gate, up), d)| d * up * gelu(gate)[1]));
-                        out.put(all().map(|((&gate, _), d)| d * gelu(gate)[0]));
+                        let all = all.map(|((&gate, &up), &d)| three(gelu(gate), up, d));
+                        put_three(inner, d_gate_up, all);
                     }
                 }
             }
         });
     });
-    d_gate_up
+    both
 }
 
 /// x · σ, and its derivative σ · (1 + x · (1 − σ)).

@@ -27,6 +27,33 @@ impl Out<'_> {
     }
 }
 
+/// Writes the next numbers of `one`, and beside them those of `other` and those that follow them there as many places
+/// further: three results of one computation.
+///
+/// # Panics
+/// As [`Out::put`].
+#[inline(always)]
+pub(super) fn put_three(
+    one: &mut Out<'_>,
+    other: &mut Out<'_>,
+    values: impl ExactSizeIterator<Item = [f32; 3]>,
+) {
+    let count = values.len();
+    let (first, rest) = std::mem::take(&mut one.rest).split_at_mut(count);
+    one.rest = rest;
+    let (second, rest) = std::mem::take(&mut other.rest).split_at_mut(count);
+    let (third, rest) = rest.split_at_mut(count);
+    other.rest = rest;
+    let mut left = count;
+    for (((x, y), z), [a, b, c]) in first.iter_mut().zip(second).zip(third).zip(values) {
+        x.write(a);
+        y.write(b);
+        z.write(c);
+        left -= 1;
+    }
+    assert!(left == 0, "an iterator gave fewer numbers than it said");
+}
+
 /// Vectors of `rows` rows, each of its width, that `write` fills, `step` rows at a time and on all cores; beside
 /// them what `write` gave for each piece, in the order of the rows.
 ///
