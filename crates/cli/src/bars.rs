@@ -51,6 +51,11 @@ pub struct Bar {
 }
 
 impl Bar {
+    /// Makes the bar longer by `units`.
+    pub fn extend(&self, units: u64) {
+        self.bar.inc_length(units);
+    }
+
     /// Moves the bar on by `units`.
     pub fn advance(&self, units: u64) {
         self.bar.inc(units);

@@ -116,6 +116,12 @@ impl Watcher for Terminal {
         self.stages.push(self.bars.bar(stage.name(), total));
     }
 
+    fn extend(&mut self, units: u64) {
+        if let Some(bar) = self.stages.last() {
+            bar.extend(units);
+        }
+    }
+
     fn advance(&mut self, units: u64) {
         if let Some(bar) = self.stages.last() {
             bar.advance(units);

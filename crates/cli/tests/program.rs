@@ -657,3 +657,20 @@ fn a_reward_model_judges_alone_and_as_a_part() {
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.stderr.contains("no-such-folder"), "{}", outcome.stderr);
 }
+
+/// Work is cut into as many pieces as there are threads, and no sum depends on the cuts.
+#[test]
+fn any_number_of_threads_gives_the_same_run() {
+    let place = Place::new();
+    let recipe = repository("recipes/ci/tiny.toml");
+    for threads in ["1", "2", "5"] {
+        let name = format!("name=on-{threads}");
+        let mut command =
+            place.command(&["train", &recipe, "--set", &name, "--set", "train.steps=4"]);
+        let output = command.env("RAYON_NUM_THREADS", threads).output().unwrap();
+        Outcome::of(output).success();
+    }
+    for threads in ["2", "5"] {
+        assert_same(&place.result("on-1"), &place.result(&format!("on-{threads}")));
+    }
+}

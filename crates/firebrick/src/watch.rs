@@ -19,6 +19,11 @@ pub trait Watcher: Send {
         let _ = (stage, total);
     }
 
+    /// The stage that began last will take `units` more than it said.
+    fn extend(&mut self, units: u64) {
+        let _ = units;
+    }
+
     /// The stage that began last is `units` further.
     fn advance(&mut self, units: u64) {
         let _ = units;
@@ -53,6 +58,10 @@ pub trait Watcher: Send {
 impl<T: Watcher + ?Sized> Watcher for Box<T> {
     fn begin(&mut self, stage: Stage, total: u64) {
         (**self).begin(stage, total);
+    }
+
+    fn extend(&mut self, units: u64) {
+        (**self).extend(units);
     }
 
     fn advance(&mut self, units: u64) {
@@ -149,6 +158,10 @@ impl Observer for Phases<'_> {
             Phase::Eval => Stage::Eval,
         };
         self.0.begin(stage, total as u64);
+    }
+
+    fn extend(&mut self, units: usize) {
+        self.0.extend(units as u64);
     }
 
     fn advance(&mut self, units: usize) {

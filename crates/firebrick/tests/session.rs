@@ -7,8 +7,10 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
 use burn::{
@@ -27,7 +29,7 @@ use firebrick::{
         Tape, TokenBatch, random,
     },
     recipe::DeviceKind as Kind,
-    rollout::{GroupRequest, RequestId, RolloutError, Wait},
+    rollout::{GroupRequest, LocalEngine, RequestId, RolloutError, SampleOn, Wait},
     source::Sources,
     train::{AdamW, GroupNorm, LossInput, LossOutput, OptimConfig, StepOutcome, TrainError},
     wire::wire,
@@ -419,6 +421,78 @@ fn an_engine_that_dies_costs_no_finished_step() {
 }
 
 /// With `gae` and no critic a trainer once took plain rewards for advantages, in silence.
+/// Groups are judged while others are being sampled, and what a run samples and learns does not depend on
+/// which of the two is quicker.
+#[test]
+fn a_slow_judge_changes_nothing_and_is_not_waited_for() {
+    /// Counts how often it was polled.
+    struct Counted(LocalEngine<Decoder>, Arc<AtomicUsize>);
+
+    impl RolloutEngine<Decoder> for Counted {
+        fn publish(&mut self, policy: &Decoder, version: u64) -> Result<(), RolloutError> {
+            self.0.publish(policy, version)
+        }
+
+        fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+            RolloutEngine::<Decoder>::submit(&mut self.0, requests)
+        }
+
+        fn poll(
+            &mut self,
+            wait: Wait,
+            finished: &mut dyn FnMut(usize),
+        ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            RolloutEngine::<Decoder>::poll(&mut self.0, wait, finished)
+        }
+    }
+
+    /// Judges as [`Even`] does, the first time not before the engine has been polled again.
+    struct Slow {
+        polls: Arc<AtomicUsize>,
+        went_on: Arc<AtomicBool>,
+    }
+
+    impl Verifier for Slow {
+        fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+            let before = self.polls.load(Ordering::SeqCst);
+            for _ in 0..200 {
+                if self.went_on.load(Ordering::SeqCst) {
+                    break;
+                }
+                let polled = self.polls.load(Ordering::SeqCst) > before;
+                self.went_on.fetch_or(polled, Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(5));
+            }
+            thread::sleep(Duration::from_micros(500 * completion.tokens.len() as u64));
+            Even.score(prompt, completion)
+        }
+    }
+
+    let place = tempfile::tempdir().unwrap();
+    let (polls, went_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let learned = |name: &str, slow: bool| {
+        let tokenizer = Arc::new(Tokenizer::characters(LETTERS).unwrap());
+        let first = policy(&tokenizer, &Device::flex());
+        let session = own(place.path(), name, 4).heldout(Vec::new()).settings(|recipe| {
+            recipe.sampling.prompts_per_step = 8;
+            recipe.sampling.tolerance = 0.5;
+        });
+        // Two groups at a time, so that some are finished while others wait.
+        let engine = LocalEngine::new(&first, tokenizer, 8, 64, SampleOn::Host);
+        let session = session.engine(Counted(engine, polls.clone()));
+        let session = match slow {
+            true => session.verifier(Slow { polls: polls.clone(), went_on: went_on.clone() }),
+            false => session,
+        };
+        let summary = session.run().unwrap();
+        let weights = place.path().join(name).join("checkpoints/step-000004/model/model.safetensors");
+        (summary.completions, std::fs::read(weights).unwrap())
+    };
+    assert!(learned("quick", false) == learned("slow", true));
+    assert!(went_on.load(Ordering::SeqCst), "the engine waited for the judge");
+}
+
 #[test]
 fn a_trainer_takes_advantages_from_one_place() {
     let loaded = tiny(&["warmup.steps=0", "advantage.kind=gae"]);

@@ -18,6 +18,7 @@ struct Heard(Arc<Mutex<Vec<Told>>>);
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
     Begin(Stage, u64),
+    Extend(u64),
     Advance(u64),
     End,
     Note(String),
@@ -34,6 +35,10 @@ impl Heard {
 impl Watcher for Heard {
     fn begin(&mut self, stage: Stage, total: u64) {
         self.add(Told::Begin(stage, total));
+    }
+
+    fn extend(&mut self, units: u64) {
+        self.add(Told::Extend(units));
     }
 
     fn advance(&mut self, units: u64) {
@@ -94,6 +99,7 @@ fn a_watcher_hears_every_stage_and_changes_nothing() {
                 assert!(open.iter().all(|(outer, ..)| *outer == Stage::Warmup), "{told:?}");
                 open.push((*stage, *total, 0));
             }
+            Told::Extend(units) => open.last_mut().unwrap().1 += units,
             Told::Advance(units) => open.last_mut().unwrap().2 += units,
             Told::End => {
                 let (stage, total, units) = open.pop().unwrap();

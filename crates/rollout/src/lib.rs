@@ -1,7 +1,7 @@
 //! Prompts in, groups of completions out.
 //!
-//! [`RolloutEngine`] is the seam: requests are submitted and groups polled for. [`generate`] waits for
-//! all of them. [`LocalEngine`] samples with the weights that are being trained, in the same process;
+//! [`RolloutEngine`] is the seam: requests are submitted and groups polled for. [`Flight`] keeps the account
+//! of what is asked, for whoever asks for more meanwhile; [`generate`] waits for all of them. [`LocalEngine`] samples with the weights that are being trained, in the same process;
 //! [`stream`] samples one completion for a listener; [`ScriptedEngine`] says what a test tells it to.
 //!
 //! To publish the weights, sample with them and then update them, one after the other, is the
@@ -11,6 +11,7 @@
 
 mod engine;
 mod error;
+mod flight;
 mod generate;
 mod local;
 mod sampler;
@@ -19,7 +20,8 @@ mod stream;
 
 pub use engine::{GroupRequest, RequestId, RolloutEngine, Wait};
 pub use error::RolloutError;
-pub use generate::{RETRIES, generate};
+pub use flight::{Flight, RETRIES};
+pub use generate::generate;
 pub use local::LocalEngine;
 pub use sampler::{SampleOn, Sampling, sample_on_device, sample_on_host};
 pub use scripted::ScriptedEngine;

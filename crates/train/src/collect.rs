@@ -1,20 +1,39 @@
 //! The groups of a step, while they are being collected: dynamic sampling at work.
 
-use firebrick_core::{GroupFilter, PromptSource, RewardedGroup, Seed};
+use std::{collections::BTreeMap, thread, time::Instant};
+
+use firebrick_core::{Group, GroupFilter, PromptSource, RewardedGroup, Seed};
+use firebrick_rollout::{Flight, GroupRequest, RequestId, RolloutEngine};
 
 use crate::{
-    Dynamic, Filled, OnCap, Refill, TrainConfig, TrainError, TrainerState, copies,
-    draw::{Drawn, PromptSelector, selector},
+    Dynamic, Filled, Observer, OnCap, Phase, Refill, Task, TrainConfig, TrainError, TrainerState,
+    copies,
+    draw::{PromptSelector, selector},
+    judge::Judge,
     report::Sampled,
 };
 
-/// Rounds of prompts go out, groups come in, until there are enough or the cap is reached.
+/// Prompts go out and groups come in, until there are enough or the cap is reached.
+///
+/// Nobody waits for a whole round: further prompts go out while earlier groups are still being written, and
+/// groups are judged beside that. What is asked for depends all the same on no clock. It follows from the
+/// groups that were judged, taken in the order in which their prompts were drawn, and it is looked at only
+/// when a quarter of a step's groups has been finished since the last time: by then those of the quarter
+/// before are judged, or are waited for.
 pub(crate) struct Collection<'a> {
     config: &'a TrainConfig,
     step: u64,
     seed: Seed,
     selector: Box<dyn PromptSelector + 'a>,
     refill: Refill,
+    /// Prompts that were drawn, and those of them whose groups were offered to the filter.
+    drawn: RequestId,
+    offered: RequestId,
+    /// How often prompts were drawn.
+    draws: u64,
+    flight: Flight,
+    /// Judged before an earlier one was.
+    early: BTreeMap<RequestId, RewardedGroup>,
     /// The groups and counts so far; the lists of groups to train on are filled at the end.
     pub(crate) sampled: Sampled,
 }
@@ -39,26 +58,121 @@ impl<'a> Collection<'a> {
         refill.enough = config.dynamic.enough(refill.target);
         let selector = selector(config.memory.as_ref(), &state.memory, step, config.group_size);
         let sampled = Sampled { stale, carried: carried_count, ..Sampled::default() };
-        Collection { config, step, seed, selector, refill, sampled }
+        Collection {
+            config,
+            step,
+            seed,
+            selector,
+            refill,
+            drawn: 0,
+            offered: 0,
+            draws: 0,
+            flight: Flight::default(),
+            early: BTreeMap::new(),
+            sampled,
+        }
     }
 
-    /// True while another round is allowed and needed.
-    pub(crate) fn needs_more(&self) -> bool {
-        self.refill.status() == Filled::NeedMore
+    /// Samples until there are enough groups, or no more may be asked for. `vocab` tokens are known to the
+    /// policy.
+    ///
+    /// # Errors
+    /// When the engine or the verifier fails.
+    pub(crate) fn run<M>(
+        &mut self,
+        engine: &mut dyn RolloutEngine<M>,
+        source: &mut dyn PromptSource,
+        task: &Task,
+        vocab: usize,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        if self.refill.status() == Filled::Full {
+            return Ok(());
+        }
+        thread::scope(|scope| {
+            let mut judge = Judge::begin(scope, task, self.step);
+            let began = Instant::now();
+            let outcome = self.sample(engine, source, &mut judge, task, vocab, observer);
+            if outcome.is_err() {
+                self.flight.cancel(engine);
+            }
+            observer.end();
+            self.sampled.reward_seconds = judge.seconds;
+            self.sampled.rollout_seconds = began.elapsed().as_secs_f64() - outcome?;
+            Ok(())
+        })
     }
 
-    /// The prompts of the next round.
-    pub(crate) fn draw(&mut self, source: &mut dyn PromptSource) -> Vec<Drawn> {
-        let count = self.refill.next_round(self.sampled.carried);
-        let seed = self.seed.derive("memory", &[self.step, self.refill.rounds as u64]);
-        self.selector.draw(source, count, seed)
+    /// Gives the seconds in which nothing was sampled because judging was waited for.
+    fn sample<M>(
+        &mut self,
+        engine: &mut dyn RolloutEngine<M>,
+        source: &mut dyn PromptSource,
+        judge: &mut Judge<'_>,
+        task: &Task,
+        vocab: usize,
+        observer: &mut dyn Observer,
+    ) -> Result<f64, TrainError> {
+        let quarter = self.refill.target.div_ceil(4);
+        let (mut finished, mut waited) = (Vec::new(), 0.0);
+        loop {
+            let requests = self.draw(source);
+            let completions = requests.len() * self.config.group_size;
+            match (completions, self.draws) {
+                (0, _) => {}
+                (_, 1) => observer.begin(Phase::Rollout, completions),
+                _ => observer.extend(completions),
+            }
+            self.flight.ask(requests)?;
+            while self.flight.open() > 0 && finished.len() < quarter {
+                let answers = self.flight.fetch(engine, &mut |units| observer.advance(units))?;
+                known_tokens(&answers, vocab)?;
+                finished.extend(answers);
+            }
+            // With nothing in flight the last groups are waited for as well.
+            let last = self.flight.open() == 0;
+            let began = Instant::now();
+            let before = if last { Vec::new() } else { judge.take()? };
+            judge.give(std::mem::take(&mut finished));
+            let judged = if last { judge.take()? } else { before };
+            waited += began.elapsed().as_secs_f64();
+            self.offer(judged, &*task.filter);
+            if last && self.refill.want(0) == 0 {
+                return Ok(waited);
+            }
+        }
     }
 
-    /// Takes in the groups of a round.
-    pub(crate) fn offer(&mut self, groups: Vec<RewardedGroup>, filter: &dyn GroupFilter) {
-        groups.iter().for_each(|group| self.selector.note(group));
-        self.sampled.all.extend(groups.iter().cloned());
-        self.refill.offer(groups, filter);
+    /// Requests for the prompts that are wanted now, as far as that is known.
+    fn draw(&mut self, source: &mut dyn PromptSource) -> Vec<GroupRequest> {
+        let in_flight = (self.drawn - self.offered) as usize;
+        let whole = self.selector.whole_rounds() && in_flight > 0;
+        let count = if whole { 0 } else { self.refill.want(in_flight) };
+        if count == 0 {
+            return Vec::new();
+        }
+        self.refill.ask(count);
+        self.draws += 1;
+        let seed = self.seed.derive("memory", &[self.step, self.draws]);
+        let drawn = self.selector.draw(source, count, seed);
+        let seed = self.seed.derive("rollout", &[self.step]);
+        let config = self.config;
+        let mut requests =
+            GroupRequest::of_prompts(drawn, config.group_size, &config.sampling, seed);
+        requests.iter_mut().for_each(|request| request.id += self.drawn);
+        self.drawn += requests.len() as u64;
+        requests
+    }
+
+    /// Takes in judged groups, as far as all that were drawn before them are judged.
+    fn offer(&mut self, judged: Vec<(RequestId, RewardedGroup)>, filter: &dyn GroupFilter) {
+        self.early.extend(judged);
+        while let Some(group) = self.early.remove(&self.offered) {
+            self.offered += 1;
+            self.selector.note(&group);
+            self.sampled.all.push(group.clone());
+            self.refill.take(group, filter);
+        }
     }
 
     /// The groups to train on, or why the run should end.
@@ -66,7 +180,7 @@ impl<'a> Collection<'a> {
     /// # Errors
     /// When the cap was reached and the configuration makes that an error.
     pub(crate) fn finish(self) -> Result<Sampled, TrainError> {
-        let Collection { config, step, seed, selector, refill, mut sampled } = self;
+        let Collection { config, step, seed, selector, refill, mut sampled, .. } = self;
         sampled.rounds = refill.rounds;
         sampled.filtered = refill.filtered;
         let full = refill.status() == Filled::Full || !config.wants_all();
@@ -97,5 +211,15 @@ impl<'a> Collection<'a> {
             _ => sampled.put_aside = if config.keep_surplus { surplus } else { Vec::new() },
         }
         Ok(sampled)
+    }
+}
+
+/// An engine may be another program: its tokens index into the embedding.
+fn known_tokens(groups: &[(RequestId, Group)], vocab: usize) -> Result<(), TrainError> {
+    let completions = groups.iter().flat_map(|(_, group)| &group.completions);
+    let mut tokens = completions.flat_map(|completion| &completion.tokens);
+    match tokens.find(|&&token| token as usize >= vocab) {
+        None => Ok(()),
+        Some(&token) => Err(TrainError::Token { token, vocab }),
     }
 }

@@ -12,10 +12,15 @@ use crate::{
 /// A prompt with the number of its draw.
 pub(crate) type Drawn = (u64, Prompt);
 
-/// Chooses the prompts of a step's rounds.
+/// Chooses the prompts of a step.
 pub(crate) trait PromptSelector {
-    /// At least one prompt for a round that wants `count`, at least 1; as many, where that is possible.
+    /// At least one prompt for a step that wants `count` more, at least 1; as many, where that is possible.
     fn draw(&mut self, source: &mut dyn PromptSource, count: usize, seed: Seed) -> Vec<Drawn>;
+
+    /// Whether all groups have to be judged before more prompts are drawn.
+    fn whole_rounds(&self) -> bool {
+        false
+    }
 
     /// Hears what became of a group that was sampled, kept or not.
     fn note(&mut self, group: &RewardedGroup);

@@ -31,6 +31,7 @@ mod draw;
 mod error;
 mod eval;
 mod gae;
+mod judge;
 mod loss;
 mod memory;
 mod mini_batch;

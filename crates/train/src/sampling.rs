@@ -103,10 +103,14 @@ pub struct Refill {
     pub max_rounds: usize,
     /// Kept groups, oldest first.
     pub kept: Vec<RewardedGroup>,
-    /// Rounds sampled so far.
+    /// Rounds sampled so far, a last one begun included: a round is as many prompts as the step wants groups.
     pub rounds: usize,
     /// Groups that were sampled and not kept.
     pub filtered: usize,
+    /// Surplus groups of an earlier step among those that were kept.
+    carried: usize,
+    /// Prompts that were asked for.
+    asked: usize,
 }
 
 /// Whether a [`Refill`] needs another round.
@@ -123,46 +127,88 @@ pub enum Filled {
 impl Refill {
     /// Nothing sampled yet; `kept` are surplus groups of an earlier step.
     pub fn new(target: usize, max_rounds: usize, kept: Vec<RewardedGroup>) -> Self {
-        Refill { target, enough: target, max_rounds, kept, rounds: 0, filtered: 0 }
+        let carried = kept.len();
+        Refill {
+            target,
+            enough: target,
+            max_rounds,
+            kept,
+            rounds: 0,
+            filtered: 0,
+            carried,
+            asked: 0,
+        }
     }
 
     /// Filters one round of groups and appends the survivors in order.
     pub fn offer(&mut self, round: Vec<RewardedGroup>, filter: &dyn GroupFilter) -> Filled {
-        self.rounds += 1;
-        for group in round {
-            // Without a live completion there is nothing to train on, whatever the filter says.
-            if group.rewards.iter().any(|reward| reward.live) && filter.keep(&group) {
-                self.kept.push(group);
-            } else {
-                self.filtered += 1;
-            }
-        }
+        self.ask(if self.asked == 0 { self.first() } else { self.target });
+        round.into_iter().for_each(|group| self.take(group, filter));
         self.status()
+    }
+
+    /// Appends a group, if it survives the filter.
+    pub fn take(&mut self, group: RewardedGroup, filter: &dyn GroupFilter) {
+        // Without a live completion there is nothing to train on, whatever the filter says.
+        if group.rewards.iter().any(|reward| reward.live) && filter.keep(&group) {
+            self.kept.push(group);
+        } else {
+            self.filtered += 1;
+        }
     }
 
     /// Whether there is enough.
     pub fn status(&self) -> Filled {
         if self.kept.len() >= self.enough {
             Filled::Full
-        } else if self.max_rounds != 0 && self.rounds >= self.max_rounds {
+        } else if self.left() == 0 {
             Filled::CapReached
         } else {
             Filled::NeedMore
         }
     }
 
-    /// How many prompts to sample next, from how many were kept so far: as many as should fill the
-    /// step, at most a whole step's worth at a time.
-    pub fn next_round(&self, kept_before: usize) -> usize {
-        let missing = self.target.saturating_sub(self.kept.len());
-        let fresh = self.kept.len() - kept_before.min(self.kept.len());
-        let sampled = fresh + self.filtered;
-        if sampled == 0 {
-            return missing;
+    /// How many more prompts to sample, while `in_flight` groups have not been taken: at first as many as
+    /// groups are missing, then as many as should fill the step at the rate seen so far, at most a step's
+    /// worth in flight and no more than `max_rounds` in all.
+    pub fn want(&self, in_flight: usize) -> usize {
+        if self.status() != Filled::NeedMore {
+            return 0;
         }
-        // At a keep rate near 0 the estimate would explode; the cap is the step's own size.
-        let rate = (fresh as f64 / sampled as f64).max(1e-3);
-        ((missing as f64 / rate).ceil() as usize).clamp(missing, self.target.max(missing))
+        if self.asked == 0 {
+            return self.first();
+        }
+        let judged = self.kept.len() - self.carried + self.filtered;
+        // As if one more had been kept: the first group without spread is no sign that all are.
+        let rate = (judged - self.filtered + 1) as f64 / (judged + 1) as f64;
+        let missing = self.enough - self.kept.len();
+        let wanted = ((missing as f64 / rate).ceil() as usize).min(self.target);
+        let more = wanted.saturating_sub(in_flight);
+        // Prompts that are prefilled together cost less.
+        if in_flight > 0 && more < self.target.div_ceil(4) { 0 } else { more.min(self.left()) }
+    }
+
+    /// Counts prompts that are sampled from now on.
+    pub fn ask(&mut self, count: usize) {
+        self.asked += count;
+        let after_first = self.asked.saturating_sub(self.first());
+        self.rounds = 1 + after_first.div_ceil(self.target.max(1));
+    }
+
+    /// How many prompts may still be asked for.
+    fn left(&self) -> usize {
+        match self.max_rounds {
+            0 => usize::MAX,
+            rounds => self
+                .first()
+                .saturating_add((rounds - 1).saturating_mul(self.target))
+                .saturating_sub(self.asked),
+        }
+    }
+
+    /// Prompts of the first round.
+    fn first(&self) -> usize {
+        self.target.saturating_sub(self.carried).max(1)
     }
 
     /// The groups to train on, and the surplus.

@@ -6,14 +6,13 @@ use firebrick_core::{
     RewardShaper, RewardedGroup, Seed, Verifier,
 };
 use firebrick_models::PolicyModel;
-use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling, generate};
+use firebrick_rollout::{RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
     AdaptiveUpdates, Aggregation, Critic, Dynamic, EvalReport, LrSchedule, Memory, Optimizer,
     Phrases, Sample, SamplingReport, TrainError, TrainerState, UpdateTotals, Updater,
     collect::Collection,
-    draw::Drawn,
     evaluate,
     mini_batch::MiniBatch,
     report::{Sampled, Updated},
@@ -76,7 +75,11 @@ pub struct Task {
 
 impl Task {
     /// Judges and shapes what the policy of `step` wrote.
-    fn reward(&self, groups: Vec<Group>, step: u64) -> Result<Vec<RewardedGroup>, TrainError> {
+    pub(crate) fn reward(
+        &self,
+        groups: Vec<Group>,
+        step: u64,
+    ) -> Result<Vec<RewardedGroup>, TrainError> {
         reward(groups, &*self.verifier, self.scale, &self.shapers, step)
     }
 }
@@ -92,7 +95,7 @@ pub struct TrainConfig {
     pub dynamic: Dynamic,
     /// Which prompts are not sampled, from what earlier groups of theirs were like.
     pub memory: Option<Memory>,
-    /// Rounds of sampling per step; 0 means as many as it takes.
+    /// So many times a step's prompts are sampled at most; 0 means as often as it takes.
     pub max_rounds: usize,
     /// What happens when they did not suffice.
     pub on_cap: OnCap,
@@ -163,6 +166,9 @@ pub trait Observer {
     /// update.
     fn begin(&mut self, phase: Phase, total: usize);
 
+    /// The phase will take so many units more than it said.
+    fn extend(&mut self, units: usize);
+
     /// So many more units are done.
     fn advance(&mut self, units: usize);
 
@@ -173,6 +179,7 @@ pub trait Observer {
 /// Hears nothing.
 impl Observer for () {
     fn begin(&mut self, _: Phase, _: usize) {}
+    fn extend(&mut self, _: usize) {}
     fn advance(&mut self, _: usize) {}
     fn end(&mut self) {}
 }
@@ -269,17 +276,8 @@ impl<M: PolicyModel> Trainer<M> {
         let Trainer { policy, config, state, source, engine, task, seed, .. } = self;
         source.seek(state.cursor);
         let mut collection = Collection::begin(config, state, step, *seed);
-        while collection.needs_more() {
-            let drawn = collection.draw(source.as_mut());
-            let began = Instant::now();
-            let groups = rollout(engine.as_mut(), drawn, config, *seed, step, observer)?;
-            known_tokens(&groups, policy.head().dims()[0])?;
-            let sampled = Instant::now();
-            let groups = task.reward(groups, step)?;
-            collection.sampled.rollout_seconds += (sampled - began).as_secs_f64();
-            collection.sampled.reward_seconds += sampled.elapsed().as_secs_f64();
-            collection.offer(groups, &*task.filter);
-        }
+        let vocab = policy.head().dims()[0];
+        collection.run(engine.as_mut(), source.as_mut(), task, vocab, observer)?;
         let generated = collection.sampled.completions();
         let sampled = collection.finish();
         state.generated += generated;
@@ -369,32 +367,5 @@ impl<M: PolicyModel> Trainer<M> {
         }
         metrics.set("time/step", began.elapsed().as_secs_f64());
         StepReport { sampling, update, metrics, groups: sampled.all, skipped, stop: sampled.stop }
-    }
-}
-
-/// Completions of the prompts that were drawn.
-fn rollout<M>(
-    engine: &mut dyn RolloutEngine<M>,
-    drawn: Vec<Drawn>,
-    config: &TrainConfig,
-    seed: Seed,
-    step: u64,
-    observer: &mut dyn Observer,
-) -> Result<Vec<Group>, TrainError> {
-    let seed = seed.derive("rollout", &[step]);
-    let requests = GroupRequest::of_prompts(drawn, config.group_size, &config.sampling, seed);
-    observer.begin(Phase::Rollout, requests.len() * config.group_size);
-    let groups = generate(engine, requests, &mut |units| observer.advance(units));
-    observer.end();
-    Ok(groups?)
-}
-
-/// An engine may be another program: its tokens index into the embedding.
-fn known_tokens(groups: &[Group], vocab: usize) -> Result<(), TrainError> {
-    let completions = groups.iter().flat_map(|group| &group.completions);
-    let mut tokens = completions.flat_map(|completion| &completion.tokens);
-    match tokens.find(|&&token| token as usize >= vocab) {
-        None => Ok(()),
-        Some(&token) => Err(TrainError::Token { token, vocab }),
     }
 }

@@ -196,6 +196,11 @@ impl PromptSelector for Recall<'_> {
         }
     }
 
+    /// The variance rule puts back shares of a batch, and of a few prompts they are none.
+    fn whole_rounds(&self) -> bool {
+        matches!(self.config.rule, MemoryRule::Variance(_))
+    }
+
     fn note(&mut self, group: &RewardedGroup) {
         let id = group.group.prompt.id;
         if let Some(predicted) = self.predicted.remove(&group.group.draw) {

@@ -1,0 +1,80 @@
+//! Groups are judged on a thread of their own, while others are being sampled.
+
+use std::{
+    panic::resume_unwind,
+    sync::mpsc::{Receiver, Sender, channel},
+    thread::{Scope, ScopedJoinHandle},
+    time::Instant,
+};
+
+use firebrick_core::{Group, RewardedGroup, Step};
+use firebrick_rollout::RequestId;
+
+use crate::{Task, TrainError};
+
+/// Takes groups and gives them back with their rewards, in the order in which they came.
+pub(crate) struct Judge<'scope> {
+    groups: Sender<Batch>,
+    judged: Receiver<Judged>,
+    thread: Option<ScopedJoinHandle<'scope, ()>>,
+    /// Batches that were given and not taken back.
+    open: usize,
+    /// Seconds that judging has taken, whoever waited for it.
+    pub(crate) seconds: f64,
+}
+
+type Batch = (Vec<RequestId>, Vec<Group>);
+
+/// The groups of a batch, and how many seconds they took.
+type Judged = (Vec<RequestId>, Result<Vec<RewardedGroup>, TrainError>, f64);
+
+impl<'scope> Judge<'scope> {
+    /// Judges what the policy of `step` wrote, by `task`, for as long as `scope` lasts.
+    pub(crate) fn begin<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        task: &'env Task,
+        step: Step,
+    ) -> Self {
+        let (groups, asked) = channel::<Batch>();
+        let (answer, judged) = channel();
+        let thread = scope.spawn(move || {
+            for (ids, groups) in asked {
+                let began = Instant::now();
+                let rewarded = task.reward(groups, step);
+                if answer.send((ids, rewarded, began.elapsed().as_secs_f64())).is_err() {
+                    break;
+                }
+            }
+        });
+        Judge { groups, judged, thread: Some(thread), open: 0, seconds: 0.0 }
+    }
+
+    /// Gives it a batch to judge, and does not wait.
+    pub(crate) fn give(&mut self, finished: Vec<(RequestId, Group)>) {
+        if !finished.is_empty() {
+            // One that is gone gives no answer either, and that is where it comes to light.
+            let _ = self.groups.send(finished.into_iter().unzip());
+            self.open += 1;
+        }
+    }
+
+    /// Waits until everything that was given is judged.
+    ///
+    /// # Errors
+    /// When the verifier fails.
+    pub(crate) fn take(&mut self) -> Result<Vec<(RequestId, RewardedGroup)>, TrainError> {
+        let mut all = Vec::new();
+        for _ in 0..std::mem::take(&mut self.open) {
+            let Ok((ids, rewarded, seconds)) = self.judged.recv() else {
+                // A judge is gone only when its verifier panicked: whoever waits hears of it.
+                if let Some(Err(panic)) = self.thread.take().map(ScopedJoinHandle::join) {
+                    resume_unwind(panic);
+                }
+                break;
+            };
+            self.seconds += seconds;
+            all.extend(ids.into_iter().zip(rewarded?));
+        }
+        Ok(all)
+    }
+}
