@@ -18,10 +18,11 @@ use burn::{
     tensor::{Device, Int, Tensor, TensorData},
 };
 use firebrick_core::{Completion, FinishReason, Group, Seed, TokenId};
+use firebrick_kernels::{sample_on_device, sample_on_host};
 use firebrick_models::{Decoder, DecoderContext, KvCache, PolicyModel, TokenBatch};
 use firebrick_rollout::{
     GroupRequest, LocalEngine, RETRIES, RequestId, RolloutEngine, RolloutError, SampleOn, Sampling,
-    ScriptedEngine, Wait, sample_on_device, sample_on_host, stream,
+    ScriptedEngine, Wait, stream,
 };
 use firebrick_tests::{
     close::{Tolerance, nested_pairs},
@@ -734,7 +735,7 @@ fn both_samplers_draw_the_same_tokens() {
                 let (tokens, logprobs) = sample_on_device(
                     Tensor::from_data(TensorData::new(logits.clone(), [ROWS, VOCAB]), &device),
                     Tensor::from_floats(uniforms.as_slice(), &device),
-                    &sampling,
+                    &sampling.choice(),
                 );
                 let tokens: Vec<i32> = tokens.try_into_vec_as::<i32>().unwrap();
                 let logprobs: Vec<f32> = logprobs.try_into_vec_as::<f32>().unwrap();
@@ -743,7 +744,7 @@ fn both_samplers_draw_the_same_tokens() {
                         .iter()
                         .map(|&uniform| (f64::from(uniform) + shift).clamp(0.0, 1.0 - EDGE / 10.0))
                         .collect();
-                    sample_on_host(&logits, &shifted, &sampling)
+                    sample_on_host(&logits, &shifted, &sampling.choice())
                 };
                 // Where the uniform number lies on the edge of two tokens, either is right.
                 let (below, at, above) = (host(-EDGE), host(0.0), host(EDGE));
@@ -778,7 +779,7 @@ fn tokens_come_as_often_as_the_softmax_says() {
         let uniforms: Vec<f64> =
             (0..DRAWS as u64).map(|position| stream.uniform_at(position)).collect();
         let mut counts = vec![0.0; logits.len()];
-        for (token, _) in sample_on_host(&rows, &uniforms, &sampling) {
+        for (token, _) in sample_on_host(&rows, &uniforms, &sampling.choice()) {
             counts[token as usize] += 1.0;
         }
         let mut chi_square = 0.0;

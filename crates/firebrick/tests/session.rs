@@ -486,7 +486,7 @@ fn a_slow_judge_changes_nothing_and_is_not_waited_for() {
             false => session,
         };
         let summary = session.run().unwrap();
-        let weights = place.path().join(name).join("checkpoints/step-000004/model/model.safetensors");
+        let weights = summary.checkpoint.unwrap().join("policy.safetensors");
         (summary.completions, std::fs::read(weights).unwrap())
     };
     assert!(learned("quick", false) == learned("slow", true));

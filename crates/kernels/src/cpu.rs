@@ -14,6 +14,7 @@ mod out;
 pub(crate) mod pages;
 pub(crate) mod product;
 pub(crate) mod rows;
+pub(crate) mod sample;
 
 use out::{Out, pieces, put_three};
 

@@ -23,6 +23,7 @@ mod looks;
 mod norm;
 mod pages;
 mod rows;
+mod sample;
 mod sight;
 mod switch;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use looks::{Heads, Rotary, looks, looks_back};
 pub use norm::Norm;
 pub use pages::{PAGE, Pages, Slots, Span, Table, attention_over_pages};
 pub use rows::add_rows;
+pub use sample::{Choice, sample_on_device, sample_on_host};
 pub use sight::{Segment, Sight};
 pub use switch::{Kernels, kernels, together, use_kernels};
 

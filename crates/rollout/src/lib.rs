@@ -23,6 +23,6 @@ pub use error::RolloutError;
 pub use flight::{Flight, RETRIES};
 pub use generate::generate;
 pub use local::LocalEngine;
-pub use sampler::{SampleOn, Sampling, sample_on_device, sample_on_host};
+pub use sampler::{SampleOn, Sampling};
 pub use scripted::ScriptedEngine;
 pub use stream::{Streamed, stream};

@@ -2,10 +2,9 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
+use firebrick_kernels::{sample_on_device, sample_on_host};
 use firebrick_models::Decoder;
-use firebrick_rollout::{
-    GroupRequest, LocalEngine, SampleOn, Sampling, sample_on_device, sample_on_host,
-};
+use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling};
 
 use super::{
     Array, Case,
@@ -46,9 +45,9 @@ fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         let (tokens, logprobs) = sample_on_device(
             Tensor::from_data(TensorData::new(logits.clone(), [ROWS, WIDTH]), device),
             Tensor::from_floats(uniforms.as_slice(), device),
-            &sampling,
+            &sampling.choice(),
         );
-        let expected = sample_on_host(&logits, &on_host, &sampling);
+        let expected = sample_on_host(&logits, &on_host, &sampling.choice());
         arrays.push(Array::with_expected(
             format!("{name}: tokens"),
             whole(tokens)?,

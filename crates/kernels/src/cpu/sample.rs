@@ -1,0 +1,155 @@
+use super::{
+    lanes::{exp, largest},
+    simd,
+};
+use crate::Choice;
+
+/// Weights that are summed before one looks whether the token is among them.
+const BLOCK: usize = 256;
+
+/// A token of a row of logits, at a uniform number in `[0, 1)`, and its log-probability.
+pub(crate) fn sample_row(logits: &[f32], uniform: f64, choice: &Choice) -> (u32, f32) {
+    let divisor = choice.divisor() as f32;
+    let mut weights = vec![0.0; logits.len()];
+    let (max, total) = simd(|| {
+        let max = largest(logits);
+        for (weight, logit) in weights.iter_mut().zip(logits) {
+            *weight = exp((logit - max) / divisor);
+        }
+        (max, weights.chunks(BLOCK).map(sum).sum::<f64>())
+    });
+    let token = if choice.temperature == 0.0 {
+        logits.iter().position(|&logit| logit == max)
+    } else if choice.truncates(logits.len()) {
+        let likeliest = likeliest(&weights, total, choice);
+        let weights: Vec<f32> = likeliest.iter().map(|&token| weights[token]).collect();
+        let total = weights.chunks(BLOCK).map(sum).sum();
+        place(&weights, uniform, total).map(|at| likeliest[at])
+    } else {
+        place(&weights, uniform, total)
+    };
+    let token = token.unwrap_or(0);
+    let logprob = f64::from((logits[token] - max) / divisor) - total.ln();
+    (token as u32, logprob as f32)
+}
+
+/// The tokens that may be drawn, the likeliest first.
+fn likeliest(weights: &[f32], total: f64, choice: &Choice) -> Vec<usize> {
+    let most = if choice.top_k == 0 { weights.len() } else { choice.top_k };
+    let mass = choice.top_p * total;
+    let least = least_power(weights, most, mass);
+    let powers = weights.iter().map(|&weight| power(weight));
+    let mut order: Vec<usize> =
+        powers.enumerate().filter(|&(_, power)| power >= least).map(|(token, _)| token).collect();
+    // Stable, so that equal ones stay in the order of their ids.
+    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));
+    order.truncate(most);
+    let mut reached = 0.0;
+    let kept = order.iter().take_while(|&&token| {
+        let before = reached;
+        reached += f64::from(weights[token]);
+        before < mass
+    });
+    let kept = kept.count();
+    order.truncate(kept);
+    order
+}
+
+/// The power of two below which no weight is needed, for `most` tokens or for this `mass`.
+fn least_power(weights: &[f32], most: usize, mass: f64) -> usize {
+    let mut of_power = [(0usize, 0.0f64); 256];
+    for &weight in weights {
+        let (count, sum) = &mut of_power[power(weight)];
+        *count += 1;
+        *sum += f64::from(weight);
+    }
+    let (mut count, mut sum) = (0, 0.0);
+    for (power, (more, weight)) in of_power.iter().enumerate().rev() {
+        count += more;
+        sum += weight;
+        // A sum in another order may be a little smaller.
+        if count >= most || sum > mass * (1.0 + 1e-9) {
+            return power;
+        }
+    }
+    0
+}
+
+/// The exponent of a number that is not below 0, as its bits have it.
+fn power(weight: f32) -> usize {
+    (weight.to_bits() >> 23) as usize & 255
+}
+
+/// The first index whose cumulative weight exceeds `uniform · total`; the last with any weight if
+/// rounding let none.
+fn place(weights: &[f32], uniform: f64, total: f64) -> Option<usize> {
+    let target = uniform * total;
+    let mut cumulative = 0.0;
+    for (block, weights) in weights.chunks(BLOCK).enumerate() {
+        let after = cumulative + simd(|| sum(weights));
+        if after > target {
+            let mut last = None;
+            for (at, &weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+                cumulative += f64::from(weight);
+                last = Some(block * BLOCK + at);
+                if cumulative > target {
+                    break;
+                }
+            }
+            return last;
+        }
+        cumulative = after;
+    }
+    weights.iter().rposition(|&weight| weight > 0.0)
+}
+
+/// The sum of a block, in an order that depends on its length alone.
+#[inline(always)]
+fn sum(weights: &[f32]) -> f64 {
+    let mut lanes = [0.0f64; 8];
+    let (chunks, rest) = weights.as_chunks::<8>();
+    for chunk in chunks {
+        for (lane, &weight) in lanes.iter_mut().zip(chunk) {
+            *lane += f64::from(weight);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest.iter().map(|&weight| f64::from(weight)).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only those that may be among the likeliest are sorted: the same tokens come out as when all are.
+    #[test]
+    fn the_likeliest_are_those_of_a_whole_sort() {
+        let mut state = 9u64;
+        let mut noise = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 40) as f32 / (1u64 << 24) as f32
+        };
+        for (vocab, spread) in [(1, 1.0), (7, 0.0), (600, 3.0), (5001, 60.0), (5001, 0.5)] {
+            // Every third as large as the one before, so that there are ties.
+            let mut logits: Vec<f32> = (0..vocab).map(|_| spread * noise()).collect();
+            (2..vocab).step_by(3).for_each(|at| logits[at] = logits[at - 1]);
+            let largest = largest(&logits);
+            let weights: Vec<f32> = logits.iter().map(|logit| exp(logit - largest)).collect();
+            let total: f64 = weights.chunks(BLOCK).map(sum).sum();
+            for top_k in [0, 1, 5, 1000] {
+                for top_p in [1.0, 0.99, 0.7, 1e-6] {
+                    let choice = Choice { temperature: 1.0, top_k, top_p };
+                    let mut order: Vec<usize> = (0..vocab).collect();
+                    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));
+                    order.truncate(if top_k == 0 { vocab } else { top_k });
+                    let mut reached = 0.0;
+                    order.retain(|&token| {
+                        let keep = reached < top_p * total;
+                        reached += f64::from(weights[token]);
+                        keep
+                    });
+                    assert_eq!(likeliest(&weights, total, &choice), order, "{vocab}, {choice:?}");
+                }
+            }
+        }
+    }
+}

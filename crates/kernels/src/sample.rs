@@ -1,0 +1,87 @@
+//! Tokens are drawn, each with its log-probability.
+
+use burn::tensor::{Int, Tensor};
+use rayon::prelude::*;
+
+use crate::cpu::sample::sample_row;
+
+/// How a token is drawn from logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// Divides the logits; 0 takes the likeliest token.
+    pub temperature: f64,
+    /// Only the `top_k` likeliest tokens can be drawn; 0 means all.
+    pub top_k: usize,
+    /// Only the smallest set of likeliest tokens with at least this probability can be drawn;
+    /// in `(0, 1]`.
+    pub top_p: f64,
+}
+
+impl Choice {
+    pub(crate) fn truncates(&self, vocab: usize) -> bool {
+        self.top_p < 1.0 || (1..vocab).contains(&self.top_k)
+    }
+
+    /// Greedy log-probabilities are reported at temperature 1.
+    pub(crate) fn divisor(&self) -> f64 {
+        if self.temperature == 0.0 { 1.0 } else { self.temperature }
+    }
+}
+
+/// Draws one token per row of `logits` (`rows` × `vocab`, row-major), at the uniform numbers in
+/// `[0, 1)`; gives the tokens with their log-probabilities over the whole vocabulary. Rows in parallel, in time
+/// linear in the vocabulary: only tokens that may be among the likeliest are sorted.
+pub fn sample_on_host(logits: &[f32], uniforms: &[f64], choice: &Choice) -> Vec<(u32, f32)> {
+    let vocab = logits.len() / uniforms.len().max(1);
+    let rows = logits.par_chunks_exact(vocab.max(1)).zip(uniforms);
+    rows.with_min_len(8192usize.div_ceil(vocab.max(1)))
+        .map(|(row, &uniform)| sample_row(row, uniform, choice))
+        .collect()
+}
+
+/// [`sample_on_host`] in tensor operations: `[rows, vocab]` and `[rows]` to `[rows]` and `[rows]`. Both invert the
+/// same cumulative distribution at the same uniform number, so they draw the same token unless that number falls
+/// within rounding of its edge.
+pub fn sample_on_device(
+    logits: Tensor<2>,
+    uniforms: Tensor<1>,
+    choice: &Choice,
+) -> (Tensor<1, Int>, Tensor<1>) {
+    let [rows, vocab] = logits.dims();
+    let logits = logits.div_scalar(choice.divisor());
+    let shifted = logits.clone() - logits.max_dim(1);
+    let weights = shifted.clone().exp();
+    let log_p = shifted - weights.clone().sum_dim(1).log();
+    let token: Tensor<2, Int> = if choice.temperature == 0.0 {
+        log_p.clone().argmax(1)
+    } else if choice.truncates(vocab) {
+        let (weights, ids) = weights.sort_descending_with_indices(1);
+        let total = weights.clone().sum_dim(1);
+        // A token stays if what comes before it has not yet reached top_p.
+        let before = weights.clone().cumsum(1) - weights.clone();
+        let mut cut = before.greater_equal(total.mul_scalar(choice.top_p).expand([rows, vocab]));
+        if (1..vocab).contains(&choice.top_k) {
+            let column = Tensor::<1, Int>::arange(0..vocab as i64, &weights.device());
+            let beyond = column.greater_equal_elem(choice.top_k as i64).unsqueeze::<2>();
+            cut = cut.bool_or(beyond.expand([rows, vocab]));
+        }
+        ids.gather(1, invert(weights.mask_fill(cut, 0.0), uniforms))
+    } else {
+        invert(weights, uniforms)
+    };
+    let logprob = log_p.gather(1, token.clone());
+    (token.squeeze_dim(1), logprob.squeeze_dim(1))
+}
+
+/// The first column whose cumulative weight exceeds `uniform · total`.
+fn invert(weights: Tensor<2>, uniforms: Tensor<1>) -> Tensor<2, Int> {
+    let [rows, vocab] = weights.dims();
+    let cumulative = weights.cumsum(1);
+    let total = cumulative.clone().slice_dim(1, vocab - 1..vocab);
+    let target = total.clone() * uniforms.unsqueeze_dim::<2>(1);
+    // In f32 the target can round up to the total; columns without weight at the end, which have
+    // reached it too, must not be drawn then.
+    let short = cumulative.clone().lower(total.expand([rows, vocab]));
+    let passed = cumulative.lower_equal(target.expand([rows, vocab])).bool_and(short);
+    passed.int().sum_dim(1)
+}
