@@ -13,21 +13,20 @@ usage() {
 usage: benches/gpu/run.sh --pack DIR [--features LIST] [--libdevice FILE]
        firebrick-gpu/run.sh PLACE [--device NAME]... [--limit SECONDS] [SIZE...]
 
-The first, on the machine that builds: writes DIR/firebrick-gpu.tar.xz with the program, the bench and
-this script.
+The first, on the machine that builds: writes DIR/firebrick-gpu.tar.xz with the program and this script.
 
   --features LIST    the devices built in (default: cuda,vulkan)
   --libdevice FILE   NVIDIA's libdevice.10.bc, to be packed for machines without a CUDA toolkit. Without
                      this option the file of this machine's toolkit is packed if it has one
 
-The second, on the machine with the GPU: runs the suite of `firebrick doctor` and the step bench on each
-device, and prints one JSON object. What the programs say meanwhile goes to standard error.
+The second, on the machine with the GPU: runs the suite of `firebrick doctor` and `firebrick bench` on
+each device, and prints one JSON object. What the programs say meanwhile goes to standard error.
 
   PLACE              firebrick-gpu.tar.xz, or the folder it unpacks to
   --device NAME      as `firebrick doctor` names it, such as cuda:0; may be repeated (default: every
                      device it lists but the CPU)
-  --limit SECONDS    how long the suite, and then the bench, may take on a device (default: 1800)
-  SIZE               the sizes the bench is to run, such as 1m (default: all)
+  --limit SECONDS    how long the suite, and then each size of the bench, may take on a device (default: 1800)
+  SIZE               the sizes the bench is to run, such as 1m (default: 1m 10m 50m smollm2-135m)
 
 It ends with 0 if all passed, with 1 if something failed, which the report then tells, and with 2 if
 there is no report.
@@ -39,8 +38,8 @@ say() { echo "run.sh: $*" >&2; }
 
 # ---- the machine that builds ----------------------------------------------------------------
 
-# What cargo prints about the executable of kind $1 that it made, down to its path.
-executable() { sed -n "/\"kind\":\[\"$1\"\]/s/.*\"executable\":\"\([^\"]*\)\".*/\1/p"; }
+# What cargo prints about the program that it made, down to its path.
+executable() { sed -n "/\"kind\":\[\"bin\"\]/s/.*\"executable\":\"\([^\"]*\)\".*/\1/p"; }
 
 # The toolkit's libdevice, where the program itself would look for it.
 toolkit_libdevice() {
@@ -51,7 +50,7 @@ toolkit_libdevice() {
 }
 
 pack() {
-    local dir=$1 features=$2 libdevice=$3 top work folder program bench
+    local dir=$1 features=$2 libdevice=$3 top work folder program
     top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
     for tool in cargo strip objdump xz; do
         command -v "$tool" >/dev/null || fail "$tool is not there"
@@ -65,17 +64,13 @@ pack() {
     trap "rm -rf '$work'" EXIT
     [ -z "$libdevice" ] || libdevice=$(realpath "$libdevice")
 
-    # Both packages are named both times, so that burn is built once, with the same features.
-    local cargo=(--locked --features "$features" -p firebrick-cli -p firebrick-benches
-        --message-format json-render-diagnostics)
-    program=$(cd "$top" && cargo build --release --bin firebrick "${cargo[@]}" | executable bin)
-    bench=$(cd "$top" && cargo bench --no-run --bench step "${cargo[@]}" | executable bench)
-    [ -x "$program" ] && [ -x "$bench" ] || fail "cargo does not say where it put the program and the bench"
+    local cargo=(--release --locked --bin firebrick --features "$features" -p firebrick-cli)
+    program=$(cd "$top" && cargo build "${cargo[@]}" --message-format json-render-diagnostics | executable)
+    [ -x "$program" ] || fail "cargo does not say where it put the program"
 
     folder=$work/firebrick-gpu
     mkdir "$folder"
     strip -o "$folder/firebrick" "$program"
-    strip -o "$folder/step" "$bench"
     cp "${BASH_SOURCE[0]}" "$folder/run.sh"
     chmod 755 "$folder"/*
     if [ -n "$libdevice" ]; then
@@ -87,7 +82,7 @@ pack() {
 
     local commit glibc
     commit=$(git -C "$top" describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null || echo unknown)
-    glibc=$(objdump -T "$folder/firebrick" "$folder/step" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+    glibc=$(objdump -T "$folder/firebrick" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
     printf '{ "commit": "%s", "features": "%s", "rustc": "%s", "needs": "%s", "date": "%s" }\n' \
         "$commit" "$features" "$(rustc --version)" "$glibc" "$(date -u +%FT%TZ)" >"$folder/build.json"
 
@@ -112,14 +107,6 @@ object() {
         '{'*'}') echo "$text" ;;
         *) echo null ;;
     esac
-}
-
-# The objects in file $1 as a list: one a line, or over several lines with the braces at the margin.
-objects() {
-    local text
-    text=$(object "$1")
-    [ "$text" != null ] || text=
-    echo "[$(sed -e '/^}$/s/$/,/' -e '/^{.*}$/s/$/,/' -e '$s/,$//' <<<"$text")]"
 }
 
 # ---- the machine with the GPU ---------------------------------------------------------------
@@ -183,9 +170,8 @@ run() {
     else
         fail "'$place' is neither a folder nor a file (see --help)"
     fi
-    for program in firebrick step; do
-        [ -x "$folder/$program" ] || fail "'$place' has no program '$program' in it"
-    done
+    [ -x "$folder/firebrick" ] || fail "'$place' has no program 'firebrick' in it"
+    [ $# != 0 ] || set -- 1m 10m 50m smollm2-135m
 
     # The program takes libdevice from $CUDA_PATH, and the toolkit a user points to goes first.
     local carried=$folder/cuda
@@ -203,19 +189,24 @@ run() {
     fi
     [ ${#devices[@]} != 0 ] || fail "firebrick doctor lists no device but the CPU (is the driver there, and the feature built in?)"
 
-    local failed=0 reports='' device suite bench
+    local failed=0 reports='' device suite size bench
     for device in "${devices[@]}"; do
         say "$device: suite"
         timed "$folder/firebrick" doctor --suite --device "$device" --json
         [ "$code" = 0 ] || failed=1
         suite=$(outcome report "$(object "$work/out")")
-        say "$device: suite ended with $code after $seconds s; bench"
-        FIREBRICK_BENCH_DEVICE=$device timed "$folder/step" "$@"
-        [ "$code" = 0 ] || failed=1
-        bench=$(outcome results "$(objects "$work/out")")
-        say "$device: bench ended with $code after $seconds s"
+        say "$device: suite ended with $code after $seconds s"
+        bench=''
+        # One size at a time: what one of them is too large for costs the others nothing.
+        for size in "$@"; do
+            say "$device: bench of $size"
+            timed "$folder/firebrick" bench "$size" --device "$device" --json
+            [ "$code" = 0 ] || failed=1
+            bench+="${bench:+, }$(outcome report "$(object "$work/out")")"
+            say "$device: bench of $size ended with $code after $seconds s"
+        done
         reports+="${reports:+,}
-{ \"device\": $(string <<<"$device"), \"suite\": $suite, \"bench\": $bench }"
+{ \"device\": $(string <<<"$device"), \"suite\": $suite, \"bench\": [$bench] }"
     done
 
     local build=null

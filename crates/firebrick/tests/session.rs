@@ -420,12 +420,11 @@ fn an_engine_that_dies_costs_no_finished_step() {
     assert_eq!(*heard.lock().unwrap(), [2]);
 }
 
-/// With `gae` and no critic a trainer once took plain rewards for advantages, in silence.
 /// Groups are judged while others are being sampled, and what a run samples and learns does not depend on
 /// which of the two is quicker.
 #[test]
 fn a_slow_judge_changes_nothing_and_is_not_waited_for() {
-    /// Counts how often it was polled.
+    /// Counts how often it has given groups.
     struct Counted(LocalEngine<Decoder>, Arc<AtomicUsize>);
 
     impl RolloutEngine<Decoder> for Counted {
@@ -442,8 +441,9 @@ fn a_slow_judge_changes_nothing_and_is_not_waited_for() {
             wait: Wait,
             finished: &mut dyn FnMut(usize),
         ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+            let groups = RolloutEngine::<Decoder>::poll(&mut self.0, wait, finished);
             self.1.fetch_add(1, Ordering::SeqCst);
-            RolloutEngine::<Decoder>::poll(&mut self.0, wait, finished)
+            groups
         }
     }
 
@@ -493,6 +493,7 @@ fn a_slow_judge_changes_nothing_and_is_not_waited_for() {
     assert!(went_on.load(Ordering::SeqCst), "the engine waited for the judge");
 }
 
+/// With `gae` and no critic a trainer once took plain rewards for advantages, in silence.
 #[test]
 fn a_trainer_takes_advantages_from_one_place() {
     let loaded = tiny(&["warmup.steps=0", "advantage.kind=gae"]);

@@ -29,7 +29,7 @@ const KEYS: usize = 64;
 pub struct Look {
     /// How many positions a token sees, its own included; `None` is all before it.
     pub window: Option<usize>,
-    /// Scores that are there at once, about.
+    /// Scores that are there at once, about. The CPU's body has a block of them for each core, whatever this says.
     pub scores: usize,
 }
 

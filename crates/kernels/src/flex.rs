@@ -57,7 +57,8 @@ impl Strided {
 /// A tensor of these numbers, row-major.
 pub(crate) fn tensor<const D: usize>(numbers: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
     let layout = Layout::contiguous(Shape::from(shape));
-    debug_assert_eq!(layout.num_elements(), numbers.len());
+    // Else a later operation would read beyond them.
+    assert_eq!(layout.num_elements(), numbers.len(), "a tensor of another size than its numbers");
     let tensor = FlexTensor::new(Bytes::from_elems(numbers), layout, DType::F32);
     Tensor::from_primitive::<Flex>(tensor)
 }

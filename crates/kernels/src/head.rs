@@ -55,7 +55,7 @@ fn product(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
 }
 
 /// Log-probabilities of `labels`, `[tokens]`, at `temperature`, from `hidden`, `[tokens, hidden]`, and
-/// `head`, `[vocab, hidden]`. About `logits` numbers of logits are there at once.
+/// `head`, `[vocab, hidden]`. About `logits` numbers of logits are there at once; fewer in the CPU's body.
 pub fn head_logprobs(
     hidden: &Tensor<2>,
     head: &Tensor<2>,

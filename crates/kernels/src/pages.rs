@@ -165,6 +165,7 @@ pub fn attention_over_pages(
     window: Option<usize>,
 ) -> Tensor<2> {
     let [rows, heads, width] = query.dims();
+    assert!(table.rows.iter().all(|row| !row.is_empty()), "a row has at least one token");
     let stores: Option<Vec<[&[f32]; 2]>> = blocks
         .iter()
         .map(|block| match &block.store {

@@ -116,7 +116,8 @@ fn products() {
 /// A row of a product is the same whatever stands beside it: a completion does not depend on its neighbours.
 #[test]
 fn rows_of_a_product_do_not_depend_on_each_other() {
-    for (inner, columns) in [(40, 21), (576, 960), (64, 192), (128, 1024)] {
+    let shapes = [(40, 21), (576, 960), (64, 192), (128, 1024), (576, 16), (896, 64), (1600, 33)];
+    for (inner, columns) in shapes {
         let y = noise([columns, inner], 1);
         let dense = noise([inner, columns], 1);
         let all = noise([130, inner], 2);
@@ -363,6 +364,8 @@ fn threads_change_nothing() {
             None,
         );
         let d_w = crate::product(x.clone().transpose(), d_x.clone(), Compute::F32);
+        // As an adapter has it: many rows, few columns, and sums that are longer than a block.
+        let narrow = crate::product(noise([1024, 896], 8), noise([896, 32], 9), Compute::F32);
         let mut bits = values(d_weight);
         for part in
             [attended.output, gradients[0].clone(), gradients[1].clone(), gradients[2].clone()]
@@ -371,6 +374,7 @@ fn threads_change_nothing() {
         }
         bits.extend(values(d_x));
         bits.extend(values(d_w));
+        bits.extend(values(narrow));
         bits.extend(values(crate::column_sums(x)));
         bits
     };

@@ -7,9 +7,9 @@ use crate::{RolloutError, Sampling};
 
 /// Samples completions from a policy: groups are submitted, and fetched when they are finished.
 ///
-/// Whoever calls chooses the order. The trainer publishes its weights, samples a whole step
-/// ([`generate`](crate::generate)) and then updates. That is one scheduler among possible ones: requests
-/// may be submitted while others are in flight, and weights published in between.
+/// Whoever calls chooses the order. The trainer publishes its weights, samples a step, with further requests
+/// while others are in flight ([`Flight`](crate::Flight)), and then updates. That is one scheduler among possible
+/// ones: weights may be published in between.
 ///
 /// # What an engine promises
 ///
@@ -106,7 +106,7 @@ pub trait RolloutEngine<M>: Send {
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError>;
 
-    /// Forgets everything that is in flight: [`generate`](crate::generate) asks for it before it gives up.
+    /// Forgets everything that is in flight: a [`Flight`](crate::Flight) asks for it before it gives up.
     /// An engine that does nothing here may hand over old groups later. Most are refused then, and one whose
     /// request has come again with the same id is taken for its answer.
     fn cancel(&mut self) {}
@@ -193,7 +193,7 @@ impl GroupRequest {
         (id, Group { prompt, completions, step: 0, draw })
     }
 
-    /// Refuses a request that asks for nothing. [`generate`](crate::generate) looks, and an engine
+    /// Refuses a request that asks for nothing. A [`Flight`](crate::Flight) looks, and an engine
     /// may.
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl GroupRequest {
     }
 
     /// Refuses a group that is no answer to this request: another program's answers are not to be
-    /// trusted. [`generate`](crate::generate) looks; a scheduler of one's own should.
+    /// trusted. A [`Flight`](crate::Flight) looks; a scheduler without one should.
     ///
     /// # Errors
     /// When the group is another prompt's or draw's, has another number of completions, or one

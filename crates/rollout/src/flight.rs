@@ -78,7 +78,9 @@ impl Flight {
                 Err(RolloutError::Engine { retryable: true, source }) => {
                     self.lost += 1;
                     if self.lost > RETRIES {
-                        return Err(RolloutError::GivenUp { times: self.lost, source });
+                        let times = self.lost;
+                        self.cancel(engine);
+                        return Err(RolloutError::GivenUp { times, source });
                     }
                     self.waiting = self.open.values().cloned().collect();
                     self.heard = self.came;

@@ -1,6 +1,10 @@
 //! The groups of a step, while they are being collected: dynamic sampling at work.
 
-use std::{collections::BTreeMap, thread, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::Instant,
+};
 
 use firebrick_core::{Group, GroupFilter, PromptSource, RewardedGroup, Seed};
 use firebrick_rollout::{Flight, GroupRequest, RequestId, RolloutEngine};
@@ -16,10 +20,11 @@ use crate::{
 /// Prompts go out and groups come in, until there are enough or the cap is reached.
 ///
 /// Nobody waits for a whole round: further prompts go out while earlier groups are still being written, and
-/// groups are judged beside that. What is asked for depends all the same on no clock. It follows from the
-/// groups that were judged, taken in the order in which their prompts were drawn, and it is looked at only
-/// when a quarter of a step's groups has been finished since the last time: by then those of the quarter
-/// before are judged, or are waited for.
+/// groups are judged beside that. What is asked for depends all the same on no clock and no batch. Groups are taken in
+/// the order in which their prompts were drawn, a quarter of a step's at a time, and how many more prompts are wanted
+/// follows from those alone. It is looked at when all of a quarter were finished before the engine was last asked: by
+/// then they are judged, or are waited for. So an engine that computes in this process gets its requests in the same
+/// turn every time.
 pub(crate) struct Collection<'a> {
     config: &'a TrainConfig,
     step: u64,
@@ -32,6 +37,8 @@ pub(crate) struct Collection<'a> {
     /// How often prompts were drawn.
     draws: u64,
     flight: Flight,
+    /// Given to the judge.
+    finished: BTreeSet<RequestId>,
     /// Judged before an earlier one was.
     early: BTreeMap<RequestId, RewardedGroup>,
     /// The groups and counts so far; the lists of groups to train on are filled at the end.
@@ -68,6 +75,7 @@ impl<'a> Collection<'a> {
             offered: 0,
             draws: 0,
             flight: Flight::default(),
+            finished: BTreeSet::new(),
             early: BTreeMap::new(),
             sampled,
         }
@@ -93,17 +101,18 @@ impl<'a> Collection<'a> {
             let mut judge = Judge::begin(scope, task, self.step);
             let began = Instant::now();
             let outcome = self.sample(engine, source, &mut judge, task, vocab, observer);
-            if outcome.is_err() {
-                self.flight.cancel(engine);
-            }
             observer.end();
             self.sampled.reward_seconds = judge.seconds;
+            if outcome.is_err() {
+                self.flight.cancel(engine);
+                judge.end();
+            }
             self.sampled.rollout_seconds = began.elapsed().as_secs_f64() - outcome?;
             Ok(())
         })
     }
 
-    /// Gives the seconds in which nothing was sampled because judging was waited for.
+    /// Gives the seconds in which judging was waited for.
     fn sample<M>(
         &mut self,
         engine: &mut dyn RolloutEngine<M>,
@@ -113,8 +122,10 @@ impl<'a> Collection<'a> {
         vocab: usize,
         observer: &mut dyn Observer,
     ) -> Result<f64, TrainError> {
-        let quarter = self.refill.target.div_ceil(4);
-        let (mut finished, mut waited) = (Vec::new(), 0.0);
+        let quarter = self.refill.target.div_ceil(4) as RequestId;
+        // All before it were finished before the engine was last asked.
+        let mut settled = 0;
+        let mut waited = 0.0;
         loop {
             let requests = self.draw(source);
             let completions = requests.len() * self.config.group_size;
@@ -124,20 +135,21 @@ impl<'a> Collection<'a> {
                 _ => observer.extend(completions),
             }
             self.flight.ask(requests)?;
-            while self.flight.open() > 0 && finished.len() < quarter {
+            let until = (self.offered + quarter).min(self.drawn);
+            while self.flight.open() > 0 && settled < until {
+                settled = (settled..).find(|id| !self.finished.contains(id)).unwrap_or(settled);
                 let answers = self.flight.fetch(engine, &mut |units| observer.advance(units))?;
                 known_tokens(&answers, vocab)?;
-                finished.extend(answers);
+                self.finished.extend(answers.iter().map(|(id, _)| id));
+                judge.give(answers);
             }
-            // With nothing in flight the last groups are waited for as well.
-            let last = self.flight.open() == 0;
             let began = Instant::now();
-            let before = if last { Vec::new() } else { judge.take()? };
-            judge.give(std::mem::take(&mut finished));
-            let judged = if last { judge.take()? } else { before };
+            while !(self.offered..until).all(|id| self.early.contains_key(&id)) {
+                self.early.extend(judge.take()?);
+            }
             waited += began.elapsed().as_secs_f64();
-            self.offer(judged, &*task.filter);
-            if last && self.refill.want(0) == 0 {
+            self.offer(until, &*task.filter);
+            if self.offered == self.drawn && self.refill.want(0) == 0 {
                 return Ok(waited);
             }
         }
@@ -164,10 +176,11 @@ impl<'a> Collection<'a> {
         requests
     }
 
-    /// Takes in judged groups, as far as all that were drawn before them are judged.
-    fn offer(&mut self, judged: Vec<(RequestId, RewardedGroup)>, filter: &dyn GroupFilter) {
-        self.early.extend(judged);
-        while let Some(group) = self.early.remove(&self.offered) {
+    /// Takes in the judged groups before this one, in the order of their draws.
+    fn offer(&mut self, until: RequestId, filter: &dyn GroupFilter) {
+        while self.offered < until
+            && let Some(group) = self.early.remove(&self.offered)
+        {
             self.offered += 1;
             self.selector.note(&group);
             self.sampled.all.push(group.clone());

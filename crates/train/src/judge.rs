@@ -2,13 +2,17 @@
 
 use std::{
     panic::resume_unwind,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        LazyLock,
+        mpsc::{Receiver, Sender, channel},
+    },
     thread::{Scope, ScopedJoinHandle},
     time::Instant,
 };
 
 use firebrick_core::{Group, RewardedGroup, Step};
 use firebrick_rollout::RequestId;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{Task, TrainError};
 
@@ -40,7 +44,7 @@ impl<'scope> Judge<'scope> {
         let thread = scope.spawn(move || {
             for (ids, groups) in asked {
                 let began = Instant::now();
-                let rewarded = task.reward(groups, step);
+                let rewarded = aside(|| task.reward(groups, step));
                 if answer.send((ids, rewarded, began.elapsed().as_secs_f64())).is_err() {
                     break;
                 }
@@ -58,23 +62,41 @@ impl<'scope> Judge<'scope> {
         }
     }
 
-    /// Waits until everything that was given is judged.
+    /// Waits for the batch that was given first among those that are open; none when none is.
     ///
     /// # Errors
     /// When the verifier fails.
     pub(crate) fn take(&mut self) -> Result<Vec<(RequestId, RewardedGroup)>, TrainError> {
         let mut all = Vec::new();
-        for _ in 0..std::mem::take(&mut self.open) {
+        if self.open > 0 {
+            self.open -= 1;
             let Ok((ids, rewarded, seconds)) = self.judged.recv() else {
                 // A judge is gone only when its verifier panicked: whoever waits hears of it.
                 if let Some(Err(panic)) = self.thread.take().map(ScopedJoinHandle::join) {
                     resume_unwind(panic);
                 }
-                break;
+                return Ok(all);
             };
             self.seconds += seconds;
             all.extend(ids.into_iter().zip(rewarded?));
         }
         Ok(all)
+    }
+
+    /// Ends where something else has failed, whatever becomes of what is being judged.
+    pub(crate) fn end(self) {
+        drop((self.groups, self.judged));
+        // Its panic would take the place of what has failed.
+        let _ = self.thread.map(ScopedJoinHandle::join);
+    }
+}
+
+/// Does `work` with threads of its own: a verifier that waits for another program must not hold those that decode.
+fn aside<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    static POOL: LazyLock<Option<ThreadPool>> =
+        LazyLock::new(|| ThreadPoolBuilder::new().build().ok());
+    match &*POOL {
+        Some(pool) => pool.install(work),
+        None => work(),
     }
 }

@@ -81,8 +81,8 @@ impl Dynamic {
     }
 }
 
-/// Which of `kept` groups fill `places`, by their indices, in random order: no group twice while
-/// there are others (as SkyRL does).
+/// Which of `kept` groups fill `places`, by their indices, in random order: no group twice where
+/// as many were kept (as SkyRL does).
 pub fn copies(kept: usize, places: usize, seed: Seed) -> Vec<usize> {
     let mut rng = seed.rng();
     match kept {

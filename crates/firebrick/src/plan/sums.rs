@@ -1,5 +1,7 @@
 //! Bytes by part and moment.
 
+use firebrick_kernels::PAGE;
+
 use super::{Facts, Moment, Part};
 
 /// Bytes of an f32: gradients, moments and logits are f32, whatever the weights are.
@@ -112,15 +114,16 @@ fn moments(facts: &Facts, values: u128, one: u128) -> u128 {
     if facts.narrow_moments { numbers * 17 / 16 } else { numbers * F32 }
 }
 
-/// Keys and values of every layer, as wide as the longest sequence, beside the prompts' own while the
-/// rows of a group are made from them. A full cache gets another page and is not copied; where rows leave or
-/// join, it is copied layer by layer, and one layer more is there, as it was taken.
+/// Keys and values of every layer: of a group's prompt once, of each row its completion, both in whole pages. The
+/// prompts count twice, because those that were prefilled together stay until the last of them is finished. Plain
+/// tensor code lays the keys and values of one layer out by rows, in f32, to attend to them.
 fn kv_cache(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
-    let keys = shape.key * if facts.half { BF16 } else { F32 };
-    let layer = work.sequences * facts.length() * keys;
-    let prompts = work.sequences.div_ceil(work.group_size) * work.prompt * keys;
-    2 * ((shape.layers + 1) * layer + shape.layers * prompts)
+    let pages = |tokens: u128| tokens.next_multiple_of(PAGE as u128);
+    let rows = work.sequences * (pages(work.completion) + PAGE as u128);
+    let prompts = 2 * work.sequences.div_ceil(work.group_size) * pages(work.prompt);
+    let kept = shape.layers * (rows + prompts) * if facts.half { BF16 } else { F32 };
+    2 * shape.key * (kept + work.sequences * facts.length() * F32)
 }
 
 /// The widest layer of a prefill. Nothing is kept for a backward pass, so it is one layer's tensors.

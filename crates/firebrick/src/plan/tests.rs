@@ -65,8 +65,8 @@ fn what_is_counted_is_what_a_model_has() {
     assert_eq!(part(&narrow, "moments of AdamW", Moment::Rollout), weights / 4 * 2 * 17 / 16);
     let whole = half_a_billion("[train]\nmini_batch = 1024");
     assert_eq!(part(&whole, "weights of the engine", Moment::Optimizer), 0);
-    // Of every layer, 256 rows of 2 × 2 heads of 64 for 512 + 1024 tokens.
-    let cache = 24 * 256 * 256 * 1536 * 4;
+    // Of every layer, 2 × 2 heads of 64 for the 1024 tokens of 256 rows and the 512 of 16 prompts.
+    let cache = 24 * 256 * (256 * 1024 + 16 * 512) * 4;
     let came = part(&plan, "KV cache", Moment::Rollout);
     assert!((cache..cache * 6 / 5).contains(&came), "{came} for a cache of {cache}");
 }

@@ -18,6 +18,8 @@ pub(crate) struct Step {
 pub(crate) fn step(values: &mut [f32], gradient: &[f32], moments: [&mut [f32]; 2], rule: Step) {
     const NUMBERS: usize = 1 << 14;
     let [first, second] = moments;
+    let sizes = [gradient.len(), first.len(), second.len()];
+    assert_eq!(sizes, [values.len(); 3], "gradient and moments are as large as the weight");
     values
         .par_chunks_mut(NUMBERS)
         .zip(gradient.par_chunks(NUMBERS))

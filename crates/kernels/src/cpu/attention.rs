@@ -13,7 +13,8 @@ use crate::{Heads, MASKED, Segment};
 const QUERIES: usize = 64;
 const KEYS: usize = 512;
 
-/// Queries of a task of the backward pass: each has sums of the gradients of all keys.
+/// Queries of a task of the backward pass at least. Each task has sums of the gradients of all keys that its queries
+/// see, so that a long text is cut into eight tasks and not into more: together they are four and a half times as long.
 const SPAN: usize = 1024;
 
 /// Queries, keys and values, `[places, heads, width]`.
@@ -55,8 +56,9 @@ pub(crate) fn back(
     let Heads { query: heads, key: kv_heads, width } = looks.heads;
     let places = looks.query.len() / (heads * width);
     let group = heads / kv_heads;
+    let longest = looks.segments.iter().map(|it| it.places.len()).max().unwrap_or(0);
     let work: Vec<(Task<'_>, usize)> = looks
-        .tasks(SPAN)
+        .tasks(SPAN.max(longest.div_ceil(8)))
         .into_iter()
         .flat_map(|task| (0..kv_heads).map(move |head| (task.clone(), head)))
         .collect();

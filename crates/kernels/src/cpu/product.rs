@@ -143,11 +143,11 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, add: bool) {
 }
 
 /// Rows and columns of a tile: small enough that there are some for every core, and otherwise as large as can be, because
-/// each tile packs its rows and columns anew. `gemm` sums each number in an order that depends on `inner` alone, so that
+/// each tile packs its rows and columns anew. Each number is summed in an order that depends on `inner` alone, so that
 /// tiles may be cut by the number of threads.
 fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
     const LEAST: usize = 1 << 21; // multiplications
-    let tiles = 4 * rayon::current_num_threads();
+    let tiles = 2 * rayon::current_num_threads();
     let [mut down, mut across] = [rows.div_ceil(2048), columns.div_ceil(2048)];
     loop {
         let [high, wide] = [rows.div_ceil(down), columns.div_ceil(across)];
@@ -165,6 +165,9 @@ fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
         }
     }
 }
+
+/// Products that are added up in one go: the longest sum that `gemm` does not cut.
+const INNER: usize = 512;
 
 /// One tile, on the calling thread.
 ///
@@ -203,29 +206,34 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
     }
     let signed = |steps: [usize; 2]| steps.map(|step| step as isize);
     let ([x_row, x_column], [y_row, y_column]) = (signed(x.steps), signed(y.steps));
-    // SAFETY: `Matrix` has seen to it that both sides lie within their slices, and the caller to it that the target is
-    // there; sides and target do not overlap, because the target is borrowed mutably or new.
-    unsafe {
-        gemm::gemm(
-            x.rows,
-            y.columns,
-            x.columns,
-            target,
-            1,
-            step as isize,
-            add,
-            x.values.as_ptr(),
-            x_column,
-            x_row,
-            y.values.as_ptr(),
-            y_column,
-            y_row,
-            1.0,
-            scale,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
+    // `gemm` cuts a long sum into blocks, at other places where a tile is small. So it gets one block at a time.
+    for first in (0..x.columns.max(1)).step_by(INNER) {
+        let inner = (x.columns - first).min(INNER);
+        // SAFETY: `Matrix` has seen to it that both sides lie within their slices, of which these begin `first` columns
+        // and rows further, and the caller to it that the target is there; sides and target do not overlap, because the
+        // target is borrowed mutably or new. What is added to from the second block on, the first has written.
+        unsafe {
+            gemm::gemm(
+                x.rows,
+                y.columns,
+                inner,
+                target,
+                1,
+                step as isize,
+                add || first > 0,
+                x.values.as_ptr().add(first * x.steps[1]),
+                x_column,
+                x_row,
+                y.values.as_ptr().add(first * y.steps[0]),
+                y_column,
+                y_row,
+                1.0,
+                scale,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
+            );
+        }
     }
 }

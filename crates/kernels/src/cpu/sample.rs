@@ -41,9 +41,13 @@ fn likeliest(weights: &[f32], total: f64, choice: &Choice) -> Vec<usize> {
     let powers = weights.iter().map(|&weight| power(weight));
     let mut order: Vec<usize> =
         powers.enumerate().filter(|&(_, power)| power >= least).map(|(token, _)| token).collect();
-    // Stable, so that equal ones stay in the order of their ids.
-    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));
-    order.truncate(most);
+    // Equal ones in the order of their ids.
+    let likelier = |a: &usize, b: &usize| weights[*b].total_cmp(&weights[*a]).then(a.cmp(b));
+    if order.len() > most {
+        order.select_nth_unstable_by(most - 1, likelier);
+        order.truncate(most);
+    }
+    order.sort_unstable_by(likelier);
     let mut reached = 0.0;
     let kept = order.iter().take_while(|&&token| {
         let before = reached;

@@ -184,9 +184,10 @@ impl<M: PolicyModel> Decoding<M> {
         let places = engine.max_sequences;
         let live = self.rows.iter().filter(|row| row.live()).count() + begun;
         let free = places.saturating_sub(live);
-        let waits = self.waiting.is_empty() && self.ready.is_none();
+        let ready = self.ready.as_ref().is_some_and(|ready| !ready.prompts.is_empty());
+        let none = self.waiting.is_empty() && !ready;
         let worth = engine.sample_on == SampleOn::Host || live == 0 || free * 4 >= places;
-        if waits || !worth { 0 } else { free }
+        if none || !worth { 0 } else { free }
     }
 
     /// Completions that begin now, all of prompts that were prefilled together.
