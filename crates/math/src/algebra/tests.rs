@@ -600,8 +600,12 @@ fn value(e: &Expr, point: f64) -> Complex {
         Expr::Call(function, parts) => {
             let (a, b) = value(&parts[0], point);
             match function {
-                Function::Sin => (turned(a).sin() * b.cosh(), turned(a).cos() * b.sinh()),
-                Function::Cos => (turned(a).cos() * b.cosh(), -turned(a).sin() * b.sinh()),
+                Function::Sin => {
+                    (told(turned(a).sin() * b.cosh()), told(turned(a).cos() * b.sinh()))
+                }
+                Function::Cos => {
+                    (told(turned(a).cos() * b.cosh()), told(-turned(a).sin() * b.sinh()))
+                }
                 Function::Exp => (a.exp() * turned(b).cos(), a.exp() * turned(b).sin()),
                 Function::Ln => logarithm((a, b)),
                 Function::Abs => (a.hypot(b), 0.0),
@@ -610,6 +614,11 @@ fn value(e: &Expr, point: f64) -> Complex {
         }
         _ => (f64::NAN, 0.0),
     }
+}
+
+/// No number where nothing but an error of rounding may be left: the sine of π is 0, and 10⁻¹⁶ here.
+fn told(x: f64) -> f64 {
+    if x != 0.0 && x.abs() < 1e-12 { f64::NAN } else { x }
 }
 
 /// Expressions of every kind whose branches floating point finds too: no base sits on the negative
