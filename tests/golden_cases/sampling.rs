@@ -61,7 +61,9 @@ pub(crate) fn fill(case: &Case) {
             (group.group.step, group.group.draw) = (batch as u64, index as u64);
             group
         });
-        status = refill.offer(round.collect(), &spread);
+        refill.ask(target);
+        round.for_each(|group| refill.take(group, &spread));
+        status = refill.status();
         kept_after.push(refill.kept.len());
     }
     let name = match status {

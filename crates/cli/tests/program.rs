@@ -658,7 +658,8 @@ fn a_reward_model_judges_alone_and_as_a_part() {
     assert!(outcome.stderr.contains("no-such-folder"), "{}", outcome.stderr);
 }
 
-/// Work is cut into as many pieces as there are threads, and no sum depends on the cuts.
+/// Threads share the work of every kernel, and no sum depends on how. What shapes this size does not reach is in
+/// `threads_change_nothing` of the kernels.
 #[test]
 fn any_number_of_threads_gives_the_same_run() {
     let place = Place::new();

@@ -423,7 +423,7 @@ fn an_engine_that_dies_costs_no_finished_step() {
 /// Groups are judged while others are being sampled, and what a run samples and learns does not depend on
 /// which of the two is quicker.
 #[test]
-fn a_slow_judge_changes_nothing_and_is_not_waited_for() {
+fn a_slow_judge_changes_nothing_and_sampling_goes_on() {
     /// Counts how often it has given groups.
     struct Counted(LocalEngine<Decoder>, Arc<AtomicUsize>);
 

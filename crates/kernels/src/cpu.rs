@@ -1,6 +1,6 @@
 //! The bodies for the CPU: slices in, vectors out, and no tensors.
 //!
-//! Work is cut by the sizes of its inputs, never by the number of threads, and sums of pieces are added in the
+//! Sums are cut by the sizes of the inputs, never by the number of threads, and those of pieces are added in the
 //! order of the pieces: the bits are the same on one core and on sixty-four.
 
 pub(crate) mod adamw;

@@ -30,8 +30,8 @@ impl Choice {
 
 /// Draws one token per row of `logits` (`rows` × `vocab`, row-major), at the uniform numbers in
 /// `[0, 1)`; gives the tokens with their log-probabilities over the whole vocabulary. Rows in parallel, in time
-/// linear in the vocabulary, but for a sort of the tokens that may be among the likeliest: half of them all at most where
-/// logits spread, and all where they are alike and `top_p` alone cuts.
+/// linear in the vocabulary, but for a sort of the tokens that may be among the likeliest. Where logits are nearly alike
+/// and `top_p` alone cuts, these are all.
 pub fn sample_on_host(logits: &[f32], uniforms: &[f64], choice: &Choice) -> Vec<(u32, f32)> {
     let vocab = logits.len() / uniforms.len().max(1);
     let rows = logits.par_chunks_exact(vocab.max(1)).zip(uniforms);

@@ -58,6 +58,11 @@ impl Flight {
         self.open.len()
     }
 
+    /// The smallest id without an answer.
+    pub fn first_open(&self) -> Option<RequestId> {
+        self.open.keys().next().copied()
+    }
+
     /// Waits until at least one request is answered; gives nothing at once when none is open. `finished`
     /// hears how many completions have come to their end since it was last called, each of them once.
     ///

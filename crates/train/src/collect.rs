@@ -1,10 +1,6 @@
 //! The groups of a step, while they are being collected: dynamic sampling at work.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    thread,
-    time::Instant,
-};
+use std::{collections::BTreeMap, thread, time::Instant};
 
 use firebrick_core::{Group, GroupFilter, PromptSource, RewardedGroup, Seed};
 use firebrick_rollout::{Flight, GroupRequest, RequestId, RolloutEngine};
@@ -37,8 +33,6 @@ pub(crate) struct Collection<'a> {
     /// How often prompts were drawn.
     draws: u64,
     flight: Flight,
-    /// Given to the judge.
-    finished: BTreeSet<RequestId>,
     /// Judged before an earlier one was.
     early: BTreeMap<RequestId, RewardedGroup>,
     /// The groups and counts so far; the lists of groups to train on are filled at the end.
@@ -75,7 +69,6 @@ impl<'a> Collection<'a> {
             offered: 0,
             draws: 0,
             flight: Flight::default(),
-            finished: BTreeSet::new(),
             early: BTreeMap::new(),
             sampled,
         }
@@ -137,10 +130,9 @@ impl<'a> Collection<'a> {
             self.flight.ask(requests)?;
             let until = (self.offered + quarter).min(self.drawn);
             while self.flight.open() > 0 && settled < until {
-                settled = (settled..).find(|id| !self.finished.contains(id)).unwrap_or(settled);
+                settled = self.flight.first_open().unwrap_or(self.drawn);
                 let answers = self.flight.fetch(engine, &mut |units| observer.advance(units))?;
                 known_tokens(&answers, vocab)?;
-                self.finished.extend(answers.iter().map(|(id, _)| id));
                 judge.give(answers);
             }
             let began = Instant::now();

@@ -140,13 +140,6 @@ impl Refill {
         }
     }
 
-    /// Filters one round of groups and appends the survivors in order.
-    pub fn offer(&mut self, round: Vec<RewardedGroup>, filter: &dyn GroupFilter) -> Filled {
-        self.ask(if self.asked == 0 { self.first() } else { self.target });
-        round.into_iter().for_each(|group| self.take(group, filter));
-        self.status()
-    }
-
     /// Appends a group, if it survives the filter.
     pub fn take(&mut self, group: RewardedGroup, filter: &dyn GroupFilter) {
         // Without a live completion there is nothing to train on, whatever the filter says.
@@ -235,10 +228,9 @@ mod tests {
         let masked = RewardedGroup { group, rewards };
         for filter in [&Spread::new(1e-6) as &dyn GroupFilter, &KeepAll] {
             let mut refill = Refill::new(2, 1, Vec::new());
-            assert_eq!(
-                refill.offer(vec![live.clone(), masked.clone()], filter),
-                Filled::CapReached
-            );
+            refill.ask(2);
+            [&live, &masked].into_iter().for_each(|group| refill.take(group.clone(), filter));
+            assert_eq!(refill.status(), Filled::CapReached);
             assert_eq!((refill.kept.len(), refill.filtered), (1, 1));
         }
     }
