@@ -75,7 +75,7 @@ pub fn head_backward(
     labels: &Tensor<1, Int>,
     temperature: f64,
     logits: usize,
-    now: &TokenLogProbs,
+    now: TokenLogProbs,
     d_logprobs: &Tensor<1>,
     d_entropy: Option<&Tensor<1>>,
     sum: &mut GradientSum,

@@ -2,8 +2,8 @@
 //!
 //! All but the attention goes token by token, so it is done for some tokens at a time. The backward pass
 //! keeps a layer's input alone ([`Layer::replay`]), or with it all that takes a product to make again
-//! ([`Layer::record`]): queries, keys and values, what attention gave, and gate and up. Norms and
-//! activations are made again either way.
+//! ([`Layer::record`]): queries, keys and values, what attention gave, the residual stream behind it, and gate
+//! and up. Norms and activations are made again either way.
 
 use std::ops::Range;
 
@@ -111,15 +111,15 @@ impl Layer {
         let looks = plain.looks(&x, context);
         let attended = context.attend(&looks, window);
         let output = wide(attended.output.clone());
-        let (mut gate_up, mut y) = (Vec::new(), Vec::new());
+        let (mut inside, mut y) = (Vec::new(), Vec::new());
         for places in context.portions(&x) {
             let [half, normed] = plain.middle(part(&x, &places), part(&output, &places), context);
-            let both = plain.gate_up.forward(normed, None, context.compute);
-            let inner = ops::gated(both.clone(), context.activation);
-            y.push(plain.down.forward(inner, Some(half), context.compute));
-            gate_up.push(both);
+            let gate_up = plain.gate_up.forward(normed, None, context.compute);
+            let inner = ops::gated(gate_up.clone(), context.activation);
+            y.push(plain.down.forward(inner, Some(half.clone()), context.compute));
+            inside.push([half, gate_up]);
         }
-        let kept = Kept { looks, attended, gate_up };
+        let kept = Kept { looks, attended, inside };
         let tape = Tape::new(move |d_y, sum| {
             self.back(&plain, x, flat(d_y), kept, window, context, sum).reshape(shape)
         });
@@ -138,7 +138,7 @@ impl Layer {
         let (shape, x, plain) = (x.dims(), flat(x), self.valid());
         let looks = plain.looks(&x, context);
         let attended = context.attend(&looks, window);
-        let kept = Kept { looks, attended, gate_up: Vec::new() };
+        let kept = Kept { looks, attended, inside: Vec::new() };
         self.back(&plain, x, flat(d_y), kept, window, context, sum).reshape(shape)
     }
 
@@ -154,15 +154,21 @@ impl Layer {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let Kept { mut looks, attended, gate_up } = kept;
+        let Kept { mut looks, attended, inside } = kept;
         let before_norms = looks.before_norms.take();
         let output = wide(attended.output.clone());
-        let mut gate_up = gate_up.into_iter();
+        let mut inside = inside.into_iter();
         let (mut d_half, mut d_output) = (Vec::new(), Vec::new());
         for places in context.portions(&x) {
             let output = part(&output, &places);
-            let middle = plain.middle(part(&x, &places), output.clone(), context);
-            let d = self.mlp_back(plain, middle, gate_up.next(), part(&d_y, &places), context, sum);
+            let (middle, gate_up) = match inside.next() {
+                Some([half, gate_up]) => {
+                    let normed = context.norm.apply(half.clone(), plain.mlp_norm.val());
+                    ([half, normed], Some(gate_up))
+                }
+                None => (plain.middle(part(&x, &places), output.clone(), context), None),
+            };
+            let d = self.mlp_back(plain, middle, gate_up, part(&d_y, &places), context, sum);
             d_output.push(self.attention.output.back(&output, d.clone(), context.compute, sum));
             d_half.push(d);
         }
@@ -257,8 +263,9 @@ impl Layer {
 struct Kept {
     looks: Looks,
     attended: Attended,
-    /// For each portion of the tokens; none where it is made again.
-    gate_up: Vec<Tensor<2>>,
+    /// For each portion of the tokens the residual stream behind the attention, and gate and up; none where they are
+    /// made again.
+    inside: Vec<[Tensor<2>; 2]>,
 }
 
 impl DecoderContext {

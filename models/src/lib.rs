@@ -74,7 +74,7 @@ pub use count::ParameterCount;
 pub use decoder::{Decoder, DecoderContext};
 pub use firebrick_kernels::{
     Activation, Attended, Compute, Look, Segment, Sight, TokenLogProbs, attention,
-    attention_backward, head_logits, head_logprobs,
+    attention_backward, head_logits, head_logprobs, head_record,
 };
 pub use gradient::{GradientSum, Tape, head_backward};
 pub use grain::Grain;

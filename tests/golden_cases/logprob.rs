@@ -101,7 +101,7 @@ fn logits_gradient(
         &labels,
         temperature,
         tokens * vocab.div_ceil(3),
-        &now,
+        now,
         &d_logprobs,
         d_entropy.as_ref(),
         &mut GradientSum::default(),

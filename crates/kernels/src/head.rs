@@ -2,7 +2,7 @@
 //!
 //! The head is the widest matrix of a model: for 64 rows of 1,024 tokens and a vocabulary of
 //! 151,936, f32 logits take 40 GB. So they are made for a block of the vocabulary at a time, and made again
-//! in the backward pass. Going through the blocks, a token's largest logit, its sum of exponentials and the
+//! in the backward pass, unless there are few enough to wait for it. Going through the blocks, a token's largest logit, its sum of exponentials and the
 //! entropy's sum are carried along and scaled anew whenever the largest changes, as in
 //! [`attention`](crate::attention()). The gradient is written out by hand: with z the logits over the
 //! temperature and p = exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and
@@ -28,6 +28,17 @@ pub struct TokenLogProbs {
     /// others lack. They stay apart: their sum would lose three digits in f32 where logits are near 10⁴.
     largest: Tensor<2>,
     log_sum: Tensor<2>,
+    waiting: Waiting,
+}
+
+/// All logits over the temperature, if they wait for the backward pass.
+#[derive(Clone, Debug)]
+enum Waiting {
+    None,
+    /// `[tokens, vocab]`.
+    Plain(Tensor<2>),
+    /// Blocks of the CPU's body.
+    Cpu(Vec<Vec<f32>>),
 }
 
 /// `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]`. Both sides are rounded to
@@ -63,24 +74,50 @@ pub fn head_logprobs(
     temperature: f64,
     logits: usize,
 ) -> TokenLogProbs {
+    TokenLogProbs {
+        waiting: Waiting::None,
+        ..forward(hidden, head, labels, temperature, [logits, 0])
+    }
+}
+
+/// [`head_logprobs`] for [`head_backward`]: where there are no more than `logits` of them, logits wait for it.
+pub fn head_record(
+    hidden: &Tensor<2>,
+    head: &Tensor<2>,
+    labels: &Tensor<1, Int>,
+    temperature: f64,
+    logits: usize,
+) -> TokenLogProbs {
+    forward(hidden, head, labels, temperature, [logits; 2])
+}
+
+/// So many logits at once, and all of them kept if they are no more than so many.
+fn forward(
+    hidden: &Tensor<2>,
+    head: &Tensor<2>,
+    labels: &Tensor<1, Int>,
+    temperature: f64,
+    [at_once, kept]: [usize; 2],
+) -> TokenLogProbs {
     let (Some(x), Some(weights), Some(chosen)) = (matrix(hidden), matrix(head), ints(labels))
     else {
-        return plain(hidden, head, labels, temperature, logits);
+        return plain(hidden, head, labels, temperature, at_once);
     };
     let tokens = chosen.len();
-    let [logprobs, entropy, largest, log_sum] =
-        cpu::head::logprobs(x.view(), weights.view(), &chosen, temperature as f32);
+    let ([logprobs, entropy, largest, log_sum], blocks) =
+        cpu::head::logprobs(x.view(), weights.view(), &chosen, temperature as f32, kept);
     TokenLogProbs {
         logprobs: tensor(logprobs, [tokens]),
         entropy: tensor(entropy, [tokens]),
         largest: tensor(largest, [tokens, 1]),
         log_sum: tensor(log_sum, [tokens, 1]),
+        waiting: Waiting::Cpu(blocks),
     }
 }
 
 /// The gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`, and `d_head` with that of
-/// the head added, unless the head is frozen. `now` came from [`head_logprobs`] for the same inputs. Tensors are without
-/// autodiff.
+/// the head added, unless the head is frozen. `now` came from [`head_record`] or [`head_logprobs`] for the same inputs.
+/// Tensors are without autodiff.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
     hidden: &Tensor<2>,
@@ -88,7 +125,7 @@ pub fn head_backward(
     labels: &Tensor<1, Int>,
     temperature: f64,
     logits: usize,
-    now: &TokenLogProbs,
+    now: TokenLogProbs,
     d_logprobs: &Tensor<1>,
     d_entropy: Option<&Tensor<1>>,
     d_head: Option<Tensor<2>>,
@@ -116,18 +153,21 @@ pub fn head_backward(
     };
     let of_entropy = of_entropy.flatten();
     let gradients = cpu::head::Gradients { logprobs: &of_logprobs, entropy: of_entropy.as_deref() };
+    let mut waiting = match now.waiting {
+        Waiting::Cpu(blocks) => blocks,
+        Waiting::None | Waiting::Plain(_) => Vec::new(),
+    };
     let mut d_hidden = Vec::new();
     let mut back = |d_head: Option<&mut [f32]>| {
-        let known = [&*entropy, &largest, &log_sum];
         d_hidden = cpu::head::back(
             x.view(),
             weights.view(),
             &chosen,
             temperature as f32,
-            known,
+            [&entropy, &largest, &log_sum],
             &gradients,
             d_head,
-            logits,
+            std::mem::take(&mut waiting),
         );
     };
     let d_head = match d_head {
@@ -148,9 +188,14 @@ pub(crate) fn plain(
     logits: usize,
 ) -> TokenLogProbs {
     let labels = labels.clone().unsqueeze_dim::<2>(1);
+    let vocab = head.dims()[0];
     let mut carried: Option<[Tensor<2>; 4]> = None;
-    for block in blocks(hidden.dims(), head.dims()[0], logits) {
+    let mut waiting = Waiting::None;
+    for block in blocks(hidden.dims(), vocab, logits) {
         let scaled = scaled_logits(hidden, head, &block, temperature);
+        if block.len() == vocab {
+            waiting = Waiting::Plain(scaled.clone());
+        }
         let mut chosen = Chosen::new(&labels, &block).of(&scaled);
         let mut largest = scaled.clone().max_dim(1);
         if let Some([before, ..]) = &carried {
@@ -177,6 +222,7 @@ pub(crate) fn plain(
         entropy: (log_sum.clone() - spread / sum).squeeze_dim(1),
         largest,
         log_sum,
+        waiting,
     }
 }
 
@@ -187,7 +233,7 @@ pub(crate) fn plain_backward(
     labels: &Tensor<1, Int>,
     temperature: f64,
     logits: usize,
-    now: &TokenLogProbs,
+    now: TokenLogProbs,
     d_logprobs: &Tensor<1>,
     d_entropy: Option<&Tensor<1>>,
     mut d_head: Option<Tensor<2>>,
@@ -202,9 +248,14 @@ pub(crate) fn plain_backward(
         let d = column(d_entropy) * now.log_sum.clone().neg().exp();
         (d, entropy - now.log_sum.clone())
     });
+    let vocab = head.dims()[0];
+    let mut waiting = now.waiting;
     let mut d_hidden: Option<Tensor<2>> = None;
-    for block in blocks(hidden.dims(), head.dims()[0], logits) {
-        let scaled = scaled_logits(hidden, head, &block, temperature);
+    for block in blocks(hidden.dims(), vocab, logits) {
+        let scaled = match std::mem::replace(&mut waiting, Waiting::None) {
+            Waiting::Plain(scaled) if block.len() == vocab => scaled,
+            _ => scaled_logits(hidden, head, &block, temperature),
+        };
         let lacking = scaled - now.largest.clone();
         let weights = lacking.clone().exp();
         let mut d_logits = weights.clone() * d_weights.clone();

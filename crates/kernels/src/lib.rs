@@ -33,7 +33,7 @@ pub use adamw::{AdamWStep, adamw, scaled_squares};
 pub use attention::{Attended, Look, attention, attention_backward};
 pub use compute::Compute;
 pub use gated::{Activation, gated, gated_back};
-pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs};
+pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_record};
 pub use heap::keep_memory;
 pub use linear::{add_product, column_sums, linear, product};
 pub use looks::{Heads, Rotary, looks, looks_back};

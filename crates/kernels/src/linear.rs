@@ -26,7 +26,7 @@ pub fn linear(
     };
     let shape = [x.dims()[0], weight.dims()[1]];
     if bias.is_none() && onto.is_none() {
-        return tensor(cpu::product::product(left.view(), right.view()), shape);
+        return tensor(cpu::product::product(left.view(), right.view(), 1.0), shape);
     }
     let (Some(bias), Some(onto)) = (same(bias.as_ref()), same(onto.as_ref())) else {
         return plain(x, weight, bias, onto, compute);

@@ -7,7 +7,7 @@ use burn::{
 };
 use firebrick_core::Metrics;
 use firebrick_kernels::together;
-use firebrick_models::{GradientSum, PolicyModel, head_backward, head_logprobs};
+use firebrick_models::{GradientSum, PolicyModel, head_backward, head_logprobs, head_record};
 
 use crate::{
     Aggregation, Critic, Divisors, Layout, LossInput, MicroBatch, Objective, Optimizer, Sample,
@@ -301,7 +301,11 @@ impl Updater {
         let judged = critic.and_then(|critic| critic.on_policy(&values, batch, of_critic));
         let head = plain.head().val();
         let (temperature, logits) = (self.temperature, self.cut.logits);
-        let now = head_logprobs(&values, &head, &batch.labels, temperature, logits);
+        let judge = match moves {
+            Moves::Policy => head_record,
+            Moves::Critic => head_logprobs,
+        };
+        let now = judge(&values, &head, &batch.labels, temperature, logits);
 
         let leaf =
             |numbers: &Tensor<1>| Tensor::from_inner(batch.by_row(numbers.clone())).require_grad();
@@ -331,7 +335,7 @@ impl Updater {
                 &batch.labels,
                 temperature,
                 logits,
-                &now,
+                now,
                 &d_logprobs,
                 d_entropy.as_ref(),
                 sum,
@@ -344,7 +348,7 @@ impl Updater {
             sum.take(policy, &mut gradients);
             let d_last = last.grad_remove(&mut gradients).expect("a leaf that was gone through");
             // The head leaves tensors as wide as some layers' inputs.
-            drop((last, values, now, gradients));
+            drop((last, values, gradients));
             pass.back(batch.spread(d_last), sum);
         }
 

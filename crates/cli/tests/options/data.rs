@@ -66,6 +66,9 @@ pub(crate) const CASES: &[Case] = &[
         |run| {
             held_out(run, 4);
             asks(run, "ef");
+            // A file has no splits, and so a recipe for a set holds out other rows of it.
+            let file = run.instead(&["data.train=letters.jsonl", "data.heldout_split=validation"]);
+            file.says("has no split validation");
         },
     ),
     case(

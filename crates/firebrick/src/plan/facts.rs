@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Pieces;
 use crate::{
     model,
-    recipe::{CriticKind, MomentType, OptimKind, Recipe, Recompute},
+    recipe::{CriticKind, Kernels, MomentType, OptimKind, Recipe, Recompute},
 };
 
 /// The sizes of a run's models, which the recipe alone does not say.
@@ -117,6 +117,8 @@ pub struct Work {
     pub entropy: bool,
     /// Whether tensors are in the machine's own memory, as on the CPU.
     pub on_host: bool,
+    /// Whether plain tensor code computes, and not the CPU's own.
+    pub plain: bool,
 }
 
 impl Facts {
@@ -253,6 +255,7 @@ impl Work {
             reference: recipe.loss.kl.is_some(),
             entropy: recipe.loss.entropy_coef != 0.0,
             on_host: recipe.device.kind == Kind::Cpu,
+            plain: recipe.device.kind != Kind::Cpu || recipe.device.kernels == Kernels::Reference,
         }
     }
 }

@@ -169,7 +169,7 @@ fn sampled_logits(facts: &Facts) -> u128 {
 
 /// What an update keeps of the layers on its way forward, and the last one's output, or the gradient on its way back:
 /// of most layers the input, in the format of products; of the last ones besides queries, keys and values, what
-/// attention gave, and gate and up.
+/// attention gave, the residual stream behind it, and gate and up.
 fn kept(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let format = if facts.half { BF16 } else { F32 };
@@ -178,7 +178,7 @@ fn kept(facts: &Facts) -> u128 {
         true => 0,
         false => shape.hidden * format,
     };
-    let more = shape.hidden * F32
+    let more = 2 * shape.hidden * F32
         + (shape.query + 2 * shape.key) * format
         + (shape.query + shape.heads + shape.before_norms + 2 * shape.inner) * F32;
     let stream = shape.hidden * F32;
@@ -201,11 +201,17 @@ fn hidden_states(facts: &Facts) -> u128 {
     8 * predictions(facts) * facts.shape.hidden * F32
 }
 
-/// A block of logits as they are normalised: themselves, what they lack to the largest, their weights and
-/// their gradient; two more where entropy has a gradient. Beside them that block of the head.
+/// Logits: all of a micro-batch that wait for its backward pass, and a block of those that do not. Plain tensor code has a
+/// block several times as it is normalised: itself, what it lacks to the largest, its weights and its gradient; two more
+/// where entropy has a gradient. Beside them that block of the head.
 fn block_of_logits(facts: &Facts) -> u128 {
-    let copies = if facts.work.entropy { 6 } else { 4 };
     let shape = &facts.shape;
+    if !facts.work.plain {
+        let (all, block) =
+            (predictions(facts) * shape.vocab, (512 * predictions(facts)).max(1 << 20));
+        return if all <= facts.pieces.logits as u128 { all } else { all.min(block) } * F32;
+    }
+    let copies = if facts.work.entropy { 6 } else { 4 };
     let rows = facts.pieces.logits as u128 / predictions(facts).max(shape.hidden).max(1);
     let rows = rows.max(64).min(shape.vocab);
     (copies * predictions(facts) * rows + 3 * rows * shape.hidden) * F32
@@ -216,8 +222,9 @@ fn predictions(facts: &Facts) -> u128 {
     facts.tokens().min(facts.work.mini_batch * facts.work.completion)
 }
 
-/// The gradient of the embedding's rows that occur, and the zeros and ones that it is summed with.
+/// The gradient of the embedding's rows that occur, and the zeros and ones that plain tensor code sums it with.
 fn lookup_gradient(facts: &Facts) -> u128 {
     let rows = facts.tokens().min(facts.shape.vocab);
-    (2 * rows * facts.shape.hidden + 2 * facts.pieces.logits as u128) * F32
+    let numbers = if facts.work.plain { facts.pieces.logits as u128 } else { 0 };
+    (2 * rows * facts.shape.hidden + 2 * numbers) * F32
 }

@@ -179,6 +179,12 @@ fn problems(
     let mut train = std::mem::take(&mut dropped.problems);
     // A file has no splits: held-out rows without a place of their own are its last ones.
     let splits = data.heldout.is_some() || !path.is_file();
+    if let Some(split) = data.heldout_split.as_ref().filter(|_| !splits) {
+        let name = path.display();
+        let _ = notes.send(format!(
+            "data.heldout_split: {name} is one file and has no split {split}: the last of its rows are held out"
+        ));
+    }
     let heldout_split = data.heldout_split.clone().filter(|_| splits);
     let heldout = match (&data.heldout, heldout_split) {
         // At most half: a file of ten rows is for trying things, and must still train.

@@ -4,13 +4,13 @@ use rayon::prelude::*;
 
 use super::{
     lanes::{exp, fold, largest},
-    pieces,
-    product::{Matrix, add_product, multiply},
-    simd,
+    product::{Matrix, add_product, product},
+    rows_of_a_task, simd,
 };
 
-/// Rows of the head in a block.
-const VOCAB: usize = 1024;
+/// Logits of a token that are gone through at once. A block of the vocabulary is several of these, so that sums have the
+/// same bits whatever its size.
+const RUN: usize = 512;
 
 /// Numbers of a buffer of logits that stays near the cores.
 const NEAR: usize = 1 << 20;
@@ -19,39 +19,40 @@ const NEAR: usize = 1 << 20;
 /// the others' exponentials, as they lack to the largest.
 pub(crate) type Sums = [Vec<f32>; 4];
 
-/// [`Sums`] of `hidden`, `[tokens, width]`, with `head`, `[vocab, width]`.
+/// [`Sums`] of `hidden`, `[tokens, width]`, with `head`, `[vocab, width]`; and all logits over the temperature in blocks
+/// of the vocabulary, if they are at most `kept`.
 pub(crate) fn logprobs(
     hidden: Matrix<'_>,
     head: Matrix<'_>,
     labels: &[usize],
     temperature: f32,
-) -> Sums {
+    kept: usize,
+) -> (Sums, Vec<Vec<f32>>) {
     let ([tokens, _], [vocab, _]) = (hidden.dims(), head.dims());
-    let (sums, _) = pieces(tokens, [1; 4], tokens_of_a_task(tokens), |rows, outs| {
-        let mut logits = vec![0.0; rows.len() * VOCAB.min(vocab)];
-        let mut carried = vec![Carried::default(); rows.len()];
-        for block in blocks(vocab, VOCAB) {
-            let width = block.len();
-            let logits = &mut logits[..rows.len() * width];
-            let weights = head.rows(block.clone()).transposed();
-            multiply(logits, width, hidden.rows(rows.clone()), weights, 1.0 / temperature, false);
-            let each = logits.chunks_exact(width).zip(&mut carried).zip(&labels[rows.clone()]);
-            simd(|| {
-                for ((logits, carried), label) in each {
-                    carried.take(logits);
-                    if block.contains(label) {
-                        carried.chosen = logits[label - block.start];
-                    }
-                }
-            });
+    let mut carried = vec![Carried::default(); tokens];
+    let mut waiting = Vec::new();
+    for block in blocks(tokens, vocab) {
+        let width = block.len();
+        let logits = scaled_logits(hidden, head.rows(block.clone()), temperature);
+        let each = logits.par_chunks_exact(width).zip(&mut carried).zip(labels);
+        each.with_min_len(rows_of_a_task(width)).for_each(|((logits, carried), label)| {
+            simd(|| logits.chunks(RUN).for_each(|run| carried.take(run)));
+            if block.contains(label) {
+                carried.chosen = logits[label - block.start];
+            }
+        });
+        if tokens * vocab <= kept {
+            waiting.push(logits);
         }
-        for Carried { largest, sum, spread, chosen } in carried {
-            let log_sum = sum.ln();
-            let numbers = [chosen - largest - log_sum, log_sum - spread / sum, largest, log_sum];
-            outs.iter_mut().zip(numbers).for_each(|(out, number)| out.put(std::iter::once(number)));
-        }
-    });
-    sums
+    }
+    let of = |number: fn(&Carried) -> f32| carried.iter().map(number).collect();
+    let sums = [
+        of(|token| token.chosen - token.largest - token.sum.ln()),
+        of(|token| token.sum.ln() - token.spread / token.sum),
+        of(|token| token.largest),
+        of(|token| token.sum.ln()),
+    ];
+    (sums, waiting)
 }
 
 /// Sums over the logits that a token has met.
@@ -96,8 +97,8 @@ pub(crate) struct Gradients<'a> {
     pub(crate) entropy: Option<&'a [f32]>,
 }
 
-/// The gradient of `hidden`; that of the head, `[vocab, width]`, is added to `d_head`. About `numbers` logits are there
-/// at once.
+/// The gradient of `hidden`; that of the head, `[vocab, width]`, is added to `d_head`. `waiting` are the logits, as
+/// [`logprobs`] gave them.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub(crate) fn back(
     hidden: Matrix<'_>,
@@ -107,58 +108,49 @@ pub(crate) fn back(
     [entropy, largest, log_sum]: [&[f32]; 3],
     gradients: &Gradients<'_>,
     mut d_head: Option<&mut [f32]>,
-    numbers: usize,
+    waiting: Vec<Vec<f32>>,
 ) -> Vec<f32> {
     let ([tokens, width], [vocab, _]) = (hidden.dims(), head.dims());
-    let at_once = (numbers.min(NEAR) / tokens.max(1)).clamp(1, VOCAB);
     let mut d_hidden = vec![0.0; tokens * width];
-    let mut buffer = vec![0.0; tokens * at_once.min(vocab)];
-    let step = tokens_of_a_task(tokens);
-    for block in blocks(vocab, at_once) {
-        let (count, first) = (block.len(), block.start == 0);
-        let d_logits = &mut buffer[..tokens * count];
-        let weights = head.rows(block.clone());
-        d_logits
-            .par_chunks_mut(step * count)
-            .zip(d_hidden.par_chunks_mut(step * width))
-            .enumerate()
-            .for_each(|(index, (logits, d_hidden))| {
-                let start = index * step;
-                let rows = start..start + d_hidden.len() / width;
-                let (x, y) = (hidden.rows(rows.clone()), weights.transposed());
-                multiply(logits, count, x, y, 1.0 / temperature, false);
-                simd(|| {
-                    for (row, logits) in rows.zip(logits.chunks_exact_mut(count)) {
-                        let share = exp(-log_sum[row]) / temperature;
-                        let d_chosen = gradients.logprobs[row];
-                        let slope = -d_chosen * share;
-                        let of_entropy =
-                            gradients.entropy.map_or(0.0, |entropy| entropy[row] * share);
-                        let (top, difference) = (largest[row], entropy[row] - log_sum[row]);
-                        for z in logits.iter_mut() {
-                            let lacking = *z - top;
-                            let spread = lacking.max(f32::MIN) + difference;
-                            *z = exp(lacking) * (slope - of_entropy * spread);
-                        }
-                        if block.contains(&labels[row]) {
-                            logits[labels[row] - block.start] += d_chosen / temperature;
-                        }
-                    }
-                });
-                multiply(d_hidden, width, Matrix::dense(logits, count), weights, 1.0, !first);
+    let mut waiting = waiting.into_iter();
+    for block in blocks(tokens, vocab) {
+        let (count, weights) = (block.len(), head.rows(block.clone()));
+        let waited = waiting.next();
+        let mut logits = waited.unwrap_or_else(|| scaled_logits(hidden, weights, temperature));
+        let each = logits.par_chunks_exact_mut(count).enumerate();
+        each.with_min_len(rows_of_a_task(count)).for_each(|(row, logits)| {
+            let share = exp(-log_sum[row]) / temperature;
+            let d_chosen = gradients.logprobs[row];
+            let slope = -d_chosen * share;
+            let of_entropy = gradients.entropy.map_or(0.0, |entropy| entropy[row] * share);
+            let (top, difference) = (largest[row], entropy[row] - log_sum[row]);
+            simd(|| {
+                for z in logits.iter_mut() {
+                    let lacking = *z - top;
+                    let spread = lacking.max(f32::MIN) + difference;
+                    *z = exp(lacking) * (slope - of_entropy * spread);
+                }
             });
+            if block.contains(&labels[row]) {
+                logits[labels[row] - block.start] += d_chosen / temperature;
+            }
+        });
+        let d_logits = Matrix::dense(&logits, count);
+        add_product(&mut d_hidden, d_logits, weights);
         if let Some(d_head) = &mut d_head {
             let target = &mut d_head[block.start * width..block.end * width];
-            add_product(target, Matrix::dense(d_logits, count).transposed(), hidden);
+            add_product(target, d_logits.transposed(), hidden);
         }
     }
     d_hidden
 }
 
-fn blocks(vocab: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..vocab).step_by(step).map(move |start| start..(start + step).min(vocab))
+fn scaled_logits(hidden: Matrix<'_>, head: Matrix<'_>, temperature: f32) -> Vec<f32> {
+    product(hidden, head.transposed(), 1.0 / temperature)
 }
 
-fn tokens_of_a_task(tokens: usize) -> usize {
-    (tokens / 16).clamp(8, 64)
+/// The vocabulary in blocks, of which the logits of all tokens stay near the cores.
+fn blocks(tokens: usize, vocab: usize) -> impl Iterator<Item = Range<usize>> {
+    let step = (NEAR / tokens.max(1) / RUN).max(1) * RUN;
+    (0..vocab).step_by(step).map(move |start| start..(start + step).min(vocab))
 }

@@ -71,11 +71,11 @@ pub(crate) fn multiply(
     }
 }
 
-/// `x · y`, row by row.
+/// `scale · x · y`, row by row.
 ///
 /// # Panics
 /// When the sizes do not fit together.
-pub(crate) fn product(x: Matrix<'_>, y: Matrix<'_>) -> Vec<f32> {
+pub(crate) fn product(x: Matrix<'_>, y: Matrix<'_>, scale: f32) -> Vec<f32> {
     let length = x.rows * y.columns;
     if x.columns == 0 {
         return vec![0.0; length];
@@ -85,7 +85,7 @@ pub(crate) fn product(x: Matrix<'_>, y: Matrix<'_>) -> Vec<f32> {
     // written without being read.
     #[allow(unsafe_code)]
     unsafe {
-        tiles(values.as_mut_ptr(), x, y, false);
+        tiles(values.as_mut_ptr(), x, y, scale, false);
         values.set_len(length);
     }
     values
@@ -100,7 +100,7 @@ pub(crate) fn add_product(target: &mut [f32], x: Matrix<'_>, y: Matrix<'_>) {
     // SAFETY: the slice is as large as all tiles together.
     #[allow(unsafe_code)]
     unsafe {
-        tiles(target.as_mut_ptr(), x, y, true);
+        tiles(target.as_mut_ptr(), x, y, 1.0, true);
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn add_product(target: &mut [f32], x: Matrix<'_>, y: Matrix<'_>) {
 /// # Safety
 /// `target` is valid for writes of a row-major matrix of the product's size, and initialised where it is added to.
 #[allow(unsafe_code)]
-unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, add: bool) {
+unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add: bool) {
     /// Tiles lie apart from each other.
     struct Apart(*mut f32);
     // SAFETY: each thread writes the numbers of its own tiles alone.
@@ -133,7 +133,7 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, add: bool) {
         let columns = column..(column + wide).min(y.columns);
         // SAFETY: the tile lies within the target, and no other has a number of it.
         unsafe {
-            tile(all.at(row * step + column), step, x.rows(rows), y.columns(columns), 1.0, add);
+            tile(all.at(row * step + column), step, x.rows(rows), y.columns(columns), scale, add);
         }
     };
     match x.rows.div_ceil(high) * across {
