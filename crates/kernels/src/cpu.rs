@@ -18,11 +18,30 @@ pub(crate) mod sample;
 
 use out::{Out, pieces, put_three};
 
-/// Does `work` in code that was compiled for the widest vectors of this processor: AVX-512, AVX2 or NEON.
-/// Only what is inlined into `work` is.
-#[inline(always)]
-fn simd<R>(work: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(work)
+/// Computes in code that was compiled for the widest vectors of this processor: AVX-512, AVX2 or NEON. Only what is inlined
+/// into it is, so helpers are `#[inline(always)]`, and loops are `for` and not `for_each`; `tools/vectors.sh` looks whether
+/// all is.
+macro_rules! simd {
+    ($work:expr) => {
+        pulp::Arch::new().dispatch($crate::cpu::Work(
+            #[inline(always)]
+            || $work,
+        ))
+    };
+}
+use simd;
+
+/// A closure that is inlined where it is called. As [`FnOnce`] it would be called by a function that the compiler makes, and
+/// that need not be inlined.
+struct Work<F>(F);
+
+impl<R, F: FnMut() -> R> pulp::NullaryFnOnce for Work<F> {
+    type Output = R;
+
+    #[inline(always)]
+    fn call(mut self) -> R {
+        (self.0)()
+    }
 }
 
 /// Rows of so many numbers that are worth a task of their own.

@@ -18,18 +18,18 @@ pub struct Pieces {
 impl Pieces {
     /// For a device with so many bytes of memory, as far as that is known.
     ///
-    /// On the CPU a piece is small enough for the caches of its cores; but logits may take a fortieth of the memory, and
-    /// 256 MiB at most: those of a micro-batch wait for its backward pass, if they have room. On a GPU scores and logits,
-    /// of which up to five are there in f32, take a fortieth of the memory each. No GPU has been asked which size is
-    /// fastest.
+    /// On the CPU logits may take a fortieth of the memory, and 256 MiB at most: those of a micro-batch wait for its
+    /// backward pass, if they have room. On a GPU scores and logits, of which up to five are there in f32, take a fortieth
+    /// of the memory each. No GPU has been asked which size is fastest.
     pub fn of(name: Name, memory: Option<u64>) -> Self {
         let fortieth = usize::try_from(memory.unwrap_or(8 << 30) / 40).unwrap_or(usize::MAX);
+        let Grain { tokens, scores } = Grain::default();
         if name.kind == Kind::Cpu {
-            let Grain { tokens, scores } = Grain::default();
-            return Pieces { tokens, scores, logits: (fortieth / 4).clamp(1 << 21, 1 << 26) };
+            let logits = (fortieth / 4).clamp(1 << 21, 1 << 26);
+            return Pieces { tokens, scores, logits };
         }
         let numbers = (fortieth / 5 / 4).clamp(1 << 22, 1 << 28);
-        Pieces { tokens: 4096, scores: numbers, logits: numbers }
+        Pieces { tokens, scores: numbers, logits: numbers }
     }
 
     /// As a decoder takes them.

@@ -26,11 +26,11 @@ pub(crate) fn step(values: &mut [f32], gradient: &[f32], moments: [&mut [f32]; 2
         .zip(first.par_chunks_mut(NUMBERS))
         .zip(second.par_chunks_mut(NUMBERS))
         .for_each(|(((values, gradient), first), second)| {
-            simd(|| {
+            simd!({
                 let [beta_1, beta_2] = rule.betas;
                 let [correction_1, correction_2] = rule.corrections;
                 for (((value, gradient), first), second) in
-                    values.iter_mut().zip(gradient).zip(first).zip(second)
+                    values.iter_mut().zip(gradient).zip(&mut *first).zip(&mut *second)
                 {
                     *first = *first * beta_1 + gradient * (1.0 - beta_1);
                     *second = *second * beta_2 + gradient * gradient * (1.0 - beta_2);
@@ -47,7 +47,7 @@ pub(crate) fn squares(x: &[f32]) -> f64 {
     let parts: Vec<f64> = x
         .par_chunks(NUMBERS)
         .map(|x| {
-            simd(|| {
+            simd!({
                 let mut lanes = [0f64; 8];
                 let (chunks, rest) = x.as_chunks::<8>();
                 for chunk in chunks {

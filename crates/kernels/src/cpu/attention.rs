@@ -253,7 +253,7 @@ impl<'a> Looks<'a> {
             scores.resize(count * number, 0.0);
             let key = self.head(self.key, kv_heads, kv_head, keys.places.clone());
             multiply(scores, number, queries, key.transposed(), self.scale(), false);
-            simd(|| {
+            simd!({
                 let rows = scores.chunks_exact_mut(number).zip(sums.chunks_exact_mut(width));
                 for ((query, (scores, sums)), carried) in
                     task.queries.clone().zip(rows).zip(&mut *carried)
@@ -267,11 +267,15 @@ impl<'a> Looks<'a> {
                     let scores = &mut scores[seen];
                     let [before, sum] = *carried;
                     let top = before.max(largest(scores));
-                    scores.iter_mut().for_each(|score| *score = exp(*score - top));
+                    for score in &mut *scores {
+                        *score = exp(*score - top);
+                    }
                     let more = fold([scores], 0.0, |sum, [x]| sum + x, |x, y| x + y);
                     let kept = exp(before - top);
                     if kept != 1.0 {
-                        sums.iter_mut().for_each(|sum| *sum *= kept);
+                        for sum in sums.iter_mut() {
+                            *sum *= kept;
+                        }
                     }
                     *carried = [top, sum * kept + more];
                 }
@@ -330,7 +334,7 @@ impl<'a> Looks<'a> {
                     let value = self.head(self.value, kv_heads, kv_head, keys.places.clone());
                     multiply(scores, number, query, key.transposed(), self.scale(), false);
                     multiply(d_scores, number, d_out, value.transposed(), 1.0, false);
-                    simd(|| {
+                    simd!({
                         let rows =
                             scores.chunks_exact_mut(number).zip(d_scores.chunks_exact_mut(number));
                         for ((query, place), (weights, d_scores)) in

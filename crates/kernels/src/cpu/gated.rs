@@ -8,7 +8,7 @@ use crate::Activation;
 pub(crate) fn apply(gate_up: &[f32], width: usize, activation: Activation) -> Vec<f32> {
     let rows = gate_up.len() / (2 * width);
     let ([inner], _) = pieces(rows, [width], rows_of_a_task(width), |rows, [inner]| {
-        simd(|| {
+        simd!({
             for row in gate_up[rows.start * 2 * width..rows.end * 2 * width].chunks_exact(2 * width)
             {
                 let (gate, up) = row.split_at(width);
@@ -32,8 +32,8 @@ pub(crate) fn back(
 ) -> [Vec<f32>; 2] {
     let (rows, step) = (d.len() / width, rows_of_a_task(width));
     let (both, _) = pieces(rows, [width, 2 * width], step, |rows, [inner, d_gate_up]| {
-        simd(|| {
-            for row in rows {
+        simd!({
+            for row in rows.clone() {
                 let both = &gate_up[row * 2 * width..(row + 1) * 2 * width];
                 let (gate, up) = both.split_at(width);
                 let all = gate.iter().zip(up).zip(&d[row * width..(row + 1) * width]);

@@ -36,7 +36,11 @@ pub(crate) fn logprobs(
         let logits = scaled_logits(hidden, head.rows(block.clone()), temperature);
         let each = logits.par_chunks_exact(width).zip(&mut carried).zip(labels);
         each.with_min_len(rows_of_a_task(width)).for_each(|((logits, carried), label)| {
-            simd(|| logits.chunks(RUN).for_each(|run| carried.take(run)));
+            simd!({
+                for run in logits.chunks(RUN) {
+                    carried.take(run);
+                }
+            });
             if block.contains(label) {
                 carried.chosen = logits[label - block.start];
             }
@@ -124,7 +128,7 @@ pub(crate) fn back(
             let slope = -d_chosen * share;
             let of_entropy = gradients.entropy.map_or(0.0, |entropy| entropy[row] * share);
             let (top, difference) = (largest[row], entropy[row] - log_sum[row]);
-            simd(|| {
+            simd!({
                 for z in logits.iter_mut() {
                     let lacking = *z - top;
                     let spread = lacking.max(f32::MIN) + difference;

@@ -27,9 +27,9 @@ pub(crate) fn apply(
     let all = (query + 2 * key) * width;
     let widths = [query * width, key * width, key * width];
     let (looks, _) = pieces(angles.rows.len(), widths, rows_of_a_task(all), |places, outs| {
-        simd(|| {
+        simd!({
             let mut normed = vec![0.0; width];
-            for place in places {
+            for place in places.clone() {
                 let row = &projected[place * all..(place + 1) * all];
                 let (turned, values) = row.split_at((query + key) * width);
                 for (index, head) in turned.chunks_exact(width).enumerate() {
@@ -66,10 +66,10 @@ pub(crate) fn back(
     let all = (query + 2 * key) * width;
     let ([d_projected], d_weights) =
         pieces(angles.rows.len(), [all], rows_of_a_task(all), |places, [out]| {
-            simd(|| {
+            simd!({
                 let mut d_weights = vec![0.0; if norms.is_some() { 2 * width } else { 0 }];
                 let (mut turned, mut scaled) = (vec![0.0; width], vec![0.0; width]);
-                for place in places {
+                for place in places.clone() {
                     let d_queries =
                         d_query[place * query * width..][..query * width].chunks_exact(width);
                     let d_keys = d_key[place * key * width..][..key * width].chunks_exact(width);

@@ -7,7 +7,7 @@ pub(crate) type Rule = [f32; 2];
 pub(crate) fn apply(x: &[f32], weight: &[f32], [epsilon, offset]: Rule) -> Vec<f32> {
     let width = weight.len();
     let ([y], _) = pieces(x.len() / width, [width], rows_of_a_task(width), |rows, [y]| {
-        simd(|| {
+        simd!({
             for row in x[rows.start * width..rows.end * width].chunks_exact(width) {
                 let scale = scale(row, epsilon);
                 y.put(row.iter().zip(weight).map(|(x, weight)| x * scale * (weight + offset)));
@@ -27,11 +27,13 @@ pub(crate) fn of_sum(
     let width = weight.len();
     let step = rows_of_a_task(width);
     let (both, _) = pieces(x.len() / width, [width, width], step, |rows, [sums, y]| {
-        simd(|| {
+        simd!({
             let mut row = vec![0.0; width];
-            for at in rows.map(|row| row * width..(row + 1) * width) {
+            for at in rows.clone().map(|row| row * width..(row + 1) * width) {
                 let added = x[at.clone()].iter().zip(&branch[at]).map(|(x, branch)| x + branch);
-                row.iter_mut().zip(added).for_each(|(sum, x)| *sum = x);
+                for (sum, x) in row.iter_mut().zip(added) {
+                    *sum = x;
+                }
                 let scale = scale(&row, epsilon);
                 sums.put(row.iter().copied());
                 y.put(row.iter().zip(weight).map(|(x, weight)| x * scale * (weight + offset)));
@@ -52,10 +54,10 @@ pub(crate) fn back(
     let width = weight.len();
     let ([d_x], d_weights) =
         pieces(x.len() / width, [width], rows_of_a_task(width), |rows, [out]| {
-            simd(|| {
+            simd!({
                 let mut d_weight = vec![0.0; width];
                 let mut scaled = vec![0.0; width];
-                for at in rows.map(|row| row * width..(row + 1) * width) {
+                for at in rows.clone().map(|row| row * width..(row + 1) * width) {
                     let (x, d_y) = (&x[at.clone()], &d_y[at.clone()]);
                     let d_x =
                         row_back(x, weight, [epsilon, offset], d_y, &mut d_weight, &mut scaled);

@@ -40,7 +40,8 @@ pub(crate) fn attend(
     let group = all / kv_heads;
     let mut output = vec![0.0; query.len()];
     let work = output.par_chunks_mut(group * width).zip(query.par_chunks(group * width));
-    work.enumerate().for_each_init(Vec::new, |scores, (index, (output, query))| {
+    let scores = <[Vec<f32>; 3]>::default;
+    work.enumerate().for_each_init(scores, |scores, (index, (output, query))| {
         let (row, head) = (&rows[index / kv_heads], index % kv_heads);
         let pages = || {
             row.iter().map(|span| {
@@ -53,35 +54,58 @@ pub(crate) fn attend(
                 )
             })
         };
-        simd(|| {
-            for (output, query) in output.chunks_exact_mut(width).zip(query.chunks_exact(width)) {
-                scores.clear();
-                for (tokens, keys, _) in pages() {
-                    scores.extend_from_slice(&scored(query, keys)[..tokens]);
-                }
-                let hidden = scores.len().saturating_sub(window);
-                weigh(&mut scores[hidden..], 1.0 / (width as f32).sqrt());
-                let mut first = 0;
-                for (tokens, _, values) in pages() {
-                    let begin = hidden.saturating_sub(first).min(tokens);
-                    let weights = &scores[first + begin..first + tokens];
-                    add(output, weights, &values[begin * width..]);
-                    first += tokens;
-                }
+        simd!({
+            let mut done = 0;
+            while done < group {
+                let (query, output) = (&query[done * width..], &mut output[done * width..]);
+                done += match group - done {
+                    1 => few::<1, _>(query, output, pages, scores, width, window),
+                    3 => few::<3, _>(query, output, pages, scores, width, window),
+                    _ => few::<2, _>(query, output, pages, scores, width, window),
+                };
             }
         });
     });
     output
 }
 
-/// The products of a query with all keys of a page, `[width, PAGE]`.
+/// The attention of the first `N` queries, which have the same keys and values: these are read once for all of them, and
+/// sums that do not wait for each other keep a core's units busy. Gives `N`.
 #[inline(always)]
-fn scored(query: &[f32], keys: &[f32]) -> [f32; PAGE] {
-    let mut sums = [0f32; PAGE];
-    for (query, keys) in query.iter().zip(keys.as_chunks::<PAGE>().0) {
-        for (sum, key) in sums.iter_mut().zip(keys) {
-            *sum += query * key;
+fn few<'a, const N: usize, I: Iterator<Item = (usize, &'a [f32], &'a [f32])>>(
+    query: &[f32],
+    output: &mut [f32],
+    pages: impl Fn() -> I,
+    scores: &mut [Vec<f32>; 3],
+    width: usize,
+    window: usize,
+) -> usize {
+    scores.iter_mut().for_each(Vec::clear);
+    for (tokens, keys, _) in pages() {
+        for (scores, page) in scores.iter_mut().zip(scored::<N>(query, keys, width)) {
+            scores.extend_from_slice(&page[..tokens]);
         }
+    }
+    let hidden = scores[0].len().saturating_sub(window);
+    for scores in &mut scores[..N] {
+        weigh(&mut scores[hidden..], 1.0 / (width as f32).sqrt());
+    }
+    let mut first = 0;
+    for (tokens, _, values) in pages() {
+        let begin = hidden.saturating_sub(first).min(tokens);
+        let weights = std::array::from_fn(|query| &scores[query][first + begin..first + tokens]);
+        add::<N>(output, weights, &values[begin * width..], width);
+        first += tokens;
+    }
+    N
+}
+
+/// The products of `N` queries with all keys of a page, `[width, PAGE]`.
+#[inline(always)]
+fn scored<const N: usize>(query: &[f32], keys: &[f32], width: usize) -> [[f32; PAGE]; N] {
+    let mut sums = [[0.0; PAGE]; N];
+    for (at, keys) in keys.as_chunks().0[..width].iter().enumerate() {
+        accumulate(&mut sums, std::array::from_fn(|index| query[index * width + at]), keys);
     }
     sums
 }
@@ -90,30 +114,59 @@ fn scored(query: &[f32], keys: &[f32]) -> [f32; PAGE] {
 #[inline(always)]
 fn weigh(scores: &mut [f32], scale: f32) {
     let top = largest(scores);
-    scores.iter_mut().for_each(|score| *score = exp((*score - top) * scale));
+    for score in &mut *scores {
+        *score = exp((*score - top) * scale);
+    }
     let share = 1.0 / fold([scores], 0.0, |sum, [x]| sum + x, |x, y| x + y);
-    scores.iter_mut().for_each(|score| *score *= share);
+    for score in scores {
+        *score *= share;
+    }
 }
 
-/// Adds values times their weights.
+/// Adds values times the weights of `N` queries.
 #[inline(always)]
-fn add(output: &mut [f32], weights: &[f32], values: &[f32]) {
-    let width = output.len();
-    let (chunks, rest) = output.as_chunks_mut::<NUMBERS>();
-    let whole = chunks.len() * NUMBERS;
-    for (at, chunk) in chunks.iter_mut().enumerate() {
-        let mut sums = *chunk;
-        for (weight, value) in weights.iter().zip(values.chunks_exact(width)) {
-            let value = &value[at * NUMBERS..(at + 1) * NUMBERS];
-            for (sum, value) in sums.iter_mut().zip(value) {
-                *sum += weight * value;
+fn add<const N: usize>(output: &mut [f32], weights: [&[f32]; N], values: &[f32], width: usize) {
+    let tokens = weights[0].len();
+    let weights = weights.map(|weights| &weights[..tokens]);
+    let values = values[..tokens * width].chunks_exact(width);
+    let whole = width / NUMBERS * NUMBERS;
+    for at in (0..whole).step_by(NUMBERS) {
+        let mut sums = [[0.0; NUMBERS]; N];
+        for (token, value) in values.clone().enumerate() {
+            let value = value[at..].first_chunk().expect("a whole chunk");
+            accumulate(&mut sums, std::array::from_fn(|query| weights[query][token]), value);
+        }
+        for (query, sums) in sums.iter().enumerate() {
+            let output = &mut output[query * width + at..][..NUMBERS];
+            for (output, sum) in output.iter_mut().zip(sums) {
+                *output += sum;
             }
         }
-        *chunk = sums;
     }
-    for (weight, value) in weights.iter().zip(values.chunks_exact(width)) {
-        for (sum, value) in rest.iter_mut().zip(&value[whole..]) {
-            *sum += weight * value;
+    if whole == width {
+        return;
+    }
+    for (query, weights) in weights.into_iter().enumerate() {
+        let rest = &mut output[query * width + whole..(query + 1) * width];
+        for (weight, value) in weights.iter().zip(values.clone()) {
+            for (sum, value) in rest.iter_mut().zip(&value[whole..]) {
+                *sum = weight.mul_add(*value, *sum);
+            }
+        }
+    }
+}
+
+/// Adds `x` times a number of its own to each of the sums.
+#[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "in this form sums stay in registers")]
+fn accumulate<const N: usize, const L: usize>(
+    sums: &mut [[f32; L]; N],
+    numbers: [f32; N],
+    x: &[f32; L],
+) {
+    for lane in 0..L {
+        for index in 0..N {
+            sums[index][lane] = numbers[index].mul_add(x[lane], sums[index][lane]);
         }
     }
 }

@@ -21,11 +21,13 @@ pub(crate) fn add(table: &mut [f32], width: usize, tokens: &[u32], gradient: &[f
     }
     let step = 64;
     table.par_chunks_mut(step * width).enumerate().for_each(|(chunk, table)| {
-        simd(|| {
+        simd!({
             for (row, sum) in (chunk * step..).zip(table.chunks_exact_mut(width)) {
                 for &place in &places[ends[row]..ends[row + 1]] {
                     let part = &gradient[place * width..(place + 1) * width];
-                    sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+                    for (sum, part) in sum.iter_mut().zip(part) {
+                        *sum += part;
+                    }
                 }
             }
         });
@@ -35,10 +37,12 @@ pub(crate) fn add(table: &mut [f32], width: usize, tokens: &[u32], gradient: &[f
 /// The sum of all rows.
 pub(crate) fn sum(x: &[f32], width: usize) -> Vec<f32> {
     let (_, parts) = pieces(x.len() / width, [], rows_of_a_task(width), |rows, []| {
-        simd(|| {
+        simd!({
             let mut sum = vec![0.0; width];
             for row in x[rows.start * width..rows.end * width].chunks_exact(width) {
-                sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+                for (sum, x) in sum.iter_mut().zip(row) {
+                    *sum += x;
+                }
             }
             sum
         })

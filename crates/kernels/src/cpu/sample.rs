@@ -11,7 +11,7 @@ const BLOCK: usize = 256;
 pub(crate) fn sample_row(logits: &[f32], uniform: f64, choice: &Choice) -> (u32, f32) {
     let divisor = choice.divisor() as f32;
     let mut weights = vec![0.0; logits.len()];
-    let (max, total) = simd(|| {
+    let (max, total) = simd!({
         let max = largest(logits);
         for (weight, logit) in weights.iter_mut().zip(logits) {
             *weight = exp((logit - max) / divisor);
@@ -90,7 +90,7 @@ fn place(weights: &[f32], uniform: f64, total: f64) -> Option<usize> {
     let target = uniform * total;
     let mut cumulative = 0.0;
     for (block, weights) in weights.chunks(BLOCK).enumerate() {
-        let after = cumulative + simd(|| sum(weights));
+        let after = cumulative + simd!(sum(weights));
         if after > target {
             let mut last = None;
             for (at, &weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
