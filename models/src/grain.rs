@@ -18,7 +18,8 @@ impl Grain {
 }
 
 impl Default for Grain {
-    /// For a CPU: few portions, because each packs a layer's matrices anew, and scores that stay in a core's cache.
+    /// For a CPU and a small model: few portions, because a gradient's matrices are laid out anew for each, and scores that
+    /// stay in a core's cache.
     fn default() -> Self {
         Grain { tokens: 4096, scores: 1 << 18 }
     }

@@ -19,7 +19,10 @@ pub use limits::Limits;
 pub use shape::Shape;
 
 use self::{clock::Clock, phases::Phases};
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    plan::{Memory, Pieces},
+};
 
 /// The sizes of what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -126,7 +129,10 @@ pub fn run(
     let sample_on = if name.kind == Kind::Cpu { SampleOn::Host } else { SampleOn::Device };
     let seed = Seed::run(17);
     let policy = random(&shape.config, seed, &device.clone().autodiff()).map_err(Error::from)?;
-    let mut work = Phases::new(shape, sizes, policy, sample_on, seed);
+    // As a run cuts its passes.
+    let pieces = Pieces::of(name, Memory::of(name).bytes, policy.inner_size());
+    let policy = policy.with_grain(pieces.grain());
+    let mut work = Phases::new(shape, sizes, policy, pieces.logits, sample_on, seed);
     let mut all = Vec::new();
     for &phase in phases {
         let mut clock = Clock::new(device, sizes.runs);

@@ -210,7 +210,8 @@ impl Policy {
         let smaller = device::smaller_model();
         let policy = device::unsaved(recipe, device, "loading the model", smaller, read)?;
         let name = recipe.device.name();
-        let grain = Pieces::of(name, Memory::of(name).bytes).grain();
+        let inner = policy.decoder.inner_size();
+        let grain = Pieces::of(name, Memory::of(name).bytes, inner).grain();
         Ok(Policy { decoder: policy.decoder.with_compute(compute).with_grain(grain), ..policy })
     }
 }

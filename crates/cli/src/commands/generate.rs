@@ -168,8 +168,9 @@ impl Generate {
             let device = firebrick_device::open(self.device, Precision::F32)?;
             let compute = model::compute(self.dtype.into(), self.device, &device)?;
             let base = model::base_of(self.base.into(), compute);
-            let grain = Pieces::of(self.device, Memory::of(self.device).bytes).grain();
             let policy = folders.load(base, &device, super::warn)?;
+            let memory = Memory::of(self.device).bytes;
+            let grain = Pieces::of(self.device, memory, policy.inner_size()).grain();
             let policy = policy.with_compute(compute).with_grain(grain);
             self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
                 .load(Ordering::Relaxed)

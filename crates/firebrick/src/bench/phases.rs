@@ -23,6 +23,8 @@ pub(super) struct Phases<'a> {
     shape: &'a Shape,
     sizes: Sizes,
     policy: Option<Decoder>,
+    /// Logits that an update has at once.
+    logits: usize,
     sample_on: SampleOn,
     seed: Seed,
     parts: Vec<(String, f64)>,
@@ -33,10 +35,11 @@ impl<'a> Phases<'a> {
         shape: &'a Shape,
         sizes: Sizes,
         policy: Decoder,
+        logits: usize,
         sample_on: SampleOn,
         seed: Seed,
     ) -> Self {
-        Phases { shape, sizes, policy: Some(policy), sample_on, seed, parts: Vec::new() }
+        Phases { shape, sizes, policy: Some(policy), logits, sample_on, seed, parts: Vec::new() }
     }
 
     /// Does the work of a phase under the clock; gives how much it is.
@@ -100,7 +103,7 @@ impl<'a> Phases<'a> {
             })
             .collect();
         let micro_batch_tokens = self.shape.micro_batch_rows * (prompt + completion);
-        let updater = updater(Cut { micro_batch_tokens, ..Cut::default() });
+        let updater = updater(Cut { micro_batch_tokens, logits: self.logits, ..Cut::default() });
         let mut optimizer = AdamW::new(OptimConfig::default());
         clock.time(|| {
             let policy = self.policy.take().expect("it was put back");
@@ -138,7 +141,11 @@ impl<'a> Phases<'a> {
                 advantage: Some(Box::new(GroupNorm::default())),
             },
             phrases: Phrases::default(),
-            updater: updater(Cut { micro_batch_tokens: 2560, ..Cut::default() }),
+            updater: updater(Cut {
+                micro_batch_tokens: 2560,
+                logits: self.logits,
+                ..Cut::default()
+            }),
             optimizer: Box::new(AdamW::new(OptimConfig::default())),
             schedule: Box::new(ConstantLr { lr: 1e-6 }),
             config: TrainConfig {

@@ -196,7 +196,7 @@ impl Facts {
             half: compute == Compute::Bf16,
             shape,
             work: Work::new(config, recipe),
-            pieces: Pieces::of(recipe.device.name(), memory),
+            pieces: Pieces::of(recipe.device.name(), memory, config.intermediate_size),
         }
     }
 

@@ -79,7 +79,7 @@ pub fn cut(recipe: &Recipe, sources: Option<&Sources>) -> Cut {
             Cut { pieces: facts.pieces, whole_layers }
         }
         None => Cut {
-            pieces: Pieces::of(recipe.device.name(), memory),
+            pieces: Pieces::of(recipe.device.name(), memory, 0),
             whole_layers: match recipe.train.recompute {
                 Recompute::Layers => 0,
                 Recompute::Auto | Recompute::None => usize::MAX,

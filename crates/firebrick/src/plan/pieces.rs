@@ -16,17 +16,22 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// For a device with so many bytes of memory, as far as that is known.
+    /// For a device with so many bytes of memory, as far as that is known, and a model whose MLPs are `inner` wide.
     ///
-    /// On the CPU logits may take a fortieth of the memory, and 256 MiB at most: those of a micro-batch wait for its
+    /// On the CPU tokens are those of which gate and up have eight million numbers, from 1,024 to 4,096: they decide the bits
+    /// of a gradient, and so must not depend on the memory that is there. Logits may take a fortieth of the memory, and 256 MiB at most: those of a micro-batch wait for its
     /// backward pass, if they have room. On a GPU scores and logits, of which up to five are there in f32, take a fortieth
     /// of the memory each. No GPU has been asked which size is fastest.
-    pub fn of(name: Name, memory: Option<u64>) -> Self {
+    pub fn of(name: Name, memory: Option<u64>, inner: usize) -> Self {
         let fortieth = usize::try_from(memory.unwrap_or(8 << 30) / 40).unwrap_or(usize::MAX);
         let Grain { tokens, scores } = Grain::default();
         if name.kind == Kind::Cpu {
             let logits = (fortieth / 4).clamp(1 << 21, 1 << 26);
-            return Pieces { tokens, scores, logits };
+            return Pieces {
+                tokens: ((1 << 22) / inner.max(1)).clamp(1024, tokens),
+                scores,
+                logits,
+            };
         }
         let numbers = (fortieth / 5 / 4).clamp(1 << 22, 1 << 28);
         Pieces { tokens, scores: numbers, logits: numbers }
