@@ -32,6 +32,7 @@ const VOCAB: u32 = 23;
 const WHOLE: Cut = Cut {
     micro_batch_tokens: usize::MAX,
     logits: usize::MAX,
+    waiting_logits: usize::MAX,
     whole_layers: usize::MAX,
     offload: false,
     share_prompts: Some(false),
@@ -40,6 +41,7 @@ const WHOLE: Cut = Cut {
 const SMALL: Cut = Cut {
     micro_batch_tokens: 40,
     logits: 200,
+    waiting_logits: 0,
     whole_layers: 1,
     offload: false,
     share_prompts: None,
@@ -222,7 +224,7 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
                 update.order.iter().map(|&index| samples[index].clone()).collect();
             let whole = gradients(&samples, WHOLE);
             let row_by_row = Cut { micro_batch_tokens: 1, ..WHOLE };
-            let logit_by_logit = Cut { logits: 1, ..WHOLE };
+            let logit_by_logit = Cut { logits: 1, waiting_logits: 0, ..WHOLE };
             for cut in [row_by_row, logit_by_logit, update.cut] {
                 assert_same(
                     policy,
@@ -377,13 +379,10 @@ fn update() -> impl Strategy<Value = Update> {
         };
         drafts.into_iter().map(of).collect::<Vec<Draft>>()
     });
-    let cut = (1..80usize, 1..900usize, 0..4usize, any::<bool>(), any::<Option<bool>>()).prop_map(
-        |(micro_batch_tokens, logits, whole_layers, offload, share_prompts)| Cut {
-            micro_batch_tokens,
-            logits,
-            whole_layers,
-            offload,
-            share_prompts,
+    let sizes = (1..80usize, 1..900usize, 0..2000usize, 0..4usize);
+    let cut = (sizes, any::<bool>(), any::<Option<bool>>()).prop_map(
+        |((micro_batch_tokens, logits, waiting_logits, whole_layers), offload, share_prompts)| {
+            Cut { micro_batch_tokens, logits, waiting_logits, whole_layers, offload, share_prompts }
         },
     );
     let update = (drafts, cut, any::<bool>(), any::<bool>());

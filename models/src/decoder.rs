@@ -52,11 +52,6 @@ impl Decoder {
         self
     }
 
-    /// The width between the two matrices of an MLP.
-    pub fn inner_size(&self) -> usize {
-        self.layers.first().map_or(0, Layer::inner_size)
-    }
-
     /// How its passes are cut.
     pub fn grain(&self) -> Grain {
         self.grain

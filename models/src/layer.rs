@@ -246,10 +246,6 @@ impl Layer {
         context.norm.of_sum(x, branch, self.mlp_norm.val())
     }
 
-    pub(crate) fn inner_size(&self) -> usize {
-        self.down.dims()[0]
-    }
-
     pub(crate) fn projections_mut(
         &mut self,
     ) -> impl Iterator<Item = (&'static str, &mut Projection)> {

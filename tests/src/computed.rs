@@ -28,6 +28,7 @@ pub const GRADIENTS: Tolerance = Tolerance { absolute: 1e-5, relative: 1e-3 };
 pub const CUT: Cut = Cut {
     micro_batch_tokens: 100,
     logits: 1000,
+    waiting_logits: 0,
     whole_layers: 1,
     offload: false,
     share_prompts: None,

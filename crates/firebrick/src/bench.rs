@@ -130,9 +130,9 @@ pub fn run(
     let seed = Seed::run(17);
     let policy = random(&shape.config, seed, &device.clone().autodiff()).map_err(Error::from)?;
     // As a run cuts its passes.
-    let pieces = Pieces::of(name, Memory::of(name).bytes, policy.inner_size());
+    let pieces = Pieces::of(name, Memory::of(name).bytes, policy.config().intermediate_size);
     let policy = policy.with_grain(pieces.grain());
-    let mut work = Phases::new(shape, sizes, policy, pieces.logits, sample_on, seed);
+    let mut work = Phases::new(shape, sizes, policy, pieces, sample_on, seed);
     let mut all = Vec::new();
     for &phase in phases {
         let mut clock = Clock::new(device, sizes.runs);

@@ -210,7 +210,7 @@ impl Policy {
         let smaller = device::smaller_model();
         let policy = device::unsaved(recipe, device, "loading the model", smaller, read)?;
         let name = recipe.device.name();
-        let inner = policy.decoder.inner_size();
+        let inner = policy.decoder.config().intermediate_size;
         let grain = Pieces::of(name, Memory::of(name).bytes, inner).grain();
         Ok(Policy { decoder: policy.decoder.with_compute(compute).with_grain(grain), ..policy })
     }

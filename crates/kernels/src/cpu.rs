@@ -19,7 +19,7 @@ pub(crate) mod sample;
 use out::{Out, pieces, put_three};
 
 /// Computes in code that was compiled for the widest vectors of this processor: AVX-512, AVX2 or NEON. Only what is inlined
-/// into it is, so helpers are `#[inline(always)]`, and loops are `for` and not `for_each`; `tools/vectors.sh` looks whether
+/// into it is, so helpers are `#[inline(always)]`, and loops are `for` and not `for_each`; `tools/vectors.py` looks whether
 /// all is.
 macro_rules! simd {
     ($work:expr) => {

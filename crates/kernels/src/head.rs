@@ -32,13 +32,19 @@ pub struct TokenLogProbs {
 }
 
 /// All logits over the temperature, if they wait for the backward pass.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Waiting {
     None,
     /// `[tokens, vocab]`.
     Plain(Tensor<2>),
     /// Blocks of the CPU's body.
     Cpu(Vec<Vec<f32>>),
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, Waiting::None) { "none" } else { "all" })
+    }
 }
 
 /// `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]`. Both sides are rounded to
@@ -66,7 +72,8 @@ fn product(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
 }
 
 /// Log-probabilities of `labels`, `[tokens]`, at `temperature`, from `hidden`, `[tokens, hidden]`, and
-/// `head`, `[vocab, hidden]`. About `logits` numbers of logits are there at once; fewer in the CPU's body.
+/// `head`, `[vocab, hidden]`. About `logits` numbers of logits are there at once; in the CPU's body a million, or 512 of
+/// each token.
 pub fn head_logprobs(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
@@ -74,24 +81,22 @@ pub fn head_logprobs(
     temperature: f64,
     logits: usize,
 ) -> TokenLogProbs {
-    TokenLogProbs {
-        waiting: Waiting::None,
-        ..forward(hidden, head, labels, temperature, [logits, 0])
-    }
+    forward(hidden, head, labels, temperature, [logits, 0])
 }
 
-/// [`head_logprobs`] for [`head_backward`]: where there are no more than `logits` of them, logits wait for it.
+/// [`head_logprobs`] for [`head_backward`]: if there are no more than `waiting` of them, and in plain tensor code no more
+/// than are there at once, logits wait for it.
 pub fn head_record(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
     labels: &Tensor<1, Int>,
     temperature: f64,
-    logits: usize,
+    [logits, waiting]: [usize; 2],
 ) -> TokenLogProbs {
-    forward(hidden, head, labels, temperature, [logits; 2])
+    forward(hidden, head, labels, temperature, [logits, waiting])
 }
 
-/// So many logits at once, and all of them kept if they are no more than so many.
+/// About so many logits are there at once, and all wait if they are no more than so many.
 fn forward(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
@@ -101,7 +106,7 @@ fn forward(
 ) -> TokenLogProbs {
     let (Some(x), Some(weights), Some(chosen)) = (matrix(hidden), matrix(head), ints(labels))
     else {
-        return plain(hidden, head, labels, temperature, at_once);
+        return plain(hidden, head, labels, temperature, [at_once, kept]);
     };
     let tokens = chosen.len();
     let ([logprobs, entropy, largest, log_sum], blocks) =
@@ -116,8 +121,8 @@ fn forward(
 }
 
 /// The gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`, and `d_head` with that of
-/// the head added, unless the head is frozen. `now` came from [`head_record`] or [`head_logprobs`] for the same inputs.
-/// Tensors are without autodiff.
+/// the head added, unless the head is frozen. `now` came from [`head_record`] or [`head_logprobs`] for the same inputs and
+/// temperature. Tensors are without autodiff.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
     hidden: &Tensor<2>,
@@ -185,7 +190,7 @@ pub(crate) fn plain(
     head: &Tensor<2>,
     labels: &Tensor<1, Int>,
     temperature: f64,
-    logits: usize,
+    [logits, kept]: [usize; 2],
 ) -> TokenLogProbs {
     let labels = labels.clone().unsqueeze_dim::<2>(1);
     let vocab = head.dims()[0];
@@ -193,7 +198,7 @@ pub(crate) fn plain(
     let mut waiting = Waiting::None;
     for block in blocks(hidden.dims(), vocab, logits) {
         let scaled = scaled_logits(hidden, head, &block, temperature);
-        if block.len() == vocab {
+        if block.len() == vocab && hidden.dims()[0] * vocab <= kept {
             waiting = Waiting::Plain(scaled.clone());
         }
         let mut chosen = Chosen::new(&labels, &block).of(&scaled);

@@ -38,6 +38,7 @@ impl Room {
             micro_batch_tokens: cut.micro_batch_tokens.min(self.micro_batch_tokens),
             whole_layers: cut.whole_layers.min(self.whole_layers),
             logits: cut.logits.min(self.logits),
+            waiting_logits: cut.waiting_logits.min(self.logits),
             ..cut
         }
     }

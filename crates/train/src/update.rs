@@ -40,6 +40,8 @@ pub struct Cut {
     pub micro_batch_tokens: usize,
     /// Logits that are there at once, about: bounds the widest tensor.
     pub logits: usize,
+    /// The most logits of a micro-batch that wait for its backward pass; where there are more, they are made twice.
+    pub waiting_logits: usize,
     /// Layers, from the last, of which everything is kept that their backward pass needs; of the others the
     /// input is, and they are gone through once more.
     pub whole_layers: usize,
@@ -55,6 +57,7 @@ impl Default for Cut {
         Cut {
             micro_batch_tokens: usize::MAX,
             logits: 1 << 24,
+            waiting_logits: 1 << 24,
             whole_layers: usize::MAX,
             offload: false,
             share_prompts: None,
@@ -269,7 +272,7 @@ impl Updater {
     /// Adds the gradient of a micro-batch to those of the policy and of the critic; gives its parts of sums
     /// over the update, and the largest change of a log-probability.
     ///
-    /// The backward pass has three stages, so that logits exist for one block of the vocabulary at a time:
+    /// The backward pass has three stages, so that logits need not exist for more than a block of the vocabulary at a time:
     /// loss to log-probabilities by autodiff on `[rows, tokens]`; log-probabilities to hidden
     /// states and head by hand; hidden states to weights layer by layer.
     /// A value head on the policy adds its part at the hidden states, so that the trunk is gone through
@@ -301,11 +304,12 @@ impl Updater {
         let judged = critic.and_then(|critic| critic.on_policy(&values, batch, of_critic));
         let head = plain.head().val();
         let (temperature, logits) = (self.temperature, self.cut.logits);
-        let judge = match moves {
-            Moves::Policy => head_record,
-            Moves::Critic => head_logprobs,
+        let waiting = match moves {
+            Moves::Policy => self.cut.waiting_logits,
+            Moves::Critic => 0,
         };
-        let now = judge(&values, &head, &batch.labels, temperature, logits);
+        let at_once = [logits, waiting];
+        let now = head_record(&values, &head, &batch.labels, temperature, at_once);
 
         let leaf =
             |numbers: &Tensor<1>| Tensor::from_inner(batch.by_row(numbers.clone())).require_grad();

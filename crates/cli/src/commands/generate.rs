@@ -170,7 +170,7 @@ impl Generate {
             let base = model::base_of(self.base.into(), compute);
             let policy = folders.load(base, &device, super::warn)?;
             let memory = Memory::of(self.device).bytes;
-            let grain = Pieces::of(self.device, memory, policy.inner_size()).grain();
+            let grain = Pieces::of(self.device, memory, policy.config().intermediate_size).grain();
             let policy = policy.with_compute(compute).with_grain(grain);
             self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
                 .load(Ordering::Relaxed)

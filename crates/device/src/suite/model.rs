@@ -189,6 +189,7 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let cut = Cut {
         micro_batch_tokens: 26,
         logits: 100,
+        waiting_logits: 0,
         whole_layers: 1,
         offload: true,
         share_prompts: Some(true),
@@ -326,6 +327,7 @@ pub(super) fn samples() -> Vec<Sample> {
 pub(super) const WHOLE: Cut = Cut {
     micro_batch_tokens: usize::MAX,
     logits: usize::MAX,
+    waiting_logits: usize::MAX,
     whole_layers: usize::MAX,
     offload: false,
     share_prompts: None,

@@ -13,7 +13,7 @@ use firebrick_train::{
 };
 
 use super::{Phase, Shape, Sizes, clock::Clock};
-use crate::{Error, Result};
+use crate::{Error, Result, plan::Pieces};
 
 /// Prompts, completions of each, and tokens of both, of [`Phase::Step`].
 const STEP: [usize; 4] = [8, 8, 6, 64];
@@ -23,8 +23,7 @@ pub(super) struct Phases<'a> {
     shape: &'a Shape,
     sizes: Sizes,
     policy: Option<Decoder>,
-    /// Logits that an update has at once.
-    logits: usize,
+    pieces: Pieces,
     sample_on: SampleOn,
     seed: Seed,
     parts: Vec<(String, f64)>,
@@ -35,11 +34,11 @@ impl<'a> Phases<'a> {
         shape: &'a Shape,
         sizes: Sizes,
         policy: Decoder,
-        logits: usize,
+        pieces: Pieces,
         sample_on: SampleOn,
         seed: Seed,
     ) -> Self {
-        Phases { shape, sizes, policy: Some(policy), logits, sample_on, seed, parts: Vec::new() }
+        Phases { shape, sizes, policy: Some(policy), pieces, sample_on, seed, parts: Vec::new() }
     }
 
     /// Does the work of a phase under the clock; gives how much it is.
@@ -103,7 +102,7 @@ impl<'a> Phases<'a> {
             })
             .collect();
         let micro_batch_tokens = self.shape.micro_batch_rows * (prompt + completion);
-        let updater = updater(Cut { micro_batch_tokens, logits: self.logits, ..Cut::default() });
+        let updater = updater(self.cut(micro_batch_tokens));
         let mut optimizer = AdamW::new(OptimConfig::default());
         clock.time(|| {
             let policy = self.policy.take().expect("it was put back");
@@ -141,11 +140,7 @@ impl<'a> Phases<'a> {
                 advantage: Some(Box::new(GroupNorm::default())),
             },
             phrases: Phrases::default(),
-            updater: updater(Cut {
-                micro_batch_tokens: 2560,
-                logits: self.logits,
-                ..Cut::default()
-            }),
+            updater: updater(self.cut(2560)),
             optimizer: Box::new(AdamW::new(OptimConfig::default())),
             schedule: Box::new(ConstantLr { lr: 1e-6 }),
             config: TrainConfig {
@@ -177,6 +172,12 @@ impl<'a> Phases<'a> {
         parts.retain(|(name, _)| name.starts_with("time/"));
         self.parts = parts;
         Ok(rows * length)
+    }
+
+    /// How a run cuts its updates, with every layer kept whole.
+    fn cut(&self, micro_batch_tokens: usize) -> Cut {
+        let Pieces { logits, waiting_logits, .. } = self.pieces;
+        Cut { micro_batch_tokens, logits, waiting_logits, ..Cut::default() }
     }
 
     fn engine(&self, rows: usize) -> LocalEngine<Decoder> {

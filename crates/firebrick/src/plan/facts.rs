@@ -151,6 +151,8 @@ impl Facts {
         // A GPU that does not compute bfloat16 has 32 bits in the place of 16.
         let on_cpu = recipe.device.kind == Kind::Cpu;
         let narrow = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
+        let fast = on_cpu && recipe.device.kernels == Kernels::Fast;
+        let plain = !fast || compute == Compute::Bf16 || base != Base::F32;
         Facts {
             frozen_bytes: match base {
                 Base::F32 => 4 * frozen,
@@ -195,7 +197,7 @@ impl Facts {
             frozen: adapters.is_some(),
             half: compute == Compute::Bf16,
             shape,
-            work: Work::new(config, recipe),
+            work: Work::new(config, recipe, plain),
             pieces: Pieces::of(recipe.device.name(), memory, config.intermediate_size),
         }
     }
@@ -219,7 +221,7 @@ impl Facts {
 }
 
 impl Work {
-    fn new(config: &DecoderConfig, recipe: &Recipe) -> Self {
+    fn new(config: &DecoderConfig, recipe: &Recipe, plain: bool) -> Self {
         let (rollout, eval) = (&recipe.rollout, &recipe.eval);
         let context = config.max_position_embeddings;
         let completion = rollout.max_completion_tokens;
@@ -255,7 +257,7 @@ impl Work {
             reference: recipe.loss.kl.is_some(),
             entropy: recipe.loss.entropy_coef != 0.0,
             on_host: recipe.device.kind == Kind::Cpu,
-            plain: recipe.device.kind != Kind::Cpu || recipe.device.kernels == Kernels::Reference,
+            plain,
         }
     }
 }

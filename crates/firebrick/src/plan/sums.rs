@@ -209,7 +209,7 @@ fn block_of_logits(facts: &Facts) -> u128 {
     if !facts.work.plain {
         let (all, block) =
             (predictions(facts) * shape.vocab, (512 * predictions(facts)).max(1 << 20));
-        return if all <= facts.pieces.logits as u128 { all } else { all.min(block) } * F32;
+        return if all <= facts.pieces.waiting_logits as u128 { all } else { all.min(block) } * F32;
     }
     let copies = if facts.work.entropy { 6 } else { 4 };
     let rows = facts.pieces.logits as u128 / predictions(facts).max(shape.hidden).max(1);
@@ -222,9 +222,8 @@ fn predictions(facts: &Facts) -> u128 {
     facts.tokens().min(facts.work.mini_batch * facts.work.completion)
 }
 
-/// The gradient of the embedding's rows that occur, and the zeros and ones that plain tensor code sums it with.
+/// The gradient of the embedding's rows that occur, and the zeros and ones that it is summed with.
 fn lookup_gradient(facts: &Facts) -> u128 {
     let rows = facts.tokens().min(facts.shape.vocab);
-    let numbers = if facts.work.plain { facts.pieces.logits as u128 } else { 0 };
-    (2 * rows * facts.shape.hidden + 2 * numbers) * F32
+    (2 * rows * facts.shape.hidden + 2 * facts.pieces.logits as u128) * F32
 }

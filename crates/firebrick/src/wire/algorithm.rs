@@ -125,6 +125,7 @@ pub(super) fn updater(recipe: &Recipe, cut: plan::Cut) -> Updater {
         cut: Cut {
             micro_batch_tokens: recipe.train.micro_batch_tokens,
             logits: cut.pieces.logits,
+            waiting_logits: cut.pieces.waiting_logits,
             whole_layers: cut.whole_layers,
             offload: recipe.train.offload && recipe.device.kind != Kind::Cpu,
             share_prompts: match recipe.train.share_prompts {

@@ -179,16 +179,19 @@ fn problems(
     let mut train = std::mem::take(&mut dropped.problems);
     // A file has no splits: held-out rows without a place of their own are its last ones.
     let splits = data.heldout.is_some() || !path.is_file();
-    if let Some(split) = data.heldout_split.as_ref().filter(|_| !splits) {
-        let name = path.display();
-        let _ = notes.send(format!(
-            "data.heldout_split: {name} is one file and has no split {split}: the last of its rows are held out"
-        ));
-    }
     let heldout_split = data.heldout_split.clone().filter(|_| splits);
     let heldout = match (&data.heldout, heldout_split) {
-        // At most half: a file of ten rows is for trying things, and must still train.
-        (None, None) => train.split_off(train.len() - data.heldout_size.min(train.len() / 2)),
+        (None, None) => {
+            // At most half: a file of ten rows is for trying things, and must still train.
+            let count = data.heldout_size.min(train.len() / 2);
+            if let Some(split) = &data.heldout_split {
+                let name = path.display();
+                let _ = notes.send(format!(
+                    "data.heldout_split: {name} is one file and has no split {split}: its last {count} prompts are held out"
+                ));
+            }
+            train.split_off(train.len() - count)
+        }
         (heldout, split) => {
             let subset = match heldout {
                 Some(_) => &data.heldout_subset,

@@ -131,7 +131,13 @@ fn add<const N: usize>(output: &mut [f32], weights: [&[f32]; N], values: &[f32],
     let values = values[..tokens * width].chunks_exact(width);
     let whole = width / NUMBERS * NUMBERS;
     for at in (0..whole).step_by(NUMBERS) {
+        // As if all spans were one, so that the bits do not depend on where a row's tokens lie.
         let mut sums = [[0.0; NUMBERS]; N];
+        for (query, sums) in sums.iter_mut().enumerate() {
+            for (sum, output) in sums.iter_mut().zip(&output[query * width + at..]) {
+                *sum = *output;
+            }
+        }
         for (token, value) in values.clone().enumerate() {
             let value = value[at..].first_chunk().expect("a whole chunk");
             accumulate(&mut sums, std::array::from_fn(|query| weights[query][token]), value);
@@ -139,7 +145,7 @@ fn add<const N: usize>(output: &mut [f32], weights: [&[f32]; N], values: &[f32],
         for (query, sums) in sums.iter().enumerate() {
             let output = &mut output[query * width + at..][..NUMBERS];
             for (output, sum) in output.iter_mut().zip(sums) {
-                *output += sum;
+                *output = *sum;
             }
         }
     }
@@ -156,7 +162,8 @@ fn add<const N: usize>(output: &mut [f32], weights: [&[f32]; N], values: &[f32],
     }
 }
 
-/// Adds `x` times a number of its own to each of the sums.
+/// Adds `x` times a number of its own to each of the sums. Product and sum are rounded once, on every processor: where one
+/// has no instruction for it (x86-64 before AVX2), a function of the C library does the same, slowly.
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "in this form sums stay in registers")]
 fn accumulate<const N: usize, const L: usize>(

@@ -185,8 +185,8 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
         return;
     }
     // `gemm` has bodies of their own for a single row and for a few numbers, which sum in other orders than the one for
-    // many: a row would depend on how many others there are. So a single row is doubled, and few columns that lie one
-    // behind the other are laid side by side.
+    // many: a row would depend on how many others there are. So a single row is doubled, and a single column, and few
+    // columns that lie one behind the other are laid side by side.
     if x.rows == 1 {
         let (two, length) = (Matrix { rows: 2, steps: [0, x.steps[1]], ..x }, y.columns);
         let mut rows = vec![0.0; 2 * length];
@@ -199,6 +199,20 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
         unsafe { target.copy_from_nonoverlapping(rows.as_ptr(), length) };
         return;
     }
+    if y.columns == 1 {
+        let two = Matrix { columns: 2, steps: [y.steps[0], 0], ..y };
+        let mut rows = vec![0.0; 2 * x.rows];
+        for (row, pair) in rows.chunks_exact_mut(2).enumerate().filter(|_| add) {
+            // SAFETY: the caller has initialised what is added to.
+            pair.fill(unsafe { *target.add(row * step) });
+        }
+        multiply(&mut rows, 2, x, two, scale, add);
+        for (row, pair) in rows.chunks_exact(2).enumerate() {
+            // SAFETY: the target has room for a number of each row.
+            unsafe { *target.add(row * step) = pair[0] };
+        }
+        return;
+    }
     let beside: Vec<f32>;
     let mut y = y;
     if x.rows * y.columns <= 256 && y.steps[0] == 1 && y.columns > 1 {
@@ -206,8 +220,8 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
         beside = (0..y.rows * y.columns).map(at).collect();
         y = Matrix { values: &beside, steps: [y.columns, 1], ..y };
     }
-    // `gemm` lays the wider side out anew for more than so many rows, in sixes. Where 64 sequences are decoded together, that
-    // took a tenth of the time.
+    // `gemm` lays `y` out anew for more than 8 times so many rows as its kernel takes at once, 4 or 6. Where 64 sequences are
+    // decoded together, that took a tenth of the time. This is for the whole process, and changes no bits.
     static ONCE: Once = Once::new();
     ONCE.call_once(|| gemm::set_lhs_packing_threshold_single_thread(16));
     let signed = |steps: [usize; 2]| steps.map(|step| step as isize);
