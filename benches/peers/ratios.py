@@ -20,7 +20,7 @@ def main():
             device = f"{whole['device']}, {whole['cores']} cores, {whole['version']}"
             own |= {(row["shape"], row["phase"]): row for row in whole["measured"]}
     print(device)
-    print("| model | phase | Firebrick, per second | PyTorch, per second | ratio | cores | its cores | peak, MiB | its peak |")
+    print("| model | phase | Firebrick, tokens/s | PyTorch, tokens/s | ratio | cores | PyTorch's | peak, MiB | PyTorch's |")
     print("|---|---|---|---|---|---|---|---|---|")
     for key in peers:
         if key not in own:

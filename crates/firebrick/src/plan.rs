@@ -31,7 +31,7 @@ use firebrick_models::Compute;
 pub enum Moment {
     /// Sampling, with all completions at their full length.
     Rollout,
-    /// In a micro-batch, after its forward pass: logits, a block at a time.
+    /// In a micro-batch, after its forward pass: logits, all or a block at a time.
     Head,
     /// In a micro-batch, at the beginning of the backward pass through the layers.
     Backward,

@@ -2,9 +2,9 @@
 //!
 //! The head is the widest matrix of a model: for 64 rows of 1,024 tokens and a vocabulary of
 //! 151,936, f32 logits take 40 GB. So they are made for a block of the vocabulary at a time, and made again
-//! in the backward pass, unless there are few enough to wait for it. Going through the blocks, a token's largest logit, its sum of exponentials and the
-//! entropy's sum are carried along and scaled anew whenever the largest changes, as in
-//! [`attention`](crate::attention()). The gradient is written out by hand: with z the logits over the
+//! in the backward pass, unless there are few enough to wait for it. Going through the blocks, a token's
+//! largest logit, its sum of exponentials and the entropy's sum are carried along and scaled anew whenever
+//! the largest changes, as in [`attention`](crate::attention()). The gradient is written out by hand: with z the logits over the
 //! temperature and p = exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and
 //! ∂H / ∂z_j = −p_j (log p_j + H). A block's part of the head's gradient is then made once, of all tokens.
 
