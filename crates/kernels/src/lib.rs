@@ -42,7 +42,7 @@ pub use pages::{PAGE, Pages, Slots, Span, Table, attention_over_pages};
 pub use rows::add_rows;
 pub use sample::{Choice, sample_on_device, sample_on_host};
 pub use sight::{Segment, Sight};
-pub use switch::{Kernels, kernels, together, use_kernels};
+pub use switch::{Kernels, kernels, together, together_on_first, use_kernels};
 
 use burn::tensor::Tensor;
 

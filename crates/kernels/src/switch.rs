@@ -1,4 +1,7 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 
 /// Which bodies operations have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,4 +30,19 @@ pub fn kernels() -> Kernels {
 /// one first, which takes longer than a small kernel does; so whoever calls many of them calls them from here.
 pub fn together<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     rayon::scope(|_| work())
+}
+
+/// [`together`] for long work that takes much memory: always on the same thread, because the C library keeps what a thread
+/// gave back for that thread. All of them are woken for it.
+pub fn together_on_first<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    if rayon::current_thread_index().is_some() {
+        return work();
+    }
+    let work = Mutex::new(Some(work));
+    let take = |context: rayon::BroadcastContext<'_>| {
+        let first = context.index() == 0;
+        first.then(|| work.lock().expect("nobody panics with it").take()).flatten()
+    };
+    let mut done = rayon::broadcast(|context| take(context).map(|work| work()));
+    done.swap_remove(0).expect("there is a first thread")
 }
