@@ -36,7 +36,7 @@ pub struct TokenLogProbs {
 enum Waiting {
     None,
     /// `[tokens, vocab]`.
-    Plain(Tensor<2>),
+    Plain(Box<Tensor<2>>),
     /// Blocks of the CPU's body.
     Cpu(Vec<Vec<f32>>),
 }
@@ -199,7 +199,7 @@ pub(crate) fn plain(
     for block in blocks(hidden.dims(), vocab, logits) {
         let scaled = scaled_logits(hidden, head, &block, temperature);
         if block.len() == vocab && hidden.dims()[0] * vocab <= kept {
-            waiting = Waiting::Plain(scaled.clone());
+            waiting = Waiting::Plain(Box::new(scaled.clone()));
         }
         let mut chosen = Chosen::new(&labels, &block).of(&scaled);
         let mut largest = scaled.clone().max_dim(1);
@@ -258,7 +258,7 @@ pub(crate) fn plain_backward(
     let mut d_hidden: Option<Tensor<2>> = None;
     for block in blocks(hidden.dims(), vocab, logits) {
         let scaled = match std::mem::replace(&mut waiting, Waiting::None) {
-            Waiting::Plain(scaled) if block.len() == vocab => scaled,
+            Waiting::Plain(scaled) if block.len() == vocab => *scaled,
             _ => scaled_logits(hidden, head, &block, temperature),
         };
         let lacking = scaled - now.largest.clone();
