@@ -4,8 +4,8 @@
 //! 151,936, f32 logits take 40 GB. So they are made for a block of the vocabulary at a time, and made again
 //! in the backward pass, unless there are few enough to wait for it. Going through the blocks, a token's
 //! largest logit, its sum of exponentials and the entropy's sum are carried along and scaled anew whenever
-//! the largest changes, as in [`attention`](crate::attention()). The gradient is written out by hand: with z the logits over the
-//! temperature and p = exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and
+//! the largest changes, as in [`attention`](crate::attention()). The gradient is written out by hand: with z
+//! the logits over the temperature and p = exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and
 //! ∂H / ∂z_j = −p_j (log p_j + H). A block's part of the head's gradient is then made once, of all tokens.
 
 use std::ops::Range;
@@ -81,7 +81,7 @@ pub fn head_logprobs(
     temperature: f64,
     logits: usize,
 ) -> TokenLogProbs {
-    forward(hidden, head, labels, temperature, [logits, 0])
+    head_record(hidden, head, labels, temperature, [logits, 0])
 }
 
 /// [`head_logprobs`] for [`head_backward`]: if there are no more than `waiting` of them, and in plain tensor code no more
@@ -93,24 +93,13 @@ pub fn head_record(
     temperature: f64,
     [logits, waiting]: [usize; 2],
 ) -> TokenLogProbs {
-    forward(hidden, head, labels, temperature, [logits, waiting])
-}
-
-/// About so many logits are there at once, and all wait if they are no more than so many.
-fn forward(
-    hidden: &Tensor<2>,
-    head: &Tensor<2>,
-    labels: &Tensor<1, Int>,
-    temperature: f64,
-    [at_once, kept]: [usize; 2],
-) -> TokenLogProbs {
     let (Some(x), Some(weights), Some(chosen)) = (matrix(hidden), matrix(head), ints(labels))
     else {
-        return plain(hidden, head, labels, temperature, [at_once, kept]);
+        return plain(hidden, head, labels, temperature, [logits, waiting]);
     };
     let tokens = chosen.len();
     let ([logprobs, entropy, largest, log_sum], blocks) =
-        cpu::head::logprobs(x.view(), weights.view(), &chosen, temperature as f32, kept);
+        cpu::head::logprobs(x.view(), weights.view(), &chosen, temperature as f32, waiting);
     TokenLogProbs {
         logprobs: tensor(logprobs, [tokens]),
         entropy: tensor(entropy, [tokens]),
