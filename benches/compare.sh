@@ -18,13 +18,16 @@ cargo build --release --locked --workspace
 firebrick=$(cargo metadata --format-version 1 --no-deps --locked | "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/firebrick
 
 out=$(mktemp -d)
+files=()
 trap 'rm -rf "$out"' EXIT
 for shape in "${shapes[@]}"; do
     # TRL asks for a tokenizer with as many tokens as the model has, and the fixture's has 1,024.
-    phases=(rollout spread update)
-    [ "$shape" = 1m ] && phases+=(step)
+    step=
+    [ "$shape" != 1m ] || step=step
     echo "$shape …" >&2
-    "$firebrick" bench "$shape" --runs "$runs" --phases "$(IFS=,; echo "${phases[*]}")" --json >"$out/$shape.json"
-    "$python" benches/peers/speed.py "$shape" "${phases[@]}" --runs "$runs" >"$out/$shape.jsonl"
+    "$firebrick" bench "$shape" --runs "$runs" --phases "rollout,spread,update,recompute${step:+,$step}" --json \
+        >"$out/$shape.json"
+    "$python" benches/peers/speed.py "$shape" rollout spread update $step --runs "$runs" >"$out/$shape.jsonl"
+    files+=("$out/$shape.json" "$out/$shape.jsonl")
 done
-"$python" benches/peers/ratios.py "$out"/*.json "$out"/*.jsonl
+"$python" benches/peers/ratios.py "${files[@]}"

@@ -22,10 +22,11 @@ def main():
     print(device)
     print("| model | phase | Firebrick, tokens/s | PyTorch, tokens/s | ratio | cores | PyTorch's | peak, MiB | PyTorch's |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for key in peers:
-        if key not in own:
+    for key, ours in own.items():
+        # A peer's update stands beside both of ours.
+        theirs = peers.get((key[0], "update" if key[1] == "recompute" else key[1]))
+        if theirs is None:
             continue
-        ours, theirs = own[key], peers[key]
         rates = [row["units"] / statistics.median(row["seconds"]) for row in (ours, theirs)]
         cores = [f"{row['cores']:.2f}" for row in (ours, theirs)]
         peaks = [f"{row['peak_bytes'] / 2**20:,.0f}" for row in (ours, theirs)]

@@ -53,8 +53,10 @@ pub enum Phase {
     Groups,
     /// The same with lengths spread evenly from a sixteenth to the whole.
     Spread,
-    /// An optimizer update on all rows.
+    /// An optimizer update on all rows, with every layer kept whole.
     Update,
+    /// The same with every layer gone through once more, as `train.recompute = "layers"` has it.
+    Recompute,
     /// A step of the trainer: 8 prompts of 6 tokens, 8 completions of 64 each, judged and trained on.
     Step,
     /// Judging answers in mathematics.
@@ -63,8 +65,15 @@ pub enum Phase {
 
 impl Phase {
     /// All of them.
-    pub const ALL: [Phase; 6] =
-        [Phase::Rollout, Phase::Groups, Phase::Spread, Phase::Update, Phase::Step, Phase::Verify];
+    pub const ALL: [Phase; 7] = [
+        Phase::Rollout,
+        Phase::Groups,
+        Phase::Spread,
+        Phase::Update,
+        Phase::Recompute,
+        Phase::Step,
+        Phase::Verify,
+    ];
 
     /// As it is written.
     pub fn name(self) -> &'static str {
@@ -73,6 +82,7 @@ impl Phase {
             Phase::Groups => "groups",
             Phase::Spread => "spread",
             Phase::Update => "update",
+            Phase::Recompute => "recompute",
             Phase::Step => "step",
             Phase::Verify => "verify",
         }

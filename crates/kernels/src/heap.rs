@@ -27,3 +27,13 @@ pub fn keep_memory() {
         }
     });
 }
+
+/// Gives the system what [`keep_memory`] keeps, as far as nothing holds it.
+pub fn give_memory_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
+    // SAFETY: the function takes a number and the allocator's own locks; what is allocated stays where it is.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

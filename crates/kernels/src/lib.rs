@@ -34,7 +34,7 @@ pub use attention::{Attended, Look, attention, attention_backward};
 pub use compute::Compute;
 pub use gated::{Activation, gated, gated_back};
 pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_record};
-pub use heap::keep_memory;
+pub use heap::{give_memory_back, keep_memory};
 pub use linear::{add_product, column_sums, linear, product};
 pub use looks::{Heads, Rotary, looks, looks_back};
 pub use norm::Norm;
@@ -42,7 +42,7 @@ pub use pages::{PAGE, Pages, Slots, Span, Table, attention_over_pages};
 pub use rows::add_rows;
 pub use sample::{Choice, sample_on_device, sample_on_host};
 pub use sight::{Segment, Sight};
-pub use switch::{Kernels, kernels, together, together_on_first, use_kernels};
+pub use switch::{Kernels, kernels, together, use_kernels};
 
 use burn::tensor::Tensor;
 

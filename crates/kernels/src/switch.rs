@@ -26,15 +26,10 @@ pub fn kernels() -> Kernels {
     if REFERENCE.load(Ordering::Relaxed) { Kernels::Reference } else { Kernels::Fast }
 }
 
-/// Does `work` on one of the threads that kernels compute on. A kernel that is called from another thread has to wake
-/// one first, which takes longer than a small kernel does; so whoever calls many of them calls them from here.
+/// Does `work` on the first of the threads that kernels compute on. A kernel that is called from another thread has to
+/// wake one first, which takes longer than a small kernel does; and the C library keeps the memory that a thread gave back
+/// for that thread. So whoever calls many kernels calls them from here. All of the threads are woken for it.
 pub fn together<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    rayon::scope(|_| work())
-}
-
-/// [`together`] for long work that takes much memory: always on the same thread, because the C library keeps what a thread
-/// gave back for that thread. All of them are woken for it.
-pub fn together_on_first<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     if rayon::current_thread_index().is_some() {
         return work();
     }

@@ -6,7 +6,7 @@ use burn::{
     tensor::{DType, Tensor},
 };
 use firebrick_core::Metrics;
-use firebrick_kernels::together_on_first;
+use firebrick_kernels::together;
 use firebrick_models::{GradientSum, PolicyModel, head_backward, head_logprobs, head_record};
 
 use crate::{
@@ -125,7 +125,7 @@ impl Updater {
     ) -> Result<(M, UpdateReport, StepOutcome), TrainError> {
         let mut report = self.gradients(&policy, samples)?;
         let gradients = std::mem::take(&mut report.gradients);
-        let (policy, outcome) = together_on_first(|| optimizer.step(policy, gradients, lr))?;
+        let (policy, outcome) = together(|| optimizer.step(policy, gradients, lr))?;
         Ok((policy, report, outcome))
     }
 
@@ -174,7 +174,7 @@ impl Updater {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let device = policy.device();
             let batch = MicroBatch::new(&part, layout, self.aggregation, &divisors, &device);
-            let (parts, change) = together_on_first(|| {
+            let (parts, change) = together(|| {
                 // Before the policy's pass: its activations are gone when the policy's come.
                 if let Some(critic) = critic {
                     add(&mut sums, critic.on_own_trunk(&batch, &self.cut, &mut of_critic));
@@ -255,9 +255,8 @@ impl Updater {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let device = policy.device();
             let batch = MicroBatch::new(&part, layout, self.aggregation, &divisors, &device);
-            let numbers = together_on_first(|| {
-                number(hidden_at(policy, &batch.tokens, &batch.predictors), &batch)
-            });
+            let numbers =
+                together(|| number(hidden_at(policy, &batch.tokens, &batch.predictors), &batch));
             let mut values = read(numbers)?.into_iter();
             for index in indices {
                 let sample = &samples[index];

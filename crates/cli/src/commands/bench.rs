@@ -57,13 +57,21 @@ enum Asked {
     Groups,
     Spread,
     Update,
+    Recompute,
     Step,
     Verify,
 }
 
 impl Asked {
-    const ALL: [Asked; 6] =
-        [Asked::Rollout, Asked::Groups, Asked::Spread, Asked::Update, Asked::Step, Asked::Verify];
+    const ALL: [Asked; 7] = [
+        Asked::Rollout,
+        Asked::Groups,
+        Asked::Spread,
+        Asked::Update,
+        Asked::Recompute,
+        Asked::Step,
+        Asked::Verify,
+    ];
 
     fn phase(self) -> Phase {
         Phase::ALL[self as usize]
@@ -79,7 +87,8 @@ impl std::fmt::Display for Asked {
 const EXAMPLES: &str = "\
 Weights and tokens are random. Phases: rollout, one completion of each prompt;
 groups, eight of each; spread, of lengths from a sixteenth to the whole; update,
-an optimizer's step on all rows; step, a whole step of 8 prompts with 8
+an optimizer's step on all rows; recompute, the same with less memory, as with
+train.recompute=layers; step, a whole step of 8 prompts with 8
 completions of 64 tokens, judged and trained on; verify, answers in mathematics.
 
 A rate is that of the median run. Of the product is how much of what the device
@@ -159,7 +168,7 @@ impl Bench {
 
 fn headline(about: &str, cores: usize, limits: &Limits) -> String {
     format!(
-        "{about}, {cores} cores; a product reaches {:.0} GFLOP/s, a copy {:.1} GB/s\n\n{:<14}{:<9}{:>12}{:>11}{:>10}{:>7}{:>16}{:>13}{:>11}\n",
+        "{about}, {cores} cores; a product reaches {:.0} GFLOP/s, a copy {:.1} GB/s\n\n{:<14}{:<10}{:>12}{:>11}{:>10}{:>7}{:>16}{:>13}{:>11}\n",
         limits.flops / 1e9,
         limits.bandwidth / 1e9,
         "model",
@@ -184,7 +193,7 @@ fn line(measured: &Measured, limits: &Limits) -> String {
         )
     };
     let mut text = format!(
-        "{:<14}{:<9}{:>12}{:>11.3}{:>10.0}{:>7}{:>16}{:>13}{:>11}\n",
+        "{:<14}{:<10}{:>12}{:>11.3}{:>10.0}{:>7}{:>16}{:>13}{:>11}\n",
         measured.shape,
         measured.phase.name(),
         thousands(measured.rate().round() as u64),

@@ -1,6 +1,7 @@
 use std::{fs, time::Instant};
 
 use burn::tensor::Device;
+use firebrick_kernels::give_memory_back;
 use firebrick_runs::peak_rss_bytes;
 use firebrick_train::TrainError;
 
@@ -20,7 +21,8 @@ impl<'a> Clock<'a> {
     }
 
     pub(super) fn time(&mut self, mut work: impl FnMut() -> Result<()>) -> Result<()> {
-        // The peak so far is forgotten, where the system lets us.
+        // What an earlier phase left is given back, and the peak so far forgotten, where the system lets us.
+        give_memory_back();
         let _ = fs::write("/proc/self/clear_refs", "5");
         let mut once = || {
             work()?;

@@ -55,7 +55,8 @@ impl<'a> Phases<'a> {
                 };
                 self.rollout([rows, 1], length, clock)
             }
-            Phase::Update => self.update(clock),
+            Phase::Update => self.update(usize::MAX, clock),
+            Phase::Recompute => self.update(0, clock),
             Phase::Step => self.step(clock),
             Phase::Verify => verify(clock),
         }
@@ -89,7 +90,7 @@ impl<'a> Phases<'a> {
         Ok((0..prompts).map(length).sum::<usize>() * group_size)
     }
 
-    fn update(&mut self, clock: &mut Clock<'_>) -> Result<usize> {
+    fn update(&mut self, whole_layers: usize, clock: &mut Clock<'_>) -> Result<usize> {
         let Sizes { rows, prompt, completion, .. } = self.sizes;
         let samples: Vec<Sample> = (0..rows as u64)
             .map(|row| {
@@ -102,7 +103,7 @@ impl<'a> Phases<'a> {
             })
             .collect();
         let micro_batch_tokens = self.shape.micro_batch_rows * (prompt + completion);
-        let updater = updater(self.cut(micro_batch_tokens));
+        let updater = updater(Cut { whole_layers, ..self.cut(micro_batch_tokens) });
         let mut optimizer = AdamW::new(OptimConfig::default());
         clock.time(|| {
             let policy = self.policy.take().expect("it was put back");

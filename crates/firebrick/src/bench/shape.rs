@@ -79,7 +79,8 @@ impl Shape {
                 let cache = rows * kept * 4.0 * completion * (prompt + completion / 2.0);
                 Some((flops, Some(weights + cache)))
             }
-            Phase::Update => {
+            // What is computed twice is counted once, so that both can be compared.
+            Phase::Update | Phase::Recompute => {
                 let forward = 2.0 * layers * rows * all + 2.0 * head * rows * completion;
                 Some((3.0 * (forward + rows * attention(all)), None))
             }
