@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Firebrick beside transformers, PyTorch and TRL, at the same sizes on this machine: one table of ratios.
 #
-#     benches/compare.sh                 the shapes 1m, 10m, 50m and smollm2-135m: half an hour on two cores
+#     benches/compare.sh                 the shapes 1m, 10m, 50m and smollm2-135m: forty minutes on two cores
 #     benches/compare.sh 1m 10m          some of them
 #     RUNS=3 benches/compare.sh 1m       with other than five runs of each phase
 #
@@ -22,12 +22,11 @@ files=()
 trap 'rm -rf "$out"' EXIT
 for shape in "${shapes[@]}"; do
     # TRL asks for a tokenizer with as many tokens as the model has, and the fixture's has 1,024.
-    step=
-    [ "$shape" != 1m ] || step=step
+    phases=(rollout spread update recompute)
+    [ "$shape" != 1m ] || phases+=(step)
     echo "$shape …" >&2
-    "$firebrick" bench "$shape" --runs "$runs" --phases "rollout,spread,update,recompute${step:+,$step}" --json \
-        >"$out/$shape.json"
-    "$python" benches/peers/speed.py "$shape" rollout spread update $step --runs "$runs" >"$out/$shape.jsonl"
+    "$firebrick" bench "$shape" --runs "$runs" --phases "$(IFS=,; echo "${phases[*]}")" --json >"$out/$shape.json"
+    "$python" benches/peers/speed.py "$shape" "${phases[@]}" --runs "$runs" >"$out/$shape.jsonl"
     files+=("$out/$shape.json" "$out/$shape.jsonl")
 done
 "$python" benches/peers/ratios.py "${files[@]}"

@@ -17,16 +17,16 @@ def main():
             peers |= {(row["shape"], row["phase"]): row for row in rows}
         else:
             whole = json.loads(path.read_text())
-            device = f"{whole['device']}, {whole['cores']} cores, {whole['version']}"
+            limit = f"a product reaches {whole['limits']['flops'] / 1e9:.0f} GFLOP/s"
+            device = f"{whole['device']}, {whole['cores']} cores, {limit}, {whole['version']}"
             own |= {(row["shape"], row["phase"]): row for row in whole["measured"]}
     print(device)
     print("| model | phase | Firebrick, tokens/s | PyTorch, tokens/s | ratio | cores | PyTorch's | peak, MiB | PyTorch's |")
     print("|---|---|---|---|---|---|---|---|---|")
     for key, ours in own.items():
-        # A peer's update stands beside both of ours.
-        theirs = peers.get((key[0], "update" if key[1] == "recompute" else key[1]))
-        if theirs is None:
+        if key not in peers:
             continue
+        theirs = peers[key]
         rates = [row["units"] / statistics.median(row["seconds"]) for row in (ours, theirs)]
         cores = [f"{row['cores']:.2f}" for row in (ours, theirs)]
         peaks = [f"{row['peak_bytes'] / 2**20:,.0f}" for row in (ours, theirs)]

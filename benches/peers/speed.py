@@ -1,15 +1,18 @@
 """How fast transformers, PyTorch and TRL are at what `firebrick bench` measures: a JSON object per phase on stdout.
 
     pip install -r benches/peers/python.txt
-    python benches/peers/speed.py 1m rollout spread update step [--runs 5]
+    python benches/peers/speed.py 1m rollout spread update recompute step [--runs 5]
 
 The same sizes, f32 and eager: 64 prompts of 32 random tokens and 128 of completion through `generate`, all of one
 length or ended between 8 and 128; an update of those 64 rows with `sdpa`, DAPO's loss on the completions, clipped
-gradient and fused AdamW, in the micro-batches that `firebrick bench` cuts; a step of TRL's GRPOTrainer with
-`loss_type="dapo"`, 8 prompts and 8 completions of 64 tokens. Each phase is run once to warm up.
+gradient and fused AdamW, in the micro-batches that `firebrick bench` cuts; the same with gradient checkpointing
+(`recompute`); a step of TRL's GRPOTrainer with `loss_type="dapo"`, 8 prompts and 8 completions of 64 tokens. Each phase is
+run once to warm up, after the allocator gave back what the one before left.
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import os
 import pathlib
@@ -56,6 +59,8 @@ def main():
     torch.set_num_threads(os.cpu_count())
     for phase in args.phases:
         torch.manual_seed(17)
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
         # The peak so far is forgotten.
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
@@ -111,8 +116,10 @@ def spread(shape, runs):
     return rollout(shape, runs, torch.tensor(rows))
 
 
-def update(shape, runs):
+def update(shape, runs, checkpointing=False):
     model, micro_batch = policy(shape).train(), SHAPES[shape][3]
+    if checkpointing:
+        model.gradient_checkpointing_enable()
     ids = torch.randint(2, model.config.vocab_size, (ROWS, PROMPT + COMPLETION))
     advantages = torch.tensor([1.0, -1.0] * (ROWS // 2)).unsqueeze(1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0.1, fused=True)
@@ -125,6 +132,10 @@ def update(shape, runs):
         optimizer.step()
 
     return ROWS * (PROMPT + COMPLETION), *timed(work, runs)
+
+
+def recompute(shape, runs):
+    return update(shape, runs, checkpointing=True)
 
 
 def dapo(model, ids, advantages):
@@ -188,7 +199,7 @@ def peak():
     return int(line.split()[1]) * 1024
 
 
-PHASES = {"rollout": rollout, "spread": spread, "update": update, "step": step}
+PHASES = {"rollout": rollout, "spread": spread, "update": update, "recompute": recompute, "step": step}
 
 if __name__ == "__main__":
     main()

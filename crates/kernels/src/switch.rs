@@ -3,6 +3,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use burn::tensor::Device;
+
 /// Which bodies operations have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kernels {
@@ -26,11 +28,13 @@ pub fn kernels() -> Kernels {
     if REFERENCE.load(Ordering::Relaxed) { Kernels::Reference } else { Kernels::Fast }
 }
 
-/// Does `work` on the first of the threads that kernels compute on. A kernel that is called from another thread has to
-/// wake one first, which takes longer than a small kernel does; and the C library keeps the memory that a thread gave back
-/// for that thread. So whoever calls many kernels calls them from here. All of the threads are woken for it.
-pub fn together<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    if rayon::current_thread_index().is_some() {
+/// Does `work`, which calls many kernels of `device`. If that is the CPU, it is done on the first of the threads that kernels
+/// compute on, unless it is called from one of them. A kernel that is called from another thread has to wake one, which
+/// takes longer than a small kernel does; and what a thread gives back, the C library keeps for that thread. It is done
+/// when each of the threads has come by.
+pub fn together<R: Send>(device: &Device, work: impl FnOnce() -> R + Send) -> R {
+    let on_cpu = device.clone().inner() == Device::flex();
+    if !on_cpu || rayon::current_thread_index().is_some() {
         return work();
     }
     let work = Mutex::new(Some(work));

@@ -125,7 +125,8 @@ impl Updater {
     ) -> Result<(M, UpdateReport, StepOutcome), TrainError> {
         let mut report = self.gradients(&policy, samples)?;
         let gradients = std::mem::take(&mut report.gradients);
-        let (policy, outcome) = together(|| optimizer.step(policy, gradients, lr))?;
+        let device = policy.device();
+        let (policy, outcome) = together(&device, || optimizer.step(policy, gradients, lr))?;
         Ok((policy, report, outcome))
     }
 
@@ -174,7 +175,7 @@ impl Updater {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let device = policy.device();
             let batch = MicroBatch::new(&part, layout, self.aggregation, &divisors, &device);
-            let (parts, change) = together(|| {
+            let (parts, change) = together(&device, || {
                 // Before the policy's pass: its activations are gone when the policy's come.
                 if let Some(critic) = critic {
                     add(&mut sums, critic.on_own_trunk(&batch, &self.cut, &mut of_critic));
@@ -255,8 +256,9 @@ impl Updater {
             let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
             let device = policy.device();
             let batch = MicroBatch::new(&part, layout, self.aggregation, &divisors, &device);
-            let numbers =
-                together(|| number(hidden_at(policy, &batch.tokens, &batch.predictors), &batch));
+            let numbers = together(&device, || {
+                number(hidden_at(policy, &batch.tokens, &batch.predictors), &batch)
+            });
             let mut values = read(numbers)?.into_iter();
             for index in indices {
                 let sample = &samples[index];

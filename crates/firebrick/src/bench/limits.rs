@@ -21,7 +21,7 @@ impl Limits {
         let side = 1024;
         let x = Tensor::<2>::random([side, side], Distribution::Default, &device);
         let multiply = || {
-            let y = together(|| product(x.clone(), x.clone(), Compute::F32));
+            let y = together(&device, || product(x.clone(), x.clone(), Compute::F32));
             let _ = device.sync();
             drop(y);
         };

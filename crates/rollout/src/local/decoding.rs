@@ -241,8 +241,9 @@ impl<M: PolicyModel> Decoding<M> {
         let ids: Vec<RequestId> = self.waiting.drain(..count).collect();
         let tokens: Vec<&[TokenId]> =
             ids.iter().map(|id| self.open[id].request.prompt.tokens.as_slice()).collect();
-        let batch = TokenBatch::new(&tokens, Padding::Left, &policy.device());
-        let (hidden, cache) = together(|| policy.prefill(&batch));
+        let device = policy.device();
+        let batch = TokenBatch::new(&tokens, Padding::Left, &device);
+        let (hidden, cache) = together(&device, || policy.prefill(&batch));
         expect_rows("prefill", ids.len(), hidden.dims()[0])?;
         let prompts = ids.into_iter().enumerate().collect();
         Ok(Some(Ready { cache, hidden, prompts, version: engine.version }))
@@ -271,7 +272,7 @@ impl<M: PolicyModel> Decoding<M> {
             return Ok(());
         }
         let (cache, on) = (self.cache.as_mut(), engine.sample_on);
-        let drawn = together(|| {
+        let drawn = together(&device, || {
             let next = cache.filter(|_| decoded > 0).map(|cache| {
                 let last: Vec<usize> = rows[..decoded].iter().map(Row::last).collect();
                 policy.decode(indices(&last, &device), cache)
