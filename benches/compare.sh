@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Firebrick beside transformers, PyTorch and TRL, at the same sizes on this machine: one table of ratios.
 #
-#     benches/compare.sh                 the shapes 1m, 10m, 50m and smollm2-135m: forty minutes on two cores
+#     benches/compare.sh                 the shapes 1m, 10m, 50m and smollm2-135m: some forty minutes on two cores
 #     benches/compare.sh 1m 10m          some of them
 #     RUNS=3 benches/compare.sh 1m       with other than five runs of each phase
 #
