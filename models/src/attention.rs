@@ -71,9 +71,8 @@ impl Attention {
         let projected = self.qkv.forward(x, None, context.compute);
         let norms = self.norms(context);
         let before_norms = norms.as_ref().map(|_| projected.clone());
-        let format = context.compute.dtype();
         let [query, key, value] =
-            ops::looks(projected, self.counts(), norms, rotary).map(|look| look.cast(format));
+            ops::looks(projected, self.counts(), norms, rotary, context.compute);
         Looks { query, key, value, before_norms }
     }
 

@@ -225,7 +225,7 @@ impl PolicyModel for Decoder {
 
     fn finish(&self, x: Tensor<3>) -> Tensor<3> {
         // In the format that the head is multiplied in.
-        self.norm_rule().apply(x, self.norm.val()).cast(self.compute.dtype())
+        self.norm_rule().apply(x, self.norm.val(), self.compute)
     }
 
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, KvCache) {

@@ -115,7 +115,7 @@ impl Layer {
         for places in context.portions(&x) {
             let [half, normed] = plain.middle(part(&x, &places), part(&output, &places), context);
             let gate_up = plain.gate_up.forward(normed, None, context.compute);
-            let inner = ops::gated(gate_up.clone(), context.activation);
+            let inner = ops::gated(gate_up.clone(), context.activation, context.compute);
             y.push(plain.down.forward(inner, Some(half.clone()), context.compute));
             inside.push([half, gate_up]);
         }
@@ -163,7 +163,8 @@ impl Layer {
             let output = part(&output, &places);
             let (middle, gate_up) = match inside.next() {
                 Some([half, gate_up]) => {
-                    let normed = context.norm.apply(half.clone(), plain.mlp_norm.val());
+                    let normed =
+                        context.norm.apply(half.clone(), plain.mlp_norm.val(), context.compute);
                     ([half, normed], Some(gate_up))
                 }
                 None => (plain.middle(part(&x, &places), output.clone(), context), None),
@@ -178,7 +179,7 @@ impl Layer {
         let mut d_x = Vec::new();
         for (places, d_half) in context.portions(&x).into_iter().zip(d_half) {
             let x = part(&x, &places);
-            let normed = context.norm.apply(x.clone(), plain.attention_norm.val());
+            let normed = context.norm.apply(x.clone(), plain.attention_norm.val(), context.compute);
             let of = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
             let d_normed = self.attention.looks_back(
                 &normed,
@@ -208,7 +209,7 @@ impl Layer {
         let gate_up =
             gate_up.unwrap_or_else(|| plain.gate_up.forward(normed.clone(), None, compute));
         let d_inner = self.down.back_input(&d_y, compute);
-        let [inner, d_gate_up] = ops::gated_back(gate_up, d_inner, context.activation);
+        let [inner, d_gate_up] = ops::gated_back(gate_up, d_inner, context.activation, compute);
         self.down.back_weights(&inner, &d_y, compute, sum);
         drop(inner);
         let d_normed = self.gate_up.back(&normed, d_gate_up, compute, sum);
@@ -218,7 +219,8 @@ impl Layer {
     /// Queries, keys and values of all tokens.
     fn looks(&self, x: &Tensor<2>, context: &DecoderContext) -> Looks {
         let portions = context.portions(x).into_iter().map(|places| {
-            let normed = context.norm.apply(part(x, &places), self.attention_norm.val());
+            let normed =
+                context.norm.apply(part(x, &places), self.attention_norm.val(), context.compute);
             self.attention.looks(normed, &context.rotary.of(places), context)
         });
         Looks::joined(portions.collect())
@@ -229,7 +231,7 @@ impl Layer {
         let portions = context.portions(x).into_iter().map(|places| {
             let [half, normed] = self.middle(part(x, &places), part(attended, &places), context);
             let both = self.gate_up.forward(normed, None, context.compute);
-            let inner = ops::gated(both, context.activation);
+            let inner = ops::gated(both, context.activation, context.compute);
             self.down.forward(inner, Some(half), context.compute)
         });
         joined(portions.collect(), 0)
@@ -243,7 +245,7 @@ impl Layer {
         context: &DecoderContext,
     ) -> [Tensor<2>; 2] {
         let branch = self.attention.output.forward(attended, None, context.compute);
-        context.norm.of_sum(x, branch, self.mlp_norm.val())
+        context.norm.of_sum(x, branch, self.mlp_norm.val(), context.compute)
     }
 
     pub(crate) fn projections_mut(

@@ -21,11 +21,7 @@ pub(crate) fn commit() -> Option<&'static str> {
 
 /// The kinds of device, and what else the program can or computes otherwise with.
 pub(crate) fn features() -> Vec<&'static str> {
-    let also = [
-        ("spirv", cfg!(feature = "spirv")),
-        ("fusion", cfg!(feature = "fusion")),
-        ("hub", cfg!(feature = "hub")),
-    ];
+    let also = [("spirv", cfg!(feature = "spirv")), ("hub", cfg!(feature = "hub"))];
     let also = also.into_iter().filter(|(_, on)| *on).map(|(name, _)| name);
     compiled().into_iter().map(Kind::name).chain(also).collect()
 }

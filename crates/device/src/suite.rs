@@ -6,6 +6,7 @@
 
 mod defects;
 mod model;
+mod operations;
 mod sampling;
 mod tensors;
 mod training;
@@ -55,10 +56,17 @@ impl Array {
 
 /// Every case, in the order in which they build on each other.
 pub fn cases() -> Vec<Case> {
-    [tensors::cases(), model::cases(), sampling::cases(), training::cases(), defects::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        tensors::cases(),
+        operations::cases(),
+        model::cases(),
+        sampling::cases(),
+        training::cases(),
+        defects::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The few that show whether a device computes: matmul, a decode step, a backward pass.

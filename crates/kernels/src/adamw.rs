@@ -27,6 +27,10 @@ pub fn adamw(
     moments: Option<[Tensor<1>; 2]>,
     step: AdamWStep,
 ) -> [Tensor<1>; 3] {
+    #[cfg(feature = "gpu")]
+    if crate::cube::takes(&gradient) {
+        return crate::cube::adamw::step(values, &gradient, moments, step.numbers());
+    }
     let all = (numbers(&values).map(drop), numbers(&gradient));
     let (Some(()), Some(gradient)) = all else { return plain(values, gradient, moments, step) };
     let [mut first, mut second] = moments
@@ -47,6 +51,7 @@ pub fn adamw(
 
 /// A number c and Σ (x / c)², `[2]`, so that the squares are none too large for f32.
 pub fn scaled_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
+    on_gpu!(adamw::scaled_squares(&x));
     if let Some(numbers) = numbers(&x) {
         return tensor(vec![cpu::adamw::squares(&numbers).sqrt() as f32, 1.0], [2]);
     }

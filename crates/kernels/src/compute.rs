@@ -10,6 +10,8 @@ pub enum Compute {
     F32,
     /// 16 bits with the range of 32: half the memory of keys and values, and what tensor cores take.
     Bf16,
+    /// 16 bits that end at 65,504: what GPUs without arithmetic in bf16 have. Gradients need a scale.
+    F16,
 }
 
 impl Compute {
@@ -18,6 +20,7 @@ impl Compute {
         match self {
             Compute::F32 => FloatDType::F32,
             Compute::Bf16 => FloatDType::BF16,
+            Compute::F16 => FloatDType::F16,
         }
     }
 }

@@ -1,7 +1,7 @@
 use burn::tensor::{Tensor, activation};
 
 use crate::{
-    cpu,
+    Compute, cpu,
     flex::{numbers, tensor},
 };
 
@@ -14,22 +14,38 @@ pub enum Activation {
     GeluTanh,
 }
 
-/// `activation(gate) · up`, `[places, width]`, with the two side by side in `gate_up`, `[places, 2 · width]`.
-pub fn gated(gate_up: Tensor<2>, activation: Activation) -> Tensor<2> {
-    let Some(numbers) = numbers(&gate_up) else { return plain(gate_up, activation) };
+/// `activation(gate) · up`, `[places, width]`, with the two side by side in `gate_up`, `[places, 2 · width]`; rounded to what
+/// matrices are multiplied in.
+pub fn gated(gate_up: Tensor<2>, activation: Activation, compute: Compute) -> Tensor<2> {
+    on_gpu!(gated::apply(&gate_up, activation, compute));
     let [places, both] = gate_up.dims();
-    tensor(cpu::gated::apply(&numbers, both / 2, activation), [places, both / 2])
+    let y = match numbers(&gate_up) {
+        Some(numbers) => {
+            tensor(cpu::gated::apply(&numbers, both / 2, activation), [places, both / 2])
+        }
+        None => plain(gate_up, activation),
+    };
+    y.cast(compute.dtype())
 }
 
-/// What [`gated`] gave once more, and from its gradient, `d`, that of `gate_up`.
-pub fn gated_back(gate_up: Tensor<2>, d: Tensor<2>, activation: Activation) -> [Tensor<2>; 2] {
-    let (Some(numbers_of_both), Some(numbers_of_d)) = (numbers(&gate_up), numbers(&d)) else {
-        return plain_back(gate_up, d, activation);
+/// What [`gated`] gave once more, and from its gradient, `d`, that of `gate_up`, rounded likewise.
+pub fn gated_back(
+    gate_up: Tensor<2>,
+    d: Tensor<2>,
+    activation: Activation,
+    compute: Compute,
+) -> [Tensor<2>; 2] {
+    on_gpu!(gated::back(&gate_up, &d, activation, compute));
+    let both = match (numbers(&gate_up), numbers(&d)) {
+        (Some(numbers_of_both), Some(numbers_of_d)) => {
+            let (wide, narrow) = (gate_up.dims(), d.dims());
+            let [inner, d_gate_up] =
+                cpu::gated::back(&numbers_of_both, &numbers_of_d, narrow[1], activation);
+            [tensor(inner, narrow), tensor(d_gate_up, wide)]
+        }
+        _ => plain_back(gate_up, d, activation),
     };
-    let (wide, narrow) = (gate_up.dims(), d.dims());
-    let [inner, d_gate_up] =
-        cpu::gated::back(&numbers_of_both, &numbers_of_d, narrow[1], activation);
-    [tensor(inner, narrow), tensor(d_gate_up, wide)]
+    both.map(|x| x.cast(compute.dtype()))
 }
 
 pub(crate) fn plain(gate_up: Tensor<2>, activation: Activation) -> Tensor<2> {

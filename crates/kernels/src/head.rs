@@ -12,6 +12,8 @@ use std::ops::Range;
 
 use burn::tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor};
 
+#[cfg(feature = "gpu")]
+use crate::cube;
 use crate::{
     Compute, cpu,
     flex::{edited, ints, matrix, numbers, tensor},
@@ -26,18 +28,18 @@ pub struct TokenLogProbs {
     pub entropy: Tensor<1>,
     /// The largest logit, over the temperature, and the logarithm of the sum of exponentials of what the
     /// others lack. They stay apart: their sum would lose three digits in f32 where logits are near 10⁴.
-    largest: Tensor<2>,
-    log_sum: Tensor<2>,
+    pub(crate) largest: Tensor<2>,
+    pub(crate) log_sum: Tensor<2>,
     waiting: Waiting,
 }
 
-/// All logits over the temperature, if they wait for the backward pass.
+/// All logits, if they wait for the backward pass.
 #[derive(Clone)]
 enum Waiting {
     None,
     /// `[tokens, vocab]`.
     Plain(Box<Tensor<2>>),
-    /// Blocks of the CPU's body.
+    /// Blocks of the CPU's body, over the temperature.
     Cpu(Vec<Vec<f32>>),
 }
 
@@ -51,6 +53,7 @@ impl std::fmt::Debug for Waiting {
 /// the format of `hidden`; the product is f32. A head of another format is widened by blocks, so that no f32 copy
 /// of all of it is there.
 pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
+    on_gpu!(head::logits(&hidden, &head));
     const WIDENED: usize = 1 << 24;
     let [vocab, width] = head.dims();
     if head.dtype() == DType::F32 && hidden.dtype() == DType::F32 {
@@ -93,6 +96,10 @@ pub fn head_record(
     temperature: f64,
     [logits, waiting]: [usize; 2],
 ) -> TokenLogProbs {
+    #[cfg(feature = "gpu")]
+    if let Some(carried) = cube::head::Carried::new([hidden, head], labels, temperature) {
+        return on_gpu(hidden, head, carried, [logits, waiting]);
+    }
     let (Some(x), Some(weights), Some(chosen)) = (matrix(hidden), matrix(head), ints(labels))
     else {
         return plain(hidden, head, labels, temperature, [logits, waiting]);
@@ -124,6 +131,12 @@ pub fn head_backward(
     d_entropy: Option<&Tensor<1>>,
     d_head: Option<Tensor<2>>,
 ) -> (Tensor<2>, Option<Tensor<2>>) {
+    #[cfg(feature = "gpu")]
+    if let Some(factors) =
+        cube::head::Factors::new([hidden, head], labels, temperature, &now, d_logprobs, d_entropy)
+    {
+        return on_gpu_back(hidden, head, logits, factors, now.waiting, d_head);
+    }
     let sides = (matrix(hidden), matrix(head), ints(labels), numbers(d_logprobs));
     let of_entropy = d_entropy.map(numbers);
     let known = (numbers(&now.entropy), numbers(&now.largest), numbers(&now.log_sum));
@@ -174,6 +187,50 @@ pub fn head_backward(
     (tensor(d_hidden, hidden.dims()), d_head)
 }
 
+#[cfg(feature = "gpu")]
+fn on_gpu(
+    hidden: &Tensor<2>,
+    head: &Tensor<2>,
+    mut carried: cube::head::Carried,
+    [logits, kept]: [usize; 2],
+) -> TokenLogProbs {
+    let vocab = head.dims()[0];
+    let mut waiting = Waiting::None;
+    for block in blocks(hidden.dims(), vocab, logits) {
+        let logits = waiting.logits(hidden, head, &block);
+        carried.add(&logits, block.start);
+        if block.len() == vocab && hidden.dims()[0] * vocab <= kept {
+            waiting = Waiting::Plain(Box::new(logits));
+        }
+    }
+    let cube::head::Found { logprobs, entropy, largest, log_sum } = carried.finish();
+    TokenLogProbs { logprobs, entropy, largest, log_sum, waiting }
+}
+
+#[cfg(feature = "gpu")]
+fn on_gpu_back(
+    hidden: &Tensor<2>,
+    head: &Tensor<2>,
+    logits: usize,
+    factors: cube::head::Factors,
+    mut waiting: Waiting,
+    mut d_head: Option<Tensor<2>>,
+) -> (Tensor<2>, Option<Tensor<2>>) {
+    let format = hidden.dtype();
+    let mut d_hidden: Option<Tensor<2>> = None;
+    for block in blocks(hidden.dims(), head.dims()[0], logits) {
+        let logits = waiting.logits(hidden, head, &block);
+        let d_logits = factors.d_logits(&logits, block.start, format);
+        drop(logits);
+        let rows = head.clone().slice_dim(0, block.clone()).cast(format);
+        d_hidden = Some(cube::product::added(d_hidden, 0, &d_logits, &rows));
+        d_head = d_head.map(|d_head| {
+            cube::product::added(Some(d_head), block.start, &d_logits.transpose(), hidden)
+        });
+    }
+    (d_hidden.expect("a vocabulary has tokens"), d_head)
+}
+
 pub(crate) fn plain(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
@@ -186,10 +243,11 @@ pub(crate) fn plain(
     let mut carried: Option<[Tensor<2>; 4]> = None;
     let mut waiting = Waiting::None;
     for block in blocks(hidden.dims(), vocab, logits) {
-        let scaled = scaled_logits(hidden, head, &block, temperature);
+        let logits = head_logits(hidden.clone(), head.clone().slice_dim(0, block.clone()));
         if block.len() == vocab && hidden.dims()[0] * vocab <= kept {
-            waiting = Waiting::Plain(Box::new(scaled.clone()));
+            waiting = Waiting::Plain(Box::new(logits.clone()));
         }
+        let scaled = over(logits, temperature);
         let mut chosen = Chosen::new(&labels, &block).of(&scaled);
         let mut largest = scaled.clone().max_dim(1);
         if let Some([before, ..]) = &carried {
@@ -246,10 +304,7 @@ pub(crate) fn plain_backward(
     let mut waiting = now.waiting;
     let mut d_hidden: Option<Tensor<2>> = None;
     for block in blocks(hidden.dims(), vocab, logits) {
-        let scaled = match std::mem::replace(&mut waiting, Waiting::None) {
-            Waiting::Plain(scaled) if block.len() == vocab => *scaled,
-            _ => scaled_logits(hidden, head, &block, temperature),
-        };
+        let scaled = over(waiting.logits(hidden, head, &block), temperature);
         let lacking = scaled - now.largest.clone();
         let weights = lacking.clone().exp();
         let mut d_logits = weights.clone() * d_weights.clone();
@@ -277,14 +332,17 @@ pub(crate) fn plain_backward(
     (d_hidden.expect("a vocabulary has tokens"), d_head)
 }
 
-/// The logits of a block of the vocabulary over the temperature.
-fn scaled_logits(
-    hidden: &Tensor<2>,
-    head: &Tensor<2>,
-    block: &Range<usize>,
-    temperature: f64,
-) -> Tensor<2> {
-    let logits = head_logits(hidden.clone(), head.clone().slice_dim(0, block.clone()));
+impl Waiting {
+    /// The logits of a block of the vocabulary: these, if it is all of it and they have waited.
+    fn logits(&mut self, hidden: &Tensor<2>, head: &Tensor<2>, block: &Range<usize>) -> Tensor<2> {
+        match std::mem::replace(self, Waiting::None) {
+            Waiting::Plain(logits) if block.len() == head.dims()[0] => *logits,
+            _ => head_logits(hidden.clone(), head.clone().slice_dim(0, block.clone())),
+        }
+    }
+}
+
+fn over(logits: Tensor<2>, temperature: f64) -> Tensor<2> {
     if temperature == 1.0 { logits } else { logits.div_scalar(temperature) }
 }
 

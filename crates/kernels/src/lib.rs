@@ -1,19 +1,32 @@
 //! The operations of a decoder that are worth a body of their own for each kind of device, with the gradients that
 //! an update needs, written by hand.
 //!
-//! Each operation is a function of tensors with two bodies behind it: plain tensor code, which runs on every device and
-//! is the reference; and one for the CPU, on all cores and with its widest vectors, which reads the numbers of the
-//! tensors where they lie. The second is taken where the numbers are f32, on the CPU and without autodiff, unless
-//! [`use_kernels`] said otherwise. So a caller sees one function, and a body for GPUs has a place.
+//! Each operation is a function of tensors with three bodies behind it: plain tensor code, which runs on every device and
+//! is the reference; one for the CPU, on all cores and with its widest vectors, which reads the numbers of the tensors
+//! where they lie; and one for GPUs of every kind, with the feature `gpu`. One of the latter two is taken where the numbers
+//! are f32 or, on a GPU, in the format of products, and without autodiff, unless [`use_kernels`] said otherwise. So a
+//! caller sees one function.
 //!
-//! A body for the CPU gives the same bits for any number of threads. The two bodies differ by rounding.
+//! A body for the CPU gives the same bits for any number of threads, and one for GPUs each time. Bodies differ by rounding.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+/// Returns what the GPUs' body gives, where it is compiled in and takes these tensors.
+macro_rules! on_gpu {
+    ($($body:tt)*) => {
+        #[cfg(feature = "gpu")]
+        if let Some(done) = crate::cube::$($body)* {
+            return done;
+        }
+    };
+}
 
 mod adamw;
 mod attention;
 mod compute;
 mod cpu;
+#[cfg(feature = "gpu")]
+mod cube;
 mod flex;
 mod gated;
 mod head;

@@ -21,6 +21,7 @@ pub fn linear(
 ) -> Tensor<2> {
     let format = compute.dtype();
     let (x, weight) = (x.cast(format), weight.cast(format));
+    on_gpu!(product::linear(&x, &weight, bias.as_ref(), onto.as_ref()));
     let (Some(left), Some(right)) = (matrix(&x), matrix(&weight)) else {
         return plain(x, weight, bias, onto, compute);
     };
@@ -46,6 +47,10 @@ pub fn add_product(
     let Some(sum) = sum else { return product(x, y, compute) };
     let format = compute.dtype();
     let (x, y) = (x.cast(format), y.cast(format));
+    #[cfg(feature = "gpu")]
+    if crate::cube::takes(&sum) {
+        return crate::cube::product::added(Some(sum), 0, &x, &y);
+    }
     match (matrix(&x), matrix(&y), numbers(&sum).map(drop)) {
         (Some(left), Some(right), Some(())) => edited(sum, |sum| {
             cpu::product::add_product(sum, left.view(), right.view());
@@ -54,8 +59,10 @@ pub fn add_product(
     }
 }
 
-/// The sum of all rows: `[rows, width]` to `[width]`.
+/// The sum of all rows, in f32: `[rows, width]` to `[width]`.
 pub fn column_sums(x: Tensor<2>) -> Tensor<1> {
+    let x = x.cast(FloatDType::F32);
+    on_gpu!(rows::column_sums(&x));
     let width = x.dims()[1];
     match numbers(&x) {
         Some(numbers) => tensor(cpu::rows::sum(&numbers, width), [width]),

@@ -3,7 +3,7 @@ use std::{ops::Range, sync::Arc};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::{
-    Norm, cpu,
+    Compute, Norm, cpu,
     cpu::looks::{Angles, HeadNorms},
     flex::{Numbers, ints, numbers, tensor},
 };
@@ -29,11 +29,17 @@ enum Form {
     Table { cos: Arc<[f32]>, sin: Arc<[f32]>, half: usize, rows: Arc<[u32]>, places: Range<usize> },
     /// `[places, 1, width]`: cosines and sines.
     Tensors(Box<[Tensor<3>; 2]>),
+    /// `[places, half, 2]`, on a GPU: cosines beside sines.
+    Pairs(Tensor<3>),
 }
 
 impl Rotary {
     /// The angles at `positions`, `[rows, tokens]`, where pair i of a head turns by `frequencies[i]` per position.
     pub fn new(positions: &Tensor<2, Int>, frequencies: &[f32]) -> Self {
+        #[cfg(feature = "gpu")]
+        if let Some(pairs) = crate::cube::looks::angles(positions, frequencies) {
+            return Rotary(Form::Pairs(pairs));
+        }
         let Some(positions) = ints(positions) else { return Self::plain(positions, frequencies) };
         let mut all = positions.clone();
         all.sort_unstable();
@@ -77,6 +83,7 @@ impl Rotary {
                 let part = |x: &Tensor<3>| x.clone().slice_dim(0, part.clone());
                 Form::Tensors(Box::new(both.each_ref().map(part)))
             }
+            Form::Pairs(pairs) => Form::Pairs(pairs.clone().slice_dim(0, part)),
         })
     }
 
@@ -85,8 +92,13 @@ impl Rotary {
             Form::Table { cos, sin, rows, places, .. } => {
                 Some(Angles { cos, sin, rows: &rows[places.clone()] })
             }
-            Form::Tensors(_) => None,
+            Form::Tensors(_) | Form::Pairs(_) => None,
         }
+    }
+
+    #[cfg(feature = "gpu")]
+    fn pairs(&self) -> Option<&Tensor<3>> {
+        if let Form::Pairs(pairs) = &self.0 { Some(pairs) } else { None }
     }
 
     /// Cosines and sines, `[places, 1, width]`, on `device`. From a table they are made each time: only what is under
@@ -94,6 +106,11 @@ impl Rotary {
     fn tensors(&self, device: &Device) -> [Tensor<3>; 2] {
         match &self.0 {
             Form::Tensors(both) => (**both).clone(),
+            Form::Pairs(pairs) => [0, 1].map(|which| {
+                let [places, half, _] = pairs.dims();
+                let once = pairs.clone().narrow(2, which, 1).reshape([places, 1, half]);
+                Tensor::cat(vec![once.clone(), once], 2)
+            }),
             Form::Table { cos, sin, half, rows, places } => [cos, sin].map(|table| {
                 let rows = &rows[places.clone()];
                 let row = |&row: &u32| &table[row as usize * half..(row as usize + 1) * half];
@@ -129,8 +146,25 @@ impl Rotary {
 
 /// Queries, keys and values, `[places, heads, width]` each, from `projected`, which has all of them side by side,
 /// `[places, (heads of queries + 2 · heads of keys) · width]`: each head of queries and of keys goes through its norm,
-/// where there are some, and is turned.
+/// where there are some, and is turned. What comes out is rounded to what matrices are multiplied in.
 pub fn looks(
+    projected: Tensor<2>,
+    heads: Heads,
+    norms: Option<(Norm, [Tensor<1>; 2])>,
+    rotary: &Rotary,
+    compute: Compute,
+) -> [Tensor<3>; 3] {
+    #[cfg(feature = "gpu")]
+    if let Some(pairs) = rotary.pairs()
+        && let Some(looks) =
+            crate::cube::looks::apply(&projected, heads, norms.as_ref(), pairs, compute)
+    {
+        return looks;
+    }
+    on_cpu_or_plain(projected, heads, norms, rotary).map(|look| look.cast(compute.dtype()))
+}
+
+fn on_cpu_or_plain(
     projected: Tensor<2>,
     heads: Heads,
     norms: Option<(Norm, [Tensor<1>; 2])>,
@@ -158,6 +192,13 @@ pub fn looks_back(
     rotary: &Rotary,
     gradients: [Tensor<3>; 3],
 ) -> (Tensor<2>, Option<[Tensor<1>; 2]>) {
+    #[cfg(feature = "gpu")]
+    if let Some(pairs) = rotary.pairs()
+        && let Some(done) =
+            crate::cube::looks::back(heads, norms.as_ref(), pairs, gradients.each_ref())
+    {
+        return done;
+    }
     let weights = norms.as_ref().map(|((rule, weights), projected)| {
         Some((HeadWeights::of(*rule, weights)?, numbers(projected)?))
     });

@@ -1,7 +1,7 @@
 use burn::tensor::Tensor;
 
 use crate::{
-    cpu,
+    Compute, cpu,
     flex::{numbers, tensor},
 };
 
@@ -16,27 +16,40 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// The norm of `x`, `[…, width]`.
-    pub fn apply<const D: usize>(self, x: Tensor<D>, weight: Tensor<1>) -> Tensor<D> {
+    /// The norm of `x`, `[…, width]`, rounded to what matrices are multiplied in.
+    pub fn apply<const D: usize>(
+        self,
+        x: Tensor<D>,
+        weight: Tensor<1>,
+        compute: Compute,
+    ) -> Tensor<D> {
+        on_gpu!(norm::apply(&x, &weight, self, compute));
         let (Some(numbers_of_x), Some(numbers_of_weight)) = (numbers(&x), numbers(&weight)) else {
-            return self.plain(x, weight);
+            return self.plain(x, weight).cast(compute.dtype());
         };
-        tensor(cpu::norm::apply(&numbers_of_x, &numbers_of_weight, self.rule()), x.dims())
+        let y = cpu::norm::apply(&numbers_of_x, &numbers_of_weight, self.rule());
+        tensor(y, x.dims()).cast(compute.dtype())
     }
 
-    /// The sum of a residual stream and what a branch adds to it, and the norm of the sum.
+    /// The sum of a residual stream and what a branch adds to it, and the norm of the sum, rounded to what matrices are
+    /// multiplied in.
     pub fn of_sum<const D: usize>(
         self,
         x: Tensor<D>,
         branch: Tensor<D>,
         weight: Tensor<1>,
+        compute: Compute,
     ) -> [Tensor<D>; 2] {
+        on_gpu!(norm::of_sum([&x, &branch], &weight, self, compute));
         let all = (numbers(&x), numbers(&branch), numbers(&weight));
-        let (Some(numbers_of_x), Some(branch_numbers), Some(numbers_of_weight)) = all else {
-            return self.plain_of_sum(x, branch, weight);
+        let [sum, y] = match all {
+            (Some(of_x), Some(of_branch), Some(of_weight)) => {
+                cpu::norm::of_sum(&of_x, &of_branch, &of_weight, self.rule())
+                    .map(|numbers| tensor(numbers, x.dims()))
+            }
+            _ => self.plain_of_sum(x, branch, weight),
         };
-        cpu::norm::of_sum(&numbers_of_x, &branch_numbers, &numbers_of_weight, self.rule())
-            .map(|numbers| tensor(numbers, x.dims()))
+        [sum, y.cast(compute.dtype())]
     }
 
     /// The gradients of `x` and of the weight, from that of the result; `beside`, the gradient of `x` by another way, is
@@ -49,6 +62,7 @@ impl Norm {
         d_y: Tensor<D>,
         beside: Option<Tensor<D>>,
     ) -> (Tensor<D>, Tensor<1>) {
+        on_gpu!(norm::back([&x, &d_y], &weight, self, beside.as_ref()));
         let all = (numbers(&x), numbers(&weight), numbers(&d_y));
         let (Some(numbers_of_x), Some(numbers_of_weight), Some(numbers_of_d)) = all else {
             return self.plain_back(x, weight, d_y, beside);

@@ -1,6 +1,6 @@
 //! Tokens are drawn, each with its log-probability.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 use rayon::prelude::*;
 
 use crate::cpu::sample::sample_row;
@@ -31,7 +31,7 @@ impl Choice {
 /// Draws one token per row of `logits` (`rows` × `vocab`, row-major), at the uniform numbers in
 /// `[0, 1)`; gives the tokens with their log-probabilities over the whole vocabulary. Rows in parallel, in time
 /// linear in the vocabulary, but for a sort of the tokens that may be among the likeliest. Where logits are nearly alike
-/// and `top_p` alone cuts, these are all.
+/// and `top_p` alone cuts, these are all. Tokens are drawn in the order of their ids.
 pub fn sample_on_host(logits: &[f32], uniforms: &[f64], choice: &Choice) -> Vec<(u32, f32)> {
     let vocab = logits.len() / uniforms.len().max(1);
     let rows = logits.par_chunks_exact(vocab.max(1)).zip(uniforms);
@@ -40,10 +40,19 @@ pub fn sample_on_host(logits: &[f32], uniforms: &[f64], choice: &Choice) -> Vec<
         .collect()
 }
 
-/// [`sample_on_host`] in tensor operations: `[rows, vocab]` and `[rows]` to `[rows]` and `[rows]`. Both invert the
+/// [`sample_on_host`] on the device of `logits`: `[rows, vocab]` and `[rows]` to `[rows]` and `[rows]`. Both invert the
 /// same cumulative distribution at the same uniform number, so they draw the same token unless that number falls
 /// within rounding of its edge.
 pub fn sample_on_device(
+    logits: Tensor<2>,
+    uniforms: Tensor<1>,
+    choice: &Choice,
+) -> (Tensor<1, Int>, Tensor<1>) {
+    on_gpu!(sample::draw(&logits, &uniforms, choice));
+    plain(logits, uniforms, choice)
+}
+
+pub(crate) fn plain(
     logits: Tensor<2>,
     uniforms: Tensor<1>,
     choice: &Choice,
@@ -56,17 +65,20 @@ pub fn sample_on_device(
     let token: Tensor<2, Int> = if choice.temperature == 0.0 {
         log_p.clone().argmax(1)
     } else if choice.truncates(vocab) {
-        let (weights, ids) = weights.sort_descending_with_indices(1);
-        let total = weights.clone().sum_dim(1);
+        let (sorted, ids) = weights.clone().sort_descending_with_indices(1);
+        let total = sorted.clone().sum_dim(1);
         // A token stays if what comes before it has not yet reached top_p.
-        let before = weights.clone().cumsum(1) - weights.clone();
+        let before = sorted.clone().cumsum(1) - sorted;
         let mut cut = before.greater_equal(total.mul_scalar(choice.top_p).expand([rows, vocab]));
         if (1..vocab).contains(&choice.top_k) {
             let column = Tensor::<1, Int>::arange(0..vocab as i64, &weights.device());
             let beyond = column.greater_equal_elem(choice.top_k as i64).unsqueeze::<2>();
             cut = cut.bool_or(beyond.expand([rows, vocab]));
         }
-        ids.gather(1, invert(weights.mask_fill(cut, 0.0), uniforms))
+        // In the order of the ids, as they were.
+        let kept =
+            weights.zeros_like().scatter(1, ids, cut.bool_not().float(), IndexingUpdateOp::Add);
+        invert(weights * kept, uniforms)
     } else {
         invert(weights, uniforms)
     };

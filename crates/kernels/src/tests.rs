@@ -54,8 +54,11 @@ fn norms() {
         for rule in RULES {
             let (x, weight) = (noise([rows, width], 1), noise([width], 2));
             let (d_y, beside) = (noise([rows, width], 3), noise([rows, width], 4));
-            alike(rule.apply(x.clone(), weight.clone()), rule.plain(x.clone(), weight.clone()));
-            let [sum, y] = rule.of_sum(x.clone(), beside.clone(), weight.clone());
+            alike(
+                rule.apply(x.clone(), weight.clone(), Compute::F32),
+                rule.plain(x.clone(), weight.clone()),
+            );
+            let [sum, y] = rule.of_sum(x.clone(), beside.clone(), weight.clone(), Compute::F32);
             let [plain_sum, plain_y] = rule.plain_of_sum(x.clone(), beside.clone(), weight.clone());
             alike(sum, plain_sum);
             alike(y, plain_y);
@@ -75,8 +78,11 @@ fn activations() {
     for (rows, width) in [(1, 1), (5, 3), (200, 70)] {
         for activation in [Activation::Silu, Activation::GeluTanh] {
             let (both, d) = (noise([rows, 2 * width], 1).mul_scalar(6.0), noise([rows, width], 2));
-            alike(gated(both.clone(), activation), gated::plain(both.clone(), activation));
-            let fast = gated_back(both.clone(), d.clone(), activation);
+            alike(
+                gated(both.clone(), activation, Compute::F32),
+                gated::plain(both.clone(), activation),
+            );
+            let fast = gated_back(both.clone(), d.clone(), activation, Compute::F32);
             for (fast, plain) in fast.into_iter().zip(gated::plain_back(both, d, activation)) {
                 alike(fast, plain);
             }
@@ -159,7 +165,7 @@ fn queries_keys_and_values() {
                 let of = |x: &Tensor<3>| x.clone().slice_dim(0, part.clone());
                 let projected = projected.clone().slice_dim(0, part.clone());
                 let (fast, plain) = (fast.of(part.clone()), plain.of(part.clone()));
-                let of_fast = looks(projected.clone(), heads, norms.clone(), &fast);
+                let of_fast = looks(projected.clone(), heads, norms.clone(), &fast, Compute::F32);
                 let of_plain = looks::plain(projected.clone(), heads, norms.clone(), &plain);
                 for (fast, plain) in of_fast.into_iter().zip(of_plain) {
                     alike(fast, plain);

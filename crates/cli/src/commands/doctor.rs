@@ -27,6 +27,9 @@ pub struct Doctor {
     /// Compute everything that training is made of on each device, against the CPU
     #[arg(long)]
     suite: bool,
+    /// Of those only the ones with this in their names, such as operations/
+    #[arg(long, value_name = "TEXT", requires = "suite")]
+    cases: Option<String>,
     /// Print what to install for each maker's card on each system, and nothing else
     #[arg(long, conflicts_with_all = ["device", "smoke", "suite", "json"])]
     drivers: bool,
@@ -109,11 +112,14 @@ impl Doctor {
             print(&for_stdout(&shown(&description), 10))?;
         }
         findings.devices.push(description);
-        let cases = match (self.suite, self.smoke) {
+        let mut cases = match (self.suite, self.smoke) {
             (true, _) => suite::cases(),
             (false, true) => suite::smoke(),
             (false, false) => return Ok(Ok(())),
         };
+        if let Some(text) = &self.cases {
+            cases.retain(|case| case.name.contains(text));
+        }
         // While JSON is on its way to standard output, talk goes to standard error.
         let say = &mut |case: &firebrick_device::CaseReport| {
             let _ = match self.json {

@@ -21,43 +21,45 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Tokens drawn on the device, where the host draws them from the same logits at the same uniform
-/// numbers; none of those lies within rounding of an edge.
+/// numbers; none of those lies within rounding of an edge. Every fifth token is as likely as the one before it.
 fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
-    const ROWS: usize = 16;
-    const WIDTH: usize = 61;
-    let mut stream = Seed::run(4).stream();
-    // A sum of three uniforms is normal enough, and no two are equal.
-    let logits: Vec<f32> = (0..(ROWS * WIDTH) as u64)
-        .map(|at| {
-            (0..3).map(|part| 4.0 * stream.uniform_at(3 * at + part) - 2.0).sum::<f64>() as f32
-        })
-        .collect();
-    let mut stream = Seed::run(5).stream();
-    let uniforms: Vec<f32> = (0..ROWS as u64).map(|row| stream.uniform_at(row) as f32).collect();
-    let on_host: Vec<f64> = uniforms.iter().map(|&uniform| f64::from(uniform)).collect();
     let mut arrays = Vec::new();
-    for (name, sampling) in [
-        ("greedy", Sampling::greedy(1, Vec::new())),
-        ("temperature", sampling(0.7, 0, 1.0, 1)),
-        ("top-k", sampling(1.0, 10, 1.0, 1)),
-        ("top-p", sampling(1.0, 0, 0.8, 1)),
-    ] {
-        let (tokens, logprobs) = sample_on_device(
-            Tensor::from_data(TensorData::new(logits.clone(), [ROWS, WIDTH]), device),
-            Tensor::from_floats(uniforms.as_slice(), device),
-            &sampling.choice(),
-        );
-        let expected = sample_on_host(&logits, &on_host, &sampling.choice());
-        arrays.push(Array::with_expected(
-            format!("{name}: tokens"),
-            whole(tokens)?,
-            expected.iter().map(|drawn| drawn.0 as f32).collect(),
-        ));
-        arrays.push(Array::with_expected(
-            format!("{name}: log-probs"),
-            values(logprobs)?,
-            expected.iter().map(|drawn| drawn.1).collect(),
-        ));
+    for [rows, vocab] in [[16, 61], [1, 1], [5, 5001], [2, 70_001]] {
+        let mut stream = Seed::run(4).stream();
+        // A sum of three uniforms is normal enough.
+        let mut logits: Vec<f32> = (0..(rows * vocab) as u64)
+            .map(|at| {
+                (0..3).map(|part| 4.0 * stream.uniform_at(3 * at + part) - 2.0).sum::<f64>() as f32
+            })
+            .collect();
+        (4..logits.len()).step_by(5).for_each(|at| logits[at] = logits[at - 1]);
+        let mut stream = Seed::run(5).stream();
+        let uniforms: Vec<f32> = (0..rows as u64).map(|at| stream.uniform_at(at) as f32).collect();
+        let on_host: Vec<f64> = uniforms.iter().map(|&uniform| f64::from(uniform)).collect();
+        for (name, sampling) in [
+            ("greedy", Sampling::greedy(1, Vec::new())),
+            ("temperature", sampling(0.7, 0, 1.0, 1)),
+            ("top-k", sampling(1.0, 10, 1.0, 1)),
+            ("top-p", sampling(1.0, 0, 0.8, 1)),
+            ("both", sampling(0.8, 7, 0.6, 1)),
+        ] {
+            let (tokens, logprobs) = sample_on_device(
+                Tensor::from_data(TensorData::new(logits.clone(), [rows, vocab]), device),
+                Tensor::from_floats(uniforms.as_slice(), device),
+                &sampling.choice(),
+            );
+            let expected = sample_on_host(&logits, &on_host, &sampling.choice());
+            arrays.push(Array::with_expected(
+                format!("{name} of {vocab}: tokens"),
+                whole(tokens)?,
+                expected.iter().map(|drawn| drawn.0 as f32).collect(),
+            ));
+            arrays.push(Array::with_expected(
+                format!("{name} of {vocab}: log-probs"),
+                values(logprobs)?,
+                expected.iter().map(|drawn| drawn.1).collect(),
+            ));
+        }
     }
     Ok(arrays)
 }

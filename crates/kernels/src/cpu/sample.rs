@@ -21,7 +21,8 @@ pub(crate) fn sample_row(logits: &[f32], uniform: f64, choice: &Choice) -> (u32,
     let token = if choice.temperature == 0.0 {
         logits.iter().position(|&logit| logit == max)
     } else if choice.truncates(logits.len()) {
-        let likeliest = likeliest(&weights, total, choice);
+        let mut likeliest = likeliest(&weights, total, choice);
+        likeliest.sort_unstable();
         let weights: Vec<f32> = likeliest.iter().map(|&token| weights[token]).collect();
         let total = weights.chunks(BLOCK).map(sum).sum();
         place(&weights, uniform, total).map(|at| likeliest[at])

@@ -1,0 +1,243 @@
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use firebrick_kernels::{
+    Activation, AdamWStep, Compute, Heads, Norm, Rotary, adamw, add_product, add_rows, column_sums,
+    gated, gated_back, head_backward, head_record, linear, looks, looks_back, scaled_squares,
+};
+
+use super::{
+    Array, Case,
+    tensors::{in_f32, values, wave},
+};
+use crate::{Failure, Precision, Tolerance};
+
+/// What `firebrick-kernels` does, with the bodies that it has for a device, in odd shapes.
+pub(super) fn cases() -> Vec<Case> {
+    let in_every_format = [
+        ("operations/norm", Tolerance::SUM, norm as Operation),
+        ("operations/gated", Tolerance::ELEMENTWISE, activation),
+        ("operations/looks", Tolerance::SUM, rotated),
+        ("operations/linear", Tolerance::PRODUCT, products),
+        ("operations/head", Tolerance::FORWARD, head),
+    ];
+    let in_f32_only = [
+        in_f32("operations/norm_back", Tolerance::SUM, norm_back),
+        in_f32("operations/looks_back", Tolerance::SUM, rotated_back),
+        in_f32("operations/lookup_back", Tolerance::SUM, lookups),
+        in_f32("operations/adamw", Tolerance::ELEMENTWISE, steps),
+    ];
+    let in_every_format = in_every_format.into_iter().flat_map(|(name, tolerance, compute)| {
+        Precision::ALL.map(|precision| Case { name, precision, tolerance, compute })
+    });
+    in_every_format.chain(in_f32_only).collect()
+}
+
+type Operation = fn(&Device, Precision) -> Result<Vec<Array>, Failure>;
+
+const RULES: [Norm; 2] = [Norm { epsilon: 1e-6, offset: 0.0 }, Norm { epsilon: 1e-5, offset: 1.0 }];
+
+fn norm(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for (rows, width) in [(1, 1), (3, 7), (65, 64), (5, 1030)] {
+        for rule in RULES {
+            let (x, branch) =
+                (wave([rows, width], 0.37, device), wave([rows, width], 0.73, device));
+            let weight = wave([width], 0.53, device);
+            let y = rule.apply(x.clone(), weight.clone(), compute(precision));
+            arrays.push(Array::new(format!("norm of {rows}×{width}"), values(y)?));
+            let [sum, y] = rule.of_sum(x, branch, weight, compute(precision));
+            arrays.push(Array::new(format!("sum of {rows}×{width}"), values(sum)?));
+            arrays.push(Array::new(format!("norm of the sum, {rows}×{width}"), values(y)?));
+        }
+    }
+    Ok(arrays)
+}
+
+fn norm_back(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for (rows, width) in [(1, 1), (3, 7), (1100, 9), (5, 1030)] {
+        for beside in [None, Some(wave([rows, width], 0.11, device))] {
+            let (x, d_y) = (wave([rows, width], 0.37, device), wave([rows, width], 0.73, device));
+            let weight = wave([width], 0.53, device);
+            let (d_x, d_weight) = RULES[1].back(x, weight, d_y, beside);
+            arrays.push(Array::new(format!("∂x of {rows}×{width}"), values(d_x)?));
+            arrays.push(Array::new(format!("∂weight of {rows}×{width}"), values(d_weight)?));
+        }
+    }
+    Ok(arrays)
+}
+
+fn activation(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for (rows, width) in [(1, 1), (5, 3), (33, 70)] {
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let both = wave([rows, 2 * width], 0.37, device).mul_scalar(20.0);
+            let d = wave([rows, width], 0.73, device);
+            let name = format!("{activation:?} of {rows}×{width}");
+            let y = gated(both.clone(), activation, compute(precision));
+            arrays.push(Array::new(name.clone(), values(y)?));
+            let [inner, d] = gated_back(both, d, activation, compute(precision));
+            arrays.push(Array::new(format!("{name} again"), values(inner)?));
+            arrays.push(Array::new(format!("∂{name}"), values(d)?));
+        }
+    }
+    Ok(arrays)
+}
+
+const HEADS: [Heads; 3] = [
+    Heads { query: 1, key: 1, width: 2 },
+    Heads { query: 6, key: 2, width: 10 },
+    Heads { query: 3, key: 3, width: 64 },
+];
+
+/// Positions up to a hundred thousand, the largest last.
+fn rotary(heads: Heads, device: &Device) -> Rotary {
+    let positions: Vec<i32> = (0..PLACES as i32).map(|place| place * place * 83 % 99_991).collect();
+    let positions = TensorData::new(positions, [1, PLACES]);
+    let positions = Tensor::<2, Int>::from_data(positions, device);
+    let frequencies: Vec<f32> = (0..heads.width / 2).map(|at| 0.7f32.powi(at as i32)).collect();
+    Rotary::new(&positions, &frequencies)
+}
+
+const PLACES: usize = 37;
+
+fn norms(heads: Heads, device: &Device) -> [Option<(Norm, [Tensor<1>; 2])>; 2] {
+    [None, Some((RULES[1], [0.31, 0.57].map(|pitch| wave([heads.width], pitch, device))))]
+}
+
+fn rotated(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for heads in HEADS {
+        let projected = wave([PLACES, (heads.query + 2 * heads.key) * heads.width], 0.37, device);
+        for norms in norms(heads, device) {
+            let normed = norms.is_some();
+            let rotary = rotary(heads, device);
+            let all = looks(projected.clone(), heads, norms, &rotary, compute(precision));
+            for (look, name) in all.into_iter().zip(["query", "key", "value"]) {
+                let name = format!("{name}, {heads:?}, norms: {normed}");
+                arrays.push(Array::new(name, values(look)?));
+            }
+        }
+    }
+    Ok(arrays)
+}
+
+fn rotated_back(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for heads in HEADS {
+        let projected = wave([PLACES, (heads.query + 2 * heads.key) * heads.width], 0.37, device);
+        for norms in norms(heads, device) {
+            let gradients = [(heads.query, 0.73), (heads.key, 0.53), (heads.key, 0.11)]
+                .map(|(count, pitch)| wave([PLACES, count, heads.width], pitch, device));
+            let name = format!("{heads:?}, norms: {}", norms.is_some());
+            let norms = norms.map(|norms| (norms, projected.clone()));
+            let (d, d_weights) = looks_back(heads, norms, &rotary(heads, device), gradients);
+            arrays.push(Array::new(format!("∂projected, {name}"), values(d)?));
+            for d_weight in d_weights.into_iter().flatten() {
+                arrays.push(Array::new(format!("∂weight, {name}"), values(d_weight)?));
+            }
+        }
+    }
+    Ok(arrays)
+}
+
+/// With a bias and a sum that the product is added to; of a transposed matrix too.
+fn products(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for (rows, inner, columns) in [(1, 5, 300), (2, 3, 4), (70, 33, 65)] {
+        let x = wave([rows, inner], 0.37, device);
+        let across = wave([columns, inner], 0.73, device).transpose();
+        let (bias, onto) = (wave([columns], 0.53, device), wave([rows, columns], 0.11, device));
+        let name = format!("{rows}×{inner}×{columns}");
+        for (bias, onto) in [(None, Some(onto.clone())), (Some(bias), None), (None, None)] {
+            let y = linear(x.clone(), across.clone(), bias, onto, compute(precision));
+            arrays.push(Array::new(name.clone(), values(y)?));
+        }
+        let sum = add_product(Some(onto.clone()), x, across, compute(precision));
+        arrays.push(Array::new(format!("{name}, added"), values(sum)?));
+        arrays.push(Array::new(format!("columns of {name}"), values(column_sums(onto))?));
+    }
+    let many = column_sums(wave([70_000, 3], 0.37, device));
+    arrays.push(Array::new("columns of many rows", values(many)?));
+    Ok(arrays)
+}
+
+fn lookups(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for (rows, width, tokens) in [(1, 1, 3), (40, 17, 200), (5000, 33, 70)] {
+        let (table, gradient) =
+            (wave([rows, width], 0.37, device), wave([tokens, width], 0.73, device));
+        let named: Vec<u32> = (0..tokens).map(|at| (at * at * 7 % rows) as u32).collect();
+        let sum = add_rows(table, &named, gradient, 1 << 10);
+        arrays.push(Array::new(format!("{tokens} of {rows}×{width}"), values(sum)?));
+    }
+    Ok(arrays)
+}
+
+/// Two steps, of which the first has no moments; then squares of numbers whose own would leave f32.
+fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    let mut step =
+        AdamWStep { betas: [0.9, 0.999], epsilon: 1e-8, weight_decay: 0.1, lr: 0.01, time: 1 };
+    let first = adamw(wave([1001], 0.37, device), wave([1001], 0.73, device), None, step);
+    step.time = 2;
+    let [moved, first, second] = first;
+    // Somebody else has the old weights, and keeps them.
+    let before = moved.clone();
+    let second = adamw(moved, wave([1001], 0.53, device), Some([first, second]), step);
+    for (name, x) in ["weights", "first moments", "second moments"].into_iter().zip(second) {
+        arrays.push(Array::new(name, values(x)?));
+    }
+    arrays.push(Array::new("weights before", values(before)?));
+    for size in [1e-25, 1.0, 1e25] {
+        let pair = values(scaled_squares(wave([300, 70], 0.37, device).mul_scalar(size)))?;
+        let root = f64::from(pair[0]) * f64::from(pair[1]).sqrt();
+        arrays.push(Array::new(format!("norm of numbers of {size}"), vec![root as f32]));
+    }
+    Ok(arrays)
+}
+
+/// Log-probabilities, entropy and gradients, over the vocabulary at once, in blocks, and with logits that wait.
+fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for (tokens, width, vocab, logits) in [
+        (1, 3, 1, [1 << 20, 0]),
+        (7, 33, 300, [1 << 20, 1 << 20]),
+        (7, 33, 300, [7 * 130, 0]),
+        (40, 16, 1500, [1 << 20, 0]),
+    ] {
+        let format = compute(precision).dtype();
+        let hidden = wave([tokens, width], 0.37, device).cast(format);
+        let weights = wave([vocab, width], 0.73, device);
+        let labels: Vec<i32> = (0..tokens).map(|at| (at * 41 % vocab) as i32).collect();
+        let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [tokens]), device);
+        let now = head_record(&hidden, &weights, &labels, 0.7, logits);
+        let name = format!("{tokens}×{width}×{vocab}, {logits:?}");
+        arrays.push(Array::new(format!("log-probs, {name}"), values(now.logprobs.clone())?));
+        arrays.push(Array::new(format!("entropy, {name}"), values(now.entropy.clone())?));
+        let [d_logprobs, d_entropy] = [0.53, 0.31].map(|pitch| wave([tokens], pitch, device));
+        let (d_hidden, d_head) = head_backward(
+            &hidden,
+            &weights,
+            &labels,
+            0.7,
+            logits[0],
+            now,
+            &d_logprobs,
+            (tokens > 10).then_some(&d_entropy),
+            Some(wave([vocab, width], 0.11, device)),
+        );
+        arrays.push(Array::new(format!("∂hidden, {name}"), values(d_hidden)?));
+        if let Some(d_head) = d_head {
+            arrays.push(Array::new(format!("∂head, {name}"), values(d_head)?));
+        }
+    }
+    Ok(arrays)
+}
+
+fn compute(precision: Precision) -> Compute {
+    match precision {
+        Precision::F32 => Compute::F32,
+        Precision::F16 => Compute::F16,
+        Precision::Bf16 => Compute::Bf16,
+    }
+}

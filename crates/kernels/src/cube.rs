@@ -1,0 +1,134 @@
+//! The bodies for GPUs: one source of kernels for CUDA, ROCm, Vulkan, Metal and WebGPU.
+//!
+//! A kernel reads and writes buffers of numbers, row by row, of which it has seven at most: WebGPU promises eight, and one
+//! tells the sizes. Whatever is added up is added in f32, in an order that the sizes alone decide, without atomics: a device
+//! gives the same bits each time. What the units of a cube share takes 32 KiB at most, and no kernel asks how many units
+//! compute in step.
+
+pub(crate) mod adamw;
+pub(crate) mod gated;
+pub(crate) mod head;
+pub(crate) mod looks;
+pub(crate) mod norm;
+pub(crate) mod product;
+pub(crate) mod rows;
+pub(crate) mod sample;
+mod shared;
+
+use burn::tensor::{DType, Int, Shape, Tensor};
+use burn_cubecl::{
+    Cube, cubecl, kernel::into_contiguous, ops::numeric::empty_device_contiguous_dtype,
+    tensor::CubeTensor,
+};
+use cubecl::{
+    ir::{ElemType, FloatKind},
+    prelude::*,
+};
+use shared::sum_of_cube;
+
+use crate::{Compute, Kernels, kernels};
+
+/// Units of a cube. Every device has as many.
+const UNITS: u32 = 256;
+
+/// Numbers on a GPU, row by row.
+type Buffer = CubeTensor;
+
+/// Those of a tensor that the GPUs' bodies take: on a GPU, without autodiff, and not where the reference is asked for. They
+/// are copied only where they do not lie row by row.
+fn buffer<const D: usize>(x: &Tensor<D>) -> Option<Buffer> {
+    strided(x).map(into_contiguous)
+}
+
+/// Those of a tensor, wherever its rows and columns lie.
+fn strided<const D: usize>(x: &Tensor<D>) -> Option<Buffer> {
+    if kernels() == Kernels::Reference || x.is_autodiff() {
+        return None;
+    }
+    x.clone().try_into_primitive::<Cube>().ok()
+}
+
+/// [`buffer`] of numbers in f32.
+fn wide<const D: usize>(x: &Tensor<D>) -> Option<Buffer> {
+    if x.dtype() == DType::F32 { buffer(x) } else { None }
+}
+
+/// Whether a tensor is one that the GPUs' bodies take: then all that goes with it are.
+pub(crate) fn takes<const D: usize>(x: &Tensor<D>) -> bool {
+    wide(x).is_some()
+}
+
+/// The numbers of a tensor that is [taken](takes).
+fn taken<const D: usize>(x: &Tensor<D>) -> Buffer {
+    wide(x).expect("it is f32, and on a GPU")
+}
+
+/// [`buffer`] of whole numbers in 32 bits.
+fn ints<const D: usize>(x: &Tensor<D, Int>) -> Option<Buffer> {
+    if kernels() == Kernels::Reference || x.dtype() != DType::I32 {
+        return None;
+    }
+    x.clone().try_into_primitive::<Cube>().ok().map(into_contiguous)
+}
+
+/// The numbers of a tensor that are going to be changed in place; a copy where somebody else has them too.
+fn own<const D: usize>(x: Tensor<D>) -> Buffer {
+    let numbers = into_contiguous(x.try_into_primitive::<Cube>().expect("it is on a GPU"));
+    if numbers.can_mut() { numbers } else { numbers.copy() }
+}
+
+/// A tensor of these numbers.
+fn tensor<const D: usize>(numbers: Buffer) -> Tensor<D> {
+    Tensor::from_primitive::<Cube>(numbers)
+}
+
+fn int_tensor<const D: usize>(numbers: Buffer) -> Tensor<D, Int> {
+    Tensor::from_primitive::<Cube>(numbers)
+}
+
+/// Whole numbers, beside `x`.
+fn uploaded(numbers: Vec<u32>, x: &Buffer) -> Buffer {
+    let handle = x.client.create_from_slice(u32::as_bytes(&numbers));
+    let shape = Shape::from([numbers.len()]);
+    Buffer::new_contiguous(x.client.clone(), x.device.clone(), shape, handle, DType::U32)
+}
+
+/// Room for numbers of a format, beside `x`.
+fn empty<const D: usize>(x: &Buffer, shape: [usize; D], format: DType) -> Buffer {
+    let shape = Shape::from(shape);
+    empty_device_contiguous_dtype(x.client.clone(), x.device.clone(), shape, format)
+}
+
+/// What matrices are multiplied in.
+fn products(compute: Compute) -> DType {
+    compute.dtype().into()
+}
+
+fn count(x: &Buffer) -> usize {
+    x.meta.num_elements()
+}
+
+/// A format of numbers, as kernels have it.
+fn format(x: &Buffer) -> ElemType {
+    ElemType::Float(match x.dtype {
+        DType::F16 => FloatKind::F16,
+        DType::BF16 => FloatKind::BF16,
+        _ => FloatKind::F32,
+    })
+}
+
+/// A cube for each of so many. A device counts them in two numbers, of which neither may be large, so there may be some more.
+fn cubes(count: usize) -> CubeCount {
+    const ACROSS: usize = 1 << 15;
+    let across = count.clamp(1, ACROSS);
+    CubeCount::Static(across as u32, count.div_ceil(across).max(1) as u32, 1)
+}
+
+/// A unit for each of so many numbers, or some more.
+fn units(count: usize) -> CubeCount {
+    cubes(count.div_ceil(UNITS as usize))
+}
+
+fn dim() -> CubeDim {
+    CubeDim::new_1d(UNITS)
+}

@@ -1,0 +1,403 @@
+use super::{rows::sums, *};
+use crate::{Compute, Heads, Norm};
+
+/// Norms of the heads of queries and of keys, and their weights.
+type Norms = (Norm, [Tensor<1>; 2]);
+
+/// Places that one cube goes through on the way back through a norm, if there are many.
+const PARTS: usize = 128;
+
+/// Cosine and sine of the angle of each position and pair, `[positions, pairs, 2]`.
+pub(crate) fn angles(positions: &Tensor<2, Int>, frequencies: &[f32]) -> Option<Tensor<3>> {
+    let frequencies = Tensor::<1>::from_floats(frequencies, &positions.device());
+    let (positions, frequencies) = (ints(positions)?, wide(&frequencies)?);
+    let shape = [count(&positions), count(&frequencies), 2];
+    let all = empty(&frequencies, shape, DType::F32);
+    angles_of::launch(
+        &all.client.clone(),
+        units(shape[0] * shape[1]),
+        dim(),
+        positions.into_buffer_arg(),
+        frequencies.into_buffer_arg(),
+        all.clone().into_buffer_arg(),
+    );
+    Some(tensor(all))
+}
+
+/// Queries, keys and values in the format of products, `[places, heads, width]`, from all of them side by side.
+pub(crate) fn apply(
+    projected: &Tensor<2>,
+    heads: Heads,
+    norms: Option<&Norms>,
+    angles: &Tensor<3>,
+    compute: Compute,
+) -> Option<[Tensor<3>; 3]> {
+    let places = projected.dims()[0];
+    let (projected, angles) = (wide(projected)?, wide(angles)?);
+    let of = |count| empty(&angles, [places, count, heads.width], products(compute));
+    let [query, key, value] = [of(heads.query), of(heads.key), of(heads.key)];
+    let client = angles.client.clone();
+    let half = heads.width / 2;
+    let format = format(&query);
+    match norms {
+        None => turned::launch(
+            &client,
+            units(count(&projected) / 2),
+            dim(),
+            projected.into_buffer_arg(),
+            angles.into_buffer_arg(),
+            query.clone().into_buffer_arg(),
+            key.clone().into_buffer_arg(),
+            value.clone().into_buffer_arg(),
+            heads.query,
+            heads.key,
+            half,
+            format,
+        ),
+        Some((rule, [of_queries, of_keys])) => normed_and_turned::launch(
+            &client,
+            cubes(places * (heads.query + 2 * heads.key)),
+            across(half),
+            projected.into_buffer_arg(),
+            angles.into_buffer_arg(),
+            wide(of_queries)?.into_buffer_arg(),
+            wide(of_keys)?.into_buffer_arg(),
+            query.clone().into_buffer_arg(),
+            key.clone().into_buffer_arg(),
+            value.clone().into_buffer_arg(),
+            rule.epsilon as f32,
+            rule.offset as f32,
+            heads.query,
+            heads.key,
+            format,
+        ),
+    }
+    Some([tensor(query), tensor(key), tensor(value)])
+}
+
+/// The gradient of what [`apply`] was given, and those of the norms' weights; what the norms were given is beside them.
+pub(crate) fn back(
+    heads: Heads,
+    norms: Option<&(Norms, Tensor<2>)>,
+    angles: &Tensor<3>,
+    [d_query, d_key, d_value]: [&Tensor<3>; 3],
+) -> Option<(Tensor<2>, Option<[Tensor<1>; 2]>)> {
+    let places = d_query.dims()[0];
+    let (d_query, d_key, d_value) = (wide(d_query)?, wide(d_key)?, wide(d_value)?);
+    let angles = wide(angles)?;
+    let (width, all) = (heads.width, heads.query + 2 * heads.key);
+    let d = empty(&angles, [places, all * width], DType::F32);
+    let client = angles.client.clone();
+    turned_back::launch(
+        &client,
+        units(count(&d) / 2),
+        dim(),
+        d_query.into_buffer_arg(),
+        d_key.into_buffer_arg(),
+        d_value.into_buffer_arg(),
+        angles.into_buffer_arg(),
+        d.clone().into_buffer_arg(),
+        heads.query,
+        heads.key,
+        width / 2,
+    );
+    let Some(((rule, [of_queries, of_keys]), projected)) = norms else {
+        return Some((tensor(d), None));
+    };
+    let of_cube = places.div_ceil(PARTS);
+    let parts = places.div_ceil(of_cube);
+    let [d_of_queries, d_of_keys] =
+        [heads.query, heads.key].map(|heads| empty(&d, [parts * heads, width], DType::F32));
+    normed_back::launch(
+        &client,
+        cubes(parts * (heads.query + heads.key)),
+        across(width),
+        wide(projected)?.into_buffer_arg(),
+        wide(of_queries)?.into_buffer_arg(),
+        wide(of_keys)?.into_buffer_arg(),
+        d.clone().into_buffer_arg(),
+        d_of_queries.clone().into_buffer_arg(),
+        d_of_keys.clone().into_buffer_arg(),
+        rule.epsilon as f32,
+        rule.offset as f32,
+        heads.query,
+        heads.key,
+        of_cube,
+        places,
+    );
+    let d_weights = [d_of_queries, d_of_keys].map(|d_weight| sums(d_weight, width));
+    Some((tensor(d), Some(d_weights)))
+}
+
+/// A unit for each of the numbers of a head, or fewer.
+fn across(numbers: usize) -> CubeDim {
+    CubeDim::new_1d((numbers.next_power_of_two() as u32).clamp(32, UNITS))
+}
+
+#[cube(launch)]
+fn angles_of(positions: &[i32], frequencies: &[f32], angles: &mut [f32]) {
+    let pairs = frequencies.len();
+    if ABSOLUTE_POS / pairs < positions.len() {
+        let position = f32::cast_from(positions[ABSOLUTE_POS / pairs]);
+        let (cos, sin) = turn(position * frequencies[ABSOLUTE_POS % pairs]);
+        angles[2 * ABSOLUTE_POS] = cos;
+        angles[2 * ABSOLUTE_POS + 1] = sin;
+    }
+}
+
+/// Cosine and sine of an angle from 0 to 2²², to the last bits of f32: WebGPU promises eleven bits, and those within one turn.
+///
+/// Quarter turns are taken away in whole numbers, as Payne and Hanek (1983) do it, because compilers of shaders reorder
+/// sums of floating-point numbers. The polynomials are those of Moshier's Cephes library.
+#[cube]
+fn turn(angle: f32) -> (f32, f32) {
+    let mut quarter = 0u32;
+    let mut rest = angle;
+    if angle >= 0.5 {
+        let bits = u32::reinterpret(angle);
+        let digits = (bits & 0x7f_ffff) | 0x80_0000;
+        let shift = 150 - (bits >> 23);
+        // 2/π in 64 bits behind the point, of which a product's upper parts count.
+        let low = digits * 0xa2f9_836e;
+        let sum = low + digits.mul_hi(0x4e44_1529);
+        let high = digits.mul_hi(0xa2f9_836e) + select(sum < low, 1, 0);
+        let fraction = (sum >> shift) | (high << (32 - shift));
+        quarter = (high >> shift) + (fraction >> 31);
+        // From −½ to ½ of a quarter.
+        rest = f32::cast_from(i32::cast_from(fraction)) * 3.657_295_2e-10;
+    }
+    let square = rest * rest;
+    let sin =
+        ((8.332_161e-3 - square * 1.951_529_6e-4) * square - 0.166_666_55) * square * rest + rest;
+    let cos =
+        ((square * 2.443_315_7e-5 - 1.388_731_6e-3) * square + 4.166_664_6e-2) * square * square
+            - square * 0.5
+            + 1.0;
+    let quarter = quarter & 3;
+    let odd = (quarter & 1) == 1;
+    let x = select(odd, sin, cos);
+    let y = select(odd, cos, sin);
+    (select(quarter == 1 || quarter == 2, -x, x), select(quarter >= 2, -y, y))
+}
+
+#[cube(launch)]
+fn turned<Y: Float>(
+    projected: &[f32],
+    angles: &[f32],
+    query: &mut [Y],
+    key: &mut [Y],
+    value: &mut [Y],
+    queries: usize,
+    keys: usize,
+    half: usize,
+    #[define(Y)] _format: ElemType,
+) {
+    let all = queries + 2 * keys;
+    let (pair, head) = (ABSOLUTE_POS % half, ABSOLUTE_POS / half % all);
+    let place = ABSOLUTE_POS / half / all;
+    let at = (place * all + head) * 2 * half + pair;
+    if at < projected.len() {
+        let x = projected[at];
+        let y = projected[at + half];
+        let cos = angles[2 * (place * half + pair)];
+        let sin = angles[2 * (place * half + pair) + 1];
+        if head < queries {
+            let to = (place * queries + head) * 2 * half + pair;
+            query[to] = Y::cast_from(x * cos - y * sin);
+            query[to + half] = Y::cast_from(y * cos + x * sin);
+        } else if head < queries + keys {
+            let to = (place * keys + head - queries) * 2 * half + pair;
+            key[to] = Y::cast_from(x * cos - y * sin);
+            key[to + half] = Y::cast_from(y * cos + x * sin);
+        } else {
+            let to = (place * keys + head - queries - keys) * 2 * half + pair;
+            value[to] = Y::cast_from(x);
+            value[to + half] = Y::cast_from(y);
+        }
+    }
+}
+
+/// [`turned`] behind norms: a cube for each head of each place.
+#[cube(launch)]
+fn normed_and_turned<Y: Float>(
+    projected: &[f32],
+    angles: &[f32],
+    of_queries: &[f32],
+    of_keys: &[f32],
+    query: &mut [Y],
+    key: &mut [Y],
+    value: &mut [Y],
+    epsilon: f32,
+    offset: f32,
+    queries: usize,
+    keys: usize,
+    #[define(Y)] _format: ElemType,
+) {
+    let width = of_queries.len();
+    let half = width / 2;
+    let all = queries + 2 * keys;
+    let (head, place) = (CUBE_POS % all, CUBE_POS / all);
+    let first = CUBE_POS * width;
+    if first < projected.len() {
+        let mut scale = f32::new(1.0);
+        if head < queries + keys {
+            scale = norm::scale(&projected[first..first + width], epsilon);
+        }
+        let mut pair = UNIT_POS as usize;
+        while pair < half {
+            let x = projected[first + pair];
+            let y = projected[first + half + pair];
+            let cos = angles[2 * (place * half + pair)];
+            let sin = angles[2 * (place * half + pair) + 1];
+            if head < queries {
+                let to = (place * queries + head) * width + pair;
+                let x = x * scale * (of_queries[pair] + offset);
+                let y = y * scale * (of_queries[half + pair] + offset);
+                query[to] = Y::cast_from(x * cos - y * sin);
+                query[to + half] = Y::cast_from(y * cos + x * sin);
+            } else if head < queries + keys {
+                let to = (place * keys + head - queries) * width + pair;
+                let x = x * scale * (of_keys[pair] + offset);
+                let y = y * scale * (of_keys[half + pair] + offset);
+                key[to] = Y::cast_from(x * cos - y * sin);
+                key[to + half] = Y::cast_from(y * cos + x * sin);
+            } else {
+                let to = (place * keys + head - queries - keys) * width + pair;
+                value[to] = Y::cast_from(x);
+                value[to + half] = Y::cast_from(y);
+            }
+            pair += CUBE_DIM as usize;
+        }
+    }
+}
+
+/// Gradients are turned back.
+#[cube(launch)]
+fn turned_back(
+    d_query: &[f32],
+    d_key: &[f32],
+    d_value: &[f32],
+    angles: &[f32],
+    d: &mut [f32],
+    queries: usize,
+    keys: usize,
+    half: usize,
+) {
+    let all = queries + 2 * keys;
+    let (pair, head) = (ABSOLUTE_POS % half, ABSOLUTE_POS / half % all);
+    let place = ABSOLUTE_POS / half / all;
+    let to = (place * all + head) * 2 * half + pair;
+    if to < d.len() {
+        let cos = angles[2 * (place * half + pair)];
+        let sin = angles[2 * (place * half + pair) + 1];
+        if head < queries {
+            let at = (place * queries + head) * 2 * half + pair;
+            d[to] = d_query[at] * cos + d_query[at + half] * sin;
+            d[to + half] = d_query[at + half] * cos - d_query[at] * sin;
+        } else if head < queries + keys {
+            let at = (place * keys + head - queries) * 2 * half + pair;
+            d[to] = d_key[at] * cos + d_key[at + half] * sin;
+            d[to + half] = d_key[at + half] * cos - d_key[at] * sin;
+        } else {
+            let at = (place * keys + head - queries - keys) * 2 * half + pair;
+            d[to] = d_value[at];
+            d[to + half] = d_value[at + half];
+        }
+    }
+}
+
+/// Gradients behind the norms of queries and keys become those before them, in place. A cube goes through some places of
+/// one head, and adds up what they have for the weight.
+#[cube(launch)]
+fn normed_back(
+    projected: &[f32],
+    of_queries: &[f32],
+    of_keys: &[f32],
+    d: &mut [f32],
+    d_of_queries: &mut [f32],
+    d_of_keys: &mut [f32],
+    epsilon: f32,
+    offset: f32,
+    queries: usize,
+    keys: usize,
+    of_cube: usize,
+    places: usize,
+) {
+    let (head, part) = (CUBE_POS % (queries + keys), CUBE_POS / (queries + keys));
+    if part * of_cube < places {
+        let end = min((part + 1) * of_cube, places);
+        if head < queries {
+            let row = (part * queries + head) * of_queries.len();
+            let d_weight = &mut d_of_queries[row..row + of_queries.len()];
+            head_back(
+                projected,
+                of_queries,
+                d,
+                d_weight,
+                epsilon,
+                offset,
+                head,
+                queries + 2 * keys,
+                part * of_cube,
+                end,
+            );
+        } else {
+            let row = (part * keys + head - queries) * of_keys.len();
+            let d_weight = &mut d_of_keys[row..row + of_keys.len()];
+            head_back(
+                projected,
+                of_keys,
+                d,
+                d_weight,
+                epsilon,
+                offset,
+                head,
+                queries + 2 * keys,
+                part * of_cube,
+                end,
+            );
+        }
+    }
+}
+
+#[cube]
+fn head_back(
+    projected: &[f32],
+    weight: &[f32],
+    d: &mut [f32],
+    d_weight: &mut [f32],
+    epsilon: f32,
+    offset: f32,
+    head: usize,
+    heads: usize,
+    start: usize,
+    end: usize,
+) {
+    let width = weight.len();
+    let mut at = UNIT_POS as usize;
+    while at < width {
+        d_weight[at] = 0.0;
+        at += CUBE_DIM as usize;
+    }
+    let mut place = start;
+    while place < end {
+        let first = (place * heads + head) * width;
+        let scale = norm::scale(&projected[first..first + width], epsilon);
+        let mut along = f32::new(0.0);
+        at = UNIT_POS as usize;
+        while at < width {
+            let x = projected[first + at];
+            along += d[first + at] * (weight[at] + offset) * x;
+            d_weight[at] += d[first + at] * (x * scale);
+            at += CUBE_DIM as usize;
+        }
+        let mean = sum_of_cube(along) * scale / f32::cast_from(width as u32);
+        at = UNIT_POS as usize;
+        while at < width {
+            let g = d[first + at] * (weight[at] + offset);
+            d[first + at] = (g - projected[first + at] * scale * mean) * scale;
+            at += CUBE_DIM as usize;
+        }
+        place += 1;
+    }
+}

@@ -1,0 +1,212 @@
+use super::{rows::sums, *};
+use crate::{Compute, Norm};
+
+/// The rows of a pass back that one cube goes through, if there are many.
+const CUBES: usize = 512;
+
+/// x / sqrt(mean(x²) + ε) · (weight + offset), row by row, in the format of products.
+pub(crate) fn apply<const D: usize>(
+    x: &Tensor<D>,
+    weight: &Tensor<1>,
+    rule: Norm,
+    compute: Compute,
+) -> Option<Tensor<D>> {
+    let (x, weight) = (wide(x)?, wide(weight)?);
+    let rows = count(&x) / count(&weight);
+    let y = empty(&x, x.meta.shape().dims::<D>(), products(compute));
+    norm::launch(
+        &x.client.clone(),
+        cubes(rows),
+        dim(),
+        x.into_buffer_arg(),
+        weight.into_buffer_arg(),
+        y.clone().into_buffer_arg(),
+        rule.epsilon as f32,
+        rule.offset as f32,
+        format(&y),
+    );
+    Some(tensor(y))
+}
+
+/// The sum of `x` and `branch`, and its norm in the format of products.
+pub(crate) fn of_sum<const D: usize>(
+    [x, branch]: [&Tensor<D>; 2],
+    weight: &Tensor<1>,
+    rule: Norm,
+    compute: Compute,
+) -> Option<[Tensor<D>; 2]> {
+    let (x, branch, weight) = (wide(x)?, wide(branch)?, wide(weight)?);
+    let rows = count(&x) / count(&weight);
+    let shape = x.meta.shape().dims::<D>();
+    let (sum, y) = (empty(&x, shape, DType::F32), empty(&x, shape, products(compute)));
+    norm_of_sum::launch(
+        &x.client.clone(),
+        cubes(rows),
+        dim(),
+        x.into_buffer_arg(),
+        branch.into_buffer_arg(),
+        weight.into_buffer_arg(),
+        sum.clone().into_buffer_arg(),
+        y.clone().into_buffer_arg(),
+        rule.epsilon as f32,
+        rule.offset as f32,
+        format(&y),
+    );
+    Some([tensor(sum), tensor(y)])
+}
+
+/// The gradients of `x` and of the weight; `beside` is added to the first.
+pub(crate) fn back<const D: usize>(
+    [x, d_y]: [&Tensor<D>; 2],
+    weight: &Tensor<1>,
+    rule: Norm,
+    beside: Option<&Tensor<D>>,
+) -> Option<(Tensor<D>, Tensor<1>)> {
+    let (x, d_y, weight) = (wide(x)?, wide(d_y)?, wide(weight)?);
+    let added = beside.is_some();
+    // Where nothing is added, a buffer that is not read.
+    let beside = beside.map_or(Some(d_y.clone()), wide)?;
+    let (width, shape) = (count(&weight), x.meta.shape().dims::<D>());
+    let rows = count(&x) / width;
+    let of_cube = rows.div_ceil(CUBES);
+    let parts = rows.div_ceil(of_cube);
+    let d_x = empty(&x, shape, DType::F32);
+    let d_weights = empty(&x, [parts, width], DType::F32);
+    norm_back::launch(
+        &x.client.clone(),
+        cubes(parts),
+        dim(),
+        x.into_buffer_arg(),
+        weight.into_buffer_arg(),
+        d_y.into_buffer_arg(),
+        beside.into_buffer_arg(),
+        d_x.clone().into_buffer_arg(),
+        d_weights.clone().into_buffer_arg(),
+        rule.epsilon as f32,
+        rule.offset as f32,
+        of_cube,
+        added,
+    );
+    Some((tensor(d_x), sums(d_weights, width)))
+}
+
+#[cube(launch)]
+fn norm<Y: Float>(
+    x: &[f32],
+    weight: &[f32],
+    y: &mut [Y],
+    epsilon: f32,
+    offset: f32,
+    #[define(Y)] _format: ElemType,
+) {
+    let width = weight.len();
+    let first = CUBE_POS * width;
+    if first < x.len() {
+        let scale = scale(&x[first..first + width], epsilon);
+        let mut at = UNIT_POS as usize;
+        while at < width {
+            y[first + at] = Y::cast_from(x[first + at] * scale * (weight[at] + offset));
+            at += CUBE_DIM as usize;
+        }
+    }
+}
+
+#[cube(launch)]
+fn norm_of_sum<Y: Float>(
+    x: &[f32],
+    branch: &[f32],
+    weight: &[f32],
+    sum: &mut [f32],
+    y: &mut [Y],
+    epsilon: f32,
+    offset: f32,
+    #[define(Y)] _format: ElemType,
+) {
+    let width = weight.len();
+    let first = CUBE_POS * width;
+    if first < x.len() {
+        let mut squares = f32::new(0.0);
+        let mut at = UNIT_POS as usize;
+        while at < width {
+            let both = x[first + at] + branch[first + at];
+            sum[first + at] = both;
+            squares += both * both;
+            at += CUBE_DIM as usize;
+        }
+        let scale = root(sum_of_cube(squares), width, epsilon);
+        // A unit reads what it wrote itself.
+        at = UNIT_POS as usize;
+        while at < width {
+            y[first + at] = Y::cast_from(sum[first + at] * scale * (weight[at] + offset));
+            at += CUBE_DIM as usize;
+        }
+    }
+}
+
+/// With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight + offset), ∂x = r · (g − x · r² · mean(g · x)). A cube goes through
+/// `rows` rows, and adds up what they have for the weight.
+#[cube(launch)]
+fn norm_back(
+    x: &[f32],
+    weight: &[f32],
+    d_y: &[f32],
+    beside: &[f32],
+    d_x: &mut [f32],
+    d_weights: &mut [f32],
+    epsilon: f32,
+    offset: f32,
+    rows: usize,
+    #[comptime] added: bool,
+) {
+    let width = weight.len();
+    let part = CUBE_POS * width;
+    if part < d_weights.len() {
+        let mut row = CUBE_POS * rows;
+        let mut at = UNIT_POS as usize;
+        while at < width {
+            d_weights[part + at] = 0.0;
+            at += CUBE_DIM as usize;
+        }
+        while row < (CUBE_POS + 1) * rows && row * width < x.len() {
+            let first = row * width;
+            let scale = scale(&x[first..first + width], epsilon);
+            let mut along = f32::new(0.0);
+            at = UNIT_POS as usize;
+            while at < width {
+                let d = d_y[first + at];
+                along += d * (weight[at] + offset) * x[first + at];
+                d_weights[part + at] += d * (x[first + at] * scale);
+                at += CUBE_DIM as usize;
+            }
+            let mean = sum_of_cube(along) * scale / f32::cast_from(width as u32);
+            at = UNIT_POS as usize;
+            while at < width {
+                let g = d_y[first + at] * (weight[at] + offset);
+                let mut d = (g - x[first + at] * scale * mean) * scale;
+                if added {
+                    d += beside[first + at];
+                }
+                d_x[first + at] = d;
+                at += CUBE_DIM as usize;
+            }
+            row += 1;
+        }
+    }
+}
+
+/// 1 / sqrt(mean(x²) + ε) of a row.
+#[cube]
+pub(super) fn scale(x: &[f32], epsilon: f32) -> f32 {
+    let mut squares = f32::new(0.0);
+    let mut at = UNIT_POS as usize;
+    while at < x.len() {
+        squares += x[at] * x[at];
+        at += CUBE_DIM as usize;
+    }
+    root(sum_of_cube(squares), x.len(), epsilon)
+}
+
+#[cube]
+fn root(squares: f32, width: usize, epsilon: f32) -> f32 {
+    1.0 / (squares / f32::cast_from(width as u32) + epsilon).sqrt()
+}

@@ -1,0 +1,168 @@
+use super::*;
+
+/// Rows that one unit adds up, about, where there are many.
+const AT_ONCE: usize = 64;
+
+/// The sum of all rows, `[rows, width]` to `[width]`.
+pub(crate) fn column_sums(x: &Tensor<2>) -> Option<Tensor<1>> {
+    let width = x.dims()[1];
+    Some(sums(wide(x)?, width))
+}
+
+/// The same of a buffer: by blocks of rows, until there is one.
+pub(super) fn sums(mut x: Buffer, width: usize) -> Tensor<1> {
+    loop {
+        let rows = count(&x) / width;
+        let at_once = if rows <= 2 * AT_ONCE { rows } else { AT_ONCE };
+        let blocks = rows.div_ceil(at_once);
+        let sum = empty(&x, [blocks, width], DType::F32);
+        sum_rows::launch(
+            &x.client.clone(),
+            units(blocks * width),
+            dim(),
+            x.into_buffer_arg(),
+            sum.clone().into_buffer_arg(),
+            width,
+            at_once,
+        );
+        if blocks == 1 {
+            return tensor::<2>(sum).reshape([width]);
+        }
+        x = sum;
+    }
+}
+
+#[cube(launch)]
+fn sum_rows(x: &[f32], sum: &mut [f32], width: usize, at_once: usize) {
+    if ABSOLUTE_POS < sum.len() {
+        let mut at = ABSOLUTE_POS / width * at_once * width + ABSOLUTE_POS % width;
+        let end = min((ABSOLUTE_POS / width + 1) * at_once * width, x.len());
+        let mut all = f32::new(0.0);
+        while at < end {
+            all += x[at];
+            at += width;
+        }
+        sum[ABSOLUTE_POS] = all;
+    }
+}
+
+/// Adds each row of `gradient` to the row of `table` that its token names, equal tokens in their order.
+pub(crate) fn add(table: Tensor<2>, tokens: &[u32], gradient: &Tensor<2>) -> Tensor<2> {
+    let gradient = taken(gradient);
+    let [rows, width] = table.dims();
+    // The places of the tokens in the order of their rows; then for each row that is named its number and where its own
+    // begin.
+    let mut places: Vec<u32> = (0..tokens.len() as u32).collect();
+    places.sort_by_key(|&place| tokens[place as usize]);
+    let mut named: Vec<[u32; 2]> = Vec::new();
+    for (at, &place) in places.iter().enumerate() {
+        let row = tokens[place as usize];
+        assert!((row as usize) < rows, "token {row} has no row among {rows}");
+        if named.last().is_none_or(|[last, _]| *last != row) {
+            named.push([row, at as u32]);
+        }
+    }
+    let count = named.len();
+    named.push([0, places.len() as u32]);
+    let (table, places) = (own(table), uploaded(places, &gradient));
+    let named = uploaded(named.concat(), &gradient);
+    add_rows::launch(
+        &table.client.clone(),
+        units(count * width),
+        dim(),
+        gradient.into_buffer_arg(),
+        places.into_buffer_arg(),
+        named.into_buffer_arg(),
+        table.clone().into_buffer_arg(),
+        width,
+        count,
+    );
+    tensor(table)
+}
+
+#[cube(launch)]
+fn add_rows(
+    gradient: &[f32],
+    places: &[u32],
+    named: &[u32],
+    table: &mut [f32],
+    width: usize,
+    count: usize,
+) {
+    let (of, column) = (ABSOLUTE_POS / width, ABSOLUTE_POS % width);
+    if of < count {
+        let row = named[2 * of] as usize;
+        let mut at = named[2 * of + 1] as usize;
+        let end = named[2 * of + 3] as usize;
+        let mut sum = f32::new(0.0);
+        while at < end {
+            sum += gradient[places[at] as usize * width + column];
+            at += 1;
+        }
+        table[row * width + column] += sum;
+    }
+}
+
+/// `y + bias + onto`, row by row, of which one may be missing.
+pub(super) fn plus(y: Buffer, bias: Option<Buffer>, onto: Option<Buffer>) -> Buffer {
+    let (with_bias, with_onto) = (bias.is_some(), onto.is_some());
+    if !with_bias && !with_onto {
+        return y;
+    }
+    // A buffer that is not read stands for a missing one.
+    let sum = empty(&y, y.meta.shape().dims::<2>(), DType::F32);
+    let (bias, onto) = (bias.unwrap_or(y.clone()), onto.unwrap_or(y.clone()));
+    plus_rows::launch(
+        &y.client.clone(),
+        units(count(&y)),
+        dim(),
+        y.into_buffer_arg(),
+        bias.into_buffer_arg(),
+        onto.into_buffer_arg(),
+        sum.clone().into_buffer_arg(),
+        with_bias,
+        with_onto,
+    );
+    sum
+}
+
+#[cube(launch)]
+fn plus_rows(
+    y: &[f32],
+    bias: &[f32],
+    onto: &[f32],
+    sum: &mut [f32],
+    #[comptime] with_bias: bool,
+    #[comptime] with_onto: bool,
+) {
+    if ABSOLUTE_POS < sum.len() {
+        let mut all = y[ABSOLUTE_POS];
+        if with_bias {
+            all += bias[ABSOLUTE_POS % bias.len()];
+        }
+        if with_onto {
+            all += onto[ABSOLUTE_POS];
+        }
+        sum[ABSOLUTE_POS] = all;
+    }
+}
+
+/// Adds `more` to the numbers of `sum` from `start` on, in place.
+pub(super) fn add_to(sum: Buffer, more: Buffer, start: usize) -> Buffer {
+    add_in_place::launch(
+        &sum.client.clone(),
+        units(count(&more)),
+        dim(),
+        more.into_buffer_arg(),
+        sum.clone().into_buffer_arg(),
+        start,
+    );
+    sum
+}
+
+#[cube(launch)]
+fn add_in_place(more: &[f32], sum: &mut [f32], start: usize) {
+    if ABSOLUTE_POS < more.len() {
+        sum[start + ABSOLUTE_POS] += more[ABSOLUTE_POS];
+    }
+}

@@ -1,0 +1,344 @@
+use super::{
+    shared::{first_of_cube, largest_of_cube, last_of_cube, sums_before},
+    *,
+};
+use crate::Choice;
+
+/// Numbers of a row that a cube adds up first, at least; a row has [`UNITS`] such blocks at most.
+const BLOCK: usize = 1024;
+
+/// A token for each row of logits, and its log-probability: see [`crate::sample_on_device`].
+pub(crate) fn draw(
+    logits: &Tensor<2>,
+    uniforms: &Tensor<1>,
+    choice: &Choice,
+) -> Option<(Tensor<1, Int>, Tensor<1>)> {
+    let [rows, vocab] = logits.dims();
+    let (logits, uniforms) = (wide(logits)?, wide(uniforms)?);
+    let client = logits.client.clone();
+    let (tokens, logprobs) =
+        (empty(&logits, [rows], DType::I32), empty(&logits, [rows], DType::F32));
+    let divisor = choice.divisor() as f32;
+    if choice.temperature > 0.0 && choice.truncates(vocab) {
+        let most = if choice.top_k == 0 { vocab } else { choice.top_k.min(vocab) };
+        truncated::launch(
+            &client,
+            cubes(rows),
+            dim(),
+            logits.into_buffer_arg(),
+            uniforms.into_buffer_arg(),
+            tokens.clone().into_buffer_arg(),
+            logprobs.clone().into_buffer_arg(),
+            divisor,
+            most as f32,
+            choice.top_p as f32,
+            vocab,
+        );
+    } else {
+        let block = vocab.div_ceil(UNITS as usize).max(BLOCK);
+        let blocks = vocab.div_ceil(block);
+        let parts = empty(&logits, [rows, blocks, 2], DType::F32);
+        blocks_of_rows::launch(
+            &client,
+            cubes(rows * blocks),
+            dim(),
+            logits.clone().into_buffer_arg(),
+            parts.clone().into_buffer_arg(),
+            divisor,
+            vocab,
+            block,
+        );
+        drawn::launch(
+            &client,
+            cubes(rows),
+            dim(),
+            logits.into_buffer_arg(),
+            parts.into_buffer_arg(),
+            uniforms.into_buffer_arg(),
+            tokens.clone().into_buffer_arg(),
+            logprobs.clone().into_buffer_arg(),
+            divisor,
+            vocab,
+            block,
+            choice.temperature == 0.0,
+        );
+    }
+    Some((int_tensor(tokens), tensor(logprobs)))
+}
+
+/// The largest logit of each block, and the sum of the weights of its tokens beside that.
+#[cube(launch)]
+fn blocks_of_rows(logits: &[f32], parts: &mut [f32], divisor: f32, vocab: usize, block: usize) {
+    if 2 * CUBE_POS < parts.len() {
+        let blocks = vocab.div_ceil(block);
+        let row = CUBE_POS / blocks * vocab;
+        let start = row + CUBE_POS % blocks * block;
+        let end = min(start + block, row + vocab);
+        let mut largest = logits[start];
+        let mut at = start + UNIT_POS as usize;
+        while at < end {
+            largest = max(largest, logits[at]);
+            at += CUBE_DIM as usize;
+        }
+        let largest = largest_of_cube(largest);
+        let mut sum = f32::new(0.0);
+        at = start + UNIT_POS as usize;
+        while at < end {
+            sum += ((logits[at] - largest) / divisor).exp();
+            at += CUBE_DIM as usize;
+        }
+        sum = sum_of_cube(sum);
+        if UNIT_POS == 0 {
+            parts[2 * CUBE_POS] = largest;
+            parts[2 * CUBE_POS + 1] = sum;
+        }
+    }
+}
+
+/// The block is found in which the cumulative weight exceeds its share of the whole, then the token in it: by sums of
+/// each unit's neighbouring tokens, and last among those. Or the first of the likeliest, where `greedy`.
+#[cube(launch)]
+fn drawn(
+    logits: &[f32],
+    parts: &[f32],
+    uniforms: &[f32],
+    tokens: &mut [i32],
+    logprobs: &mut [f32],
+    divisor: f32,
+    vocab: usize,
+    block: usize,
+    #[comptime] greedy: bool,
+) {
+    if CUBE_POS < tokens.len() {
+        let unit = UNIT_POS as usize;
+        let row = CUBE_POS * vocab;
+        let blocks = vocab.div_ceil(block);
+        let part = 2 * CUBE_POS * blocks;
+        let mut own = parts[part];
+        if unit < blocks {
+            own = parts[part + 2 * unit];
+        }
+        let largest = largest_of_cube(own);
+        let mut weight = f32::new(0.0);
+        if unit < blocks {
+            weight = parts[part + 2 * unit + 1] * ((own - largest) / divisor).exp();
+        }
+        let (before, total) = sums_before(weight);
+        let mut found = Shared::<[u32]>::new_slice(1usize);
+        let mut rest = Shared::<[f32]>::new_slice(1usize);
+        let target = uniforms[CUBE_POS] * total;
+        if unit == 0 {
+            found[0] = 0;
+            rest[0] = target;
+        }
+        sync_cube();
+        if greedy {
+            let first = first_of_cube(unit < blocks && own == largest, unit);
+            let start = first * block;
+            let end = min(start + block, vocab);
+            let each = block.div_ceil(CUBE_DIM as usize);
+            let mut at = start + unit * each;
+            let stop = min(at + each, end);
+            while at < stop && logits[row + at] < largest {
+                at += 1;
+            }
+            let chosen = first_of_cube(at < stop, at);
+            if unit == 0 {
+                found[0] = chosen as u32;
+            }
+        } else {
+            // Sums may be rounded so that two units find it, or none: the last block then has it.
+            let here = unit < blocks && weight > 0.0 && before + weight > target;
+            let within = first_of_cube(here, unit);
+            let last = last_of_cube(unit < blocks && weight > 0.0, unit);
+            let chosen = min(within, last);
+            if unit == chosen {
+                rest[0] = target - before;
+            }
+            sync_cube();
+            let target = rest[0];
+            let start = chosen * block;
+            let end = min(start + block, vocab);
+            let each = block.div_ceil(CUBE_DIM as usize);
+            let first = start + unit * each;
+            let stop = min(first + each, end);
+            let mut sum = f32::new(0.0);
+            let mut at = first;
+            while at < stop {
+                sum += ((logits[row + at] - largest) / divisor).exp();
+                at += 1;
+            }
+            let (before, _) = sums_before(sum);
+            let within = first_of_cube(sum > 0.0 && before + sum > target, unit);
+            let last = last_of_cube(sum > 0.0, unit);
+            if unit == min(within, last) {
+                let mut reached = before;
+                at = first;
+                while at < stop && reached <= target {
+                    let weight = ((logits[row + at] - largest) / divisor).exp();
+                    if weight > 0.0 {
+                        found[0] = at as u32;
+                    }
+                    reached += weight;
+                    at += 1;
+                }
+            }
+        }
+        sync_cube();
+        if unit == 0 {
+            let token = found[0] as usize;
+            tokens[CUBE_POS] = i32::cast_from(found[0]);
+            logprobs[CUBE_POS] = (logits[row + token] - largest) / divisor - total.ln();
+        }
+    }
+}
+
+/// Of a row's likeliest tokens, `most` at most and no more than have the share `top_p` of all weight, one is drawn, in the
+/// order of their ids.
+///
+/// The least likely one of them is found digit by digit: its logit, as a whole number that is as large as the logit, has
+/// eight digits of sixteen values each, and for each value of a digit the tokens with it are counted and weighed.
+#[cube(launch)]
+fn truncated(
+    logits: &[f32],
+    uniforms: &[f32],
+    tokens: &mut [i32],
+    logprobs: &mut [f32],
+    divisor: f32,
+    most: f32,
+    top_p: f32,
+    vocab: usize,
+) {
+    if CUBE_POS < tokens.len() {
+        let unit = UNIT_POS as usize;
+        let row = CUBE_POS * vocab;
+        let step = CUBE_DIM as usize;
+        let mut own = logits[row];
+        let mut at = unit;
+        while at < vocab {
+            own = max(own, logits[row + at]);
+            at += step;
+        }
+        let largest = largest_of_cube(own);
+        let mut sum = f32::new(0.0);
+        at = unit;
+        while at < vocab {
+            sum += ((logits[row + at] - largest) / divisor).exp();
+            at += step;
+        }
+        let total = sum_of_cube(sum);
+
+        // Tokens above those that have the digits so far: how many, and their weight.
+        let (mut above, mut weight_above) = (f32::new(0.0), f32::new(0.0));
+        let wanted = select(top_p < 1.0, top_p * total, f32::MAX);
+        let mut digits = 0u32;
+        let mut round = 0u32;
+        while round < 8 {
+            let shift = 28 - 4 * round;
+            let mut counts = Array::<f32>::new(16usize);
+            let mut weights = Array::<f32>::new(16usize);
+            #[unroll]
+            for digit in 0..16usize {
+                counts[digit] = 0.0;
+                weights[digit] = 0.0;
+            }
+            at = unit;
+            while at < vocab {
+                let logit = logits[row + at];
+                let key = key(logit);
+                // All digits before this one, in two steps: none is a shift by 32.
+                if (key >> shift) >> 4 == (digits >> shift) >> 4 {
+                    let digit = ((key >> shift) & 15) as usize;
+                    counts[digit] += 1.0;
+                    weights[digit] += ((logit - largest) / divisor).exp();
+                }
+                at += step;
+            }
+            let mut digit = 16usize;
+            let mut enough = false;
+            while digit > 0 && !enough {
+                digit -= 1;
+                let count = sum_of_cube(counts[digit]);
+                let weight = sum_of_cube(weights[digit]);
+                enough = digit == 0 || above + count >= most || weight_above + weight >= wanted;
+                if !enough {
+                    above += count;
+                    weight_above += weight;
+                }
+            }
+            digits = digits | ((digit as u32) << shift);
+            round += 1;
+        }
+
+        // Equally likely tokens at the end: as many of them as are wanted, those with the smallest ids.
+        let each = vocab.div_ceil(step);
+        let first = min(unit * each, vocab);
+        let stop = min(first + each, vocab);
+        let mut equal = f32::new(0.0);
+        let mut weight = f32::new(0.0);
+        at = first;
+        while at < stop {
+            if key(logits[row + at]) == digits {
+                equal += 1.0;
+                weight = ((logits[row + at] - largest) / divisor).exp();
+            }
+            at += 1;
+        }
+        let (equal_before, all_equal) = sums_before(equal);
+        let weight_of_equal = largest_of_cube(weight);
+        let mut taken = min(most - above, all_equal);
+        if top_p < 1.0 && weight_of_equal > 0.0 {
+            taken = min(taken, ((wanted - weight_above) / weight_of_equal).ceil());
+        }
+        let taken = max(taken, 1.0);
+
+        let mut kept = f32::new(0.0);
+        let mut seen = equal_before;
+        at = first;
+        while at < stop {
+            let logit = logits[row + at];
+            let key = key(logit);
+            if key > digits || (key == digits && seen < taken) {
+                kept += ((logit - largest) / divisor).exp();
+            }
+            if key == digits {
+                seen += 1.0;
+            }
+            at += 1;
+        }
+        let (before, all_kept) = sums_before(kept);
+        let target = uniforms[CUBE_POS] * all_kept;
+        let within = first_of_cube(kept > 0.0 && before + kept > target, unit);
+        let chosen = min(within, last_of_cube(kept > 0.0, unit));
+        if unit == chosen {
+            let mut reached = before;
+            let mut token = 0u32;
+            seen = equal_before;
+            at = first;
+            while at < stop && reached <= target {
+                let logit = logits[row + at];
+                let key = key(logit);
+                if key > digits || (key == digits && seen < taken) {
+                    let weight = ((logit - largest) / divisor).exp();
+                    if weight > 0.0 {
+                        token = at as u32;
+                    }
+                    reached += weight;
+                }
+                if key == digits {
+                    seen += 1.0;
+                }
+                at += 1;
+            }
+            tokens[CUBE_POS] = i32::cast_from(token);
+            logprobs[CUBE_POS] = (logits[row + token as usize] - largest) / divisor - total.ln();
+        }
+    }
+}
+
+/// A whole number that is the larger the larger `x` is.
+#[cube]
+fn key(x: f32) -> u32 {
+    let bits = u32::reinterpret(x);
+    select(bits >> 31 == 1, !bits, bits | 0x8000_0000)
+}

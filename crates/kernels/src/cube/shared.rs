@@ -1,0 +1,97 @@
+//! What the units of a cube find out together.
+
+use super::*;
+
+/// The sum of what the units have, for each of them. There are a power of two of them, and [`UNITS`] at most.
+#[cube]
+pub(super) fn sum_of_cube(x: f32) -> f32 {
+    let mut all = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
+    all[UNIT_POS as usize] = x;
+    sync_cube();
+    let mut step = CUBE_DIM / 2;
+    while step > 0 {
+        if UNIT_POS < step {
+            let other = all[(UNIT_POS + step) as usize];
+            all[UNIT_POS as usize] += other;
+        }
+        step /= 2;
+        sync_cube();
+    }
+    let sum = all[0];
+    // The next sum writes where this one is read.
+    sync_cube();
+    sum
+}
+
+/// The largest that a unit has, for each of them.
+#[cube]
+pub(super) fn largest_of_cube(x: f32) -> f32 {
+    let mut all = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
+    all[UNIT_POS as usize] = x;
+    sync_cube();
+    let mut step = CUBE_DIM / 2;
+    while step > 0 {
+        if UNIT_POS < step {
+            let other = all[(UNIT_POS + step) as usize];
+            all[UNIT_POS as usize] = max(all[UNIT_POS as usize], other);
+        }
+        step /= 2;
+        sync_cube();
+    }
+    let largest = all[0];
+    sync_cube();
+    largest
+}
+
+/// The sum of what the units before a unit have, and the sum of all.
+#[cube]
+pub(super) fn sums_before(x: f32) -> (f32, f32) {
+    let mut all = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
+    let unit = UNIT_POS as usize;
+    all[unit] = x;
+    sync_cube();
+    let mut step = 1usize;
+    while step < CUBE_DIM as usize {
+        let mut sum = all[unit];
+        if unit >= step {
+            sum += all[unit - step];
+        }
+        sync_cube();
+        all[unit] = sum;
+        sync_cube();
+        step *= 2;
+    }
+    let total = all[CUBE_DIM as usize - 1];
+    let mut before = f32::new(0.0);
+    if unit > 0 {
+        before = all[unit - 1];
+    }
+    sync_cube();
+    (before, total)
+}
+
+/// The smallest `value` of the units for which it holds; the largest number of 32 bits where it holds for none.
+#[cube]
+pub(super) fn first_of_cube(holds: bool, value: usize) -> usize {
+    let mut all = Shared::<[u32]>::new_slice(comptime!(UNITS as usize));
+    all[UNIT_POS as usize] = select(holds, value as u32, u32::MAX);
+    sync_cube();
+    let mut step = CUBE_DIM / 2;
+    while step > 0 {
+        if UNIT_POS < step {
+            let other = all[(UNIT_POS + step) as usize];
+            all[UNIT_POS as usize] = min(all[UNIT_POS as usize], other);
+        }
+        step /= 2;
+        sync_cube();
+    }
+    let first = all[0];
+    sync_cube();
+    first as usize
+}
+
+/// The largest `value` of the units for which it holds; 0 where it holds for none.
+#[cube]
+pub(super) fn last_of_cube(holds: bool, value: usize) -> usize {
+    u32::MAX as usize - first_of_cube(holds, u32::MAX as usize - value)
+}
