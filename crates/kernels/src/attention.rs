@@ -55,6 +55,7 @@ pub fn attention(
     look: Look,
 ) -> Attended {
     let looks = [query, key, value];
+    on_gpu!(attention::forward(looks, sight, look));
     let [Some(of_query), Some(of_key), Some(of_value)] = looks.map(numbers) else {
         return plain(looks, sight, look);
     };
@@ -82,6 +83,7 @@ pub fn attention_backward(
     sight: &Sight,
     look: Look,
 ) -> [Tensor<3>; 3] {
+    on_gpu!(attention::back(looks, attended, d_output, sight, look));
     let all = (
         looks.map(numbers),
         numbers(&attended.output),

@@ -6,6 +6,7 @@
 //! compute in step.
 
 pub(crate) mod adamw;
+pub(crate) mod attention;
 pub(crate) mod gated;
 pub(crate) mod head;
 pub(crate) mod looks;

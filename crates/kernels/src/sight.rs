@@ -23,6 +23,8 @@ pub struct Sight {
     device: Device,
     /// As tensors, made when they are first asked for.
     tiled: OnceLock<Tiled>,
+    #[cfg(feature = "gpu")]
+    pub(crate) on_gpu: OnceLock<crate::cube::attention::Plan>,
 }
 
 /// A batch's segments as rectangles, so that tensor operations can go through many of them at once.
@@ -68,12 +70,19 @@ impl Sight {
             places,
             device: device.clone(),
             tiled: OnceLock::new(),
+            #[cfg(feature = "gpu")]
+            on_gpu: OnceLock::new(),
         }
     }
 
     /// The texts that tokens belong to.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    #[cfg(feature = "gpu")]
+    pub(crate) fn places(&self) -> usize {
+        self.places
     }
 
     pub(crate) fn tiled(&self) -> &Tiled {
