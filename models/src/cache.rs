@@ -1,7 +1,10 @@
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use firebrick_kernels::{Compute, PAGE, Pages, Slots, Span, Table, attention_over_pages};
+use firebrick_kernels::{Compute, Moves, PAGE, Pages, Slots, Span, Table, attention_over_pages};
 
 use crate::{DecodeCache, TokenBatch};
 
@@ -88,6 +91,11 @@ impl KvCache {
     /// Opens a place for the next token of each row; gives their positions, `[rows, 1]`.
     pub fn next_places(&mut self) -> Tensor<2, Int> {
         let count = self.table.rows().len();
+        if self.dense() {
+            self.reserve();
+            self.slots.clear();
+            return self.table.step(&self.device).reshape([count, 1]);
+        }
         let positions: Vec<i32> = (0..count).map(|row| self.table.length(row) as i32).collect();
         let full = |span: Option<&Span>| {
             span.is_none_or(|span| {
@@ -122,6 +130,10 @@ impl KvCache {
     /// # Panics
     /// When there is no such layer.
     pub fn fill(&mut self, layer: usize, keys: &Tensor<3>, values: &Tensor<3>) {
+        if self.slots.is_empty() && self.dense() {
+            let layers = Arc::make_mut(&mut self.blocks[0].layers);
+            return layers[layer].write_newest(&self.table, keys, values);
+        }
         for (block, slots) in &self.slots {
             let layers = Arc::make_mut(&mut self.blocks[*block].layers);
             layers[layer].write(slots, keys, values);
@@ -171,11 +183,91 @@ impl KvCache {
         taken
     }
 
+    /// Whether pages lie as the device asks for it: in one block, each row's full but the last ones.
+    fn dense(&self) -> bool {
+        let first = self.blocks.first().and_then(|block| block.layers.first());
+        first.is_some_and(Pages::dense)
+    }
+
+    /// Where a row has no room left, each row gets a page that it is going to go on in: so the device is told of pages once
+    /// in [`PAGE`] tokens, at most.
+    fn reserve(&mut self) {
+        let full = |row: &Vec<Span>| row.iter().all(|span| span.tokens == PAGE);
+        if !self.table.rows().iter().any(full) {
+            return;
+        }
+        let without = |row: &Vec<Span>| row.iter().all(|span| span.tokens > 0);
+        let rows = self.table.rows().iter().enumerate().filter(|(_, row)| without(row));
+        let rows: Vec<usize> = rows.map(|(row, _)| row).collect();
+        for (row, (block, page)) in rows.iter().zip(self.take_pages(rows.len())) {
+            self.table.rows_mut()[*row].push(Span { block, page, tokens: 0 });
+        }
+    }
+
+    /// Copies pages of other blocks into one of this cache's own, and gives each row a last page of its own, unless that is
+    /// full.
+    fn gather(&mut self, rows: &mut [Vec<Span>]) {
+        let own = usize::from(self.blocks[0].own);
+        let (mut first, mut copied) = (BTreeSet::new(), BTreeMap::new());
+        // Pages that are copied, and for each span which of them it goes to.
+        let mut from = Vec::new();
+        let goes = |span: &Span| {
+            let (page, full) = ((span.block, span.page), span.tokens == PAGE);
+            if span.block < own && (full || first.insert(page)) {
+                return None;
+            }
+            let new = from.len();
+            let to = if full { *copied.entry(page).or_insert(new) } else { new };
+            if to == new {
+                from.push(page);
+            }
+            Some(to)
+        };
+        let goes: Vec<Option<usize>> = rows.iter().flatten().map(goes).collect();
+        if own == 0 {
+            self.blocks.insert(0, self.block(from.len()));
+        }
+        let spans = || rows.iter().flatten().zip(&goes);
+        for (span, _) in spans().filter(|(_, goes)| goes.is_none()) {
+            self.blocks[0].rows[span.page] = 1;
+        }
+        let to = self.take_pages(from.len());
+        for (span, goes) in rows.iter_mut().flatten().zip(&goes) {
+            span.page = goes.map_or(span.page, |goes| to[goes].1);
+            span.block = 0;
+        }
+        let mut moves: BTreeMap<usize, Vec<[usize; 2]>> = BTreeMap::new();
+        for (&(block, page), &(_, to)) in from.iter().zip(&to) {
+            moves.entry(block + 1 - own).or_default().push([page, to]);
+        }
+        for (block, pairs) in moves {
+            let moves = Moves::new(&pairs, &self.device);
+            let others = (block > 0).then(|| self.blocks[block].layers.clone());
+            let layers = Arc::make_mut(&mut self.blocks[0].layers);
+            for (index, pages) in layers.iter_mut().enumerate() {
+                pages.copy(others.as_ref().map(|others| &others[index]), &moves);
+            }
+        }
+        self.blocks.truncate(1);
+        self.blocks[0].rows.fill(0);
+    }
+
     fn grow(&mut self, pages: usize) {
-        let layers = (0..self.layers)
-            .map(|_| Pages::new(pages, self.heads, self.compute, &self.device))
-            .collect();
-        self.blocks.push(Block { layers: Arc::new(layers), own: true, rows: vec![0; pages] });
+        if let Some(block) = self.blocks.first_mut().filter(|block| block.own)
+            && block.layers.first().is_some_and(Pages::dense)
+        {
+            block.rows.resize(block.rows.len() + pages, 0);
+            let layers = Arc::make_mut(&mut block.layers);
+            return layers.iter_mut().for_each(|layer| layer.grow(pages));
+        }
+        let block = self.block(pages);
+        self.blocks.push(block);
+    }
+
+    fn block(&self, pages: usize) -> Block {
+        let layer = |_| Pages::new(pages, self.heads, self.compute, &self.device);
+        let layers = Arc::new((0..self.layers).map(layer).collect());
+        Block { layers, own: true, rows: vec![0; pages] }
     }
 
     /// Gives up blocks of which no row has a page.
@@ -231,6 +323,10 @@ impl DecodeCache for KvCache {
         }
         for block in &mut self.blocks {
             block.rows.fill(0);
+        }
+        if self.dense() {
+            rows.iter_mut().for_each(|row| row.retain(|span| span.tokens > 0));
+            self.gather(&mut rows);
         }
         for span in rows.iter().flatten() {
             self.blocks[span.block].rows[span.page] += 1;

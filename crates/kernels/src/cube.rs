@@ -11,12 +11,13 @@ pub(crate) mod gated;
 pub(crate) mod head;
 pub(crate) mod looks;
 pub(crate) mod norm;
+pub(crate) mod pages;
 pub(crate) mod product;
 pub(crate) mod rows;
 pub(crate) mod sample;
 mod shared;
 
-use burn::tensor::{DType, Int, Shape, Tensor};
+use burn::tensor::{DType, Device, Int, Shape, Tensor, TensorData};
 use burn_cubecl::{
     Cube, cubecl, kernel::into_contiguous, ops::numeric::empty_device_contiguous_dtype,
     tensor::CubeTensor,
@@ -62,6 +63,21 @@ pub(crate) fn takes<const D: usize>(x: &Tensor<D>) -> bool {
 /// The numbers of a tensor that is [taken](takes).
 fn taken<const D: usize>(x: &Tensor<D>) -> Buffer {
     wide(x).expect("it is f32, and on a GPU")
+}
+
+/// Those of one in any format, beside one that is taken.
+fn any<const D: usize>(x: &Tensor<D>) -> Buffer {
+    buffer(x).expect("all are on one GPU")
+}
+
+/// Those of whole numbers, likewise.
+fn whole<const D: usize>(x: &Tensor<D, Int>) -> Buffer {
+    ints(x).expect("all are on one GPU")
+}
+
+/// Whether tensors of a device are of the kind that the bodies here take.
+pub(crate) fn is_gpu(device: &Device) -> bool {
+    takes(&Tensor::<1>::empty([1], device))
 }
 
 /// [`buffer`] of whole numbers in 32 bits.

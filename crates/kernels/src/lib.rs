@@ -51,7 +51,7 @@ pub use heap::{give_memory_back, keep_memory};
 pub use linear::{add_product, column_sums, linear, product};
 pub use looks::{Heads, Rotary, looks, looks_back};
 pub use norm::Norm;
-pub use pages::{PAGE, Pages, Slots, Span, Table, attention_over_pages};
+pub use pages::{Moves, PAGE, Pages, Slots, Span, Table, attention_over_pages};
 pub use rows::add_rows;
 pub use sample::{Choice, sample_on_device, sample_on_host};
 pub use sight::{Segment, Sight};

@@ -4,6 +4,8 @@ use burn::tensor::{
     DType, Device, FloatDType, IndexingUpdateOp, Int, Tensor, TensorData, activation,
 };
 
+#[cfg(feature = "gpu")]
+use crate::cube::pages as cube;
 use crate::{
     Compute, Kernels, MASKED, cpu,
     flex::{Numbers, numbers, tensor},
@@ -30,7 +32,10 @@ enum Store {
     /// and sixteen numbers of a value.
     Cpu { keys: Vec<f32>, values: Vec<f32> },
     /// `[pages · PAGE, heads, width]` each.
-    Tensors(Box<[Tensor<3>; 2]>),
+    Tensors([Tensor<3>; 2]),
+    /// The same, for the GPUs' body.
+    #[cfg(feature = "gpu")]
+    Gpu([Tensor<3>; 2]),
 }
 
 /// Where tokens that are written go.
@@ -40,6 +45,38 @@ pub struct Slots {
     pub tokens: Vec<usize>,
     /// The place of each among the pages: page · PAGE + place in the page.
     pub places: Vec<usize>,
+    /// Both for a GPU, made when they are first written by.
+    #[cfg(feature = "gpu")]
+    moves: std::sync::OnceLock<Moves>,
+}
+
+impl Slots {
+    /// Slots of these tokens at these places.
+    pub fn new(tokens: Vec<usize>, places: Vec<usize>) -> Self {
+        Slots { tokens, places, ..Slots::default() }
+    }
+
+    #[cfg(feature = "gpu")]
+    fn moves(&self, device: &Device) -> &Moves {
+        let pairs = || self.tokens.iter().zip(&self.places).map(|(&token, &place)| [token, place]);
+        self.moves.get_or_init(|| Moves::new(&pairs().collect::<Vec<_>>(), device))
+    }
+}
+
+/// Places or pages that are copied: each from one to another.
+#[derive(Clone, Debug)]
+pub struct Moves {
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "none but GPUs copy pages"))]
+    sides: Tensor<1, Int>,
+}
+
+impl Moves {
+    /// From the first of each pair to the second.
+    pub fn new(pairs: &[[usize; 2]], device: &Device) -> Self {
+        let sides = [0, 1].map(|side| pairs.iter().map(move |pair| pair[side]));
+        let sides: Vec<usize> = sides.into_iter().flatten().collect();
+        Moves { sides: ints(&sides, device) }
+    }
 }
 
 /// Neighbouring tokens of a row in one page, from its beginning on.
@@ -49,7 +86,7 @@ pub struct Span {
     pub block: usize,
     /// Which page of the block.
     pub page: usize,
-    /// How many tokens.
+    /// How many tokens; none where the row is going to go on in this page.
     pub tokens: usize,
 }
 
@@ -61,6 +98,8 @@ pub struct Table {
     /// to scores, by window.
     index: Option<Tensor<1, Int>>,
     biases: Vec<(Option<usize>, Tensor<4>)>,
+    #[cfg(feature = "gpu")]
+    on_gpu: Option<cube::Rows>,
 }
 
 impl Table {
@@ -76,8 +115,31 @@ impl Table {
 
     /// The rows, to be changed.
     pub fn rows_mut(&mut self) -> &mut Vec<Vec<Span>> {
-        (self.index, self.biases) = (None, Vec::new());
+        *self = Table::new(std::mem::take(&mut self.rows));
         &mut self.rows
+    }
+
+    /// Takes on one token more for each row, in its first page with room; gives their positions, `[rows]`. A GPU is told of
+    /// rows where they were [changed](Table::rows_mut), and else counts on by itself.
+    ///
+    /// # Panics
+    /// When a row has no page with room.
+    pub fn step(&mut self, device: &Device) -> Tensor<1, Int> {
+        (self.index, self.biases) = (None, Vec::new());
+        for row in &mut self.rows {
+            let first = row.iter().rposition(|span| span.tokens == PAGE).map_or(0, |full| full + 1);
+            row[first].tokens += 1;
+        }
+        #[cfg(feature = "gpu")]
+        if cube::is_gpu(device) {
+            let rows = match self.on_gpu.take() {
+                Some(rows) => rows.stepped(),
+                None => cube::Rows::new(&self.rows, device),
+            };
+            return self.on_gpu.insert(rows).newest();
+        }
+        let newest = (0..self.rows.len()).map(|row| self.length(row) - 1);
+        ints(&newest.collect::<Vec<_>>(), device)
     }
 
     /// How many tokens a row has.
@@ -107,9 +169,57 @@ impl Pages {
         } else {
             let format: DType = compute.dtype().into();
             let empty = || Tensor::zeros([pages * PAGE, heads, width], (&device, format));
-            Store::Tensors(Box::new([empty(), empty()]))
+            Self::of_tensors([empty(), empty()], &device)
         };
         Pages { heads, width, store }
+    }
+
+    /// Whether a row's pages have to be full but for the last, and all in one block: so that the device knows by itself where
+    /// a token is.
+    pub fn dense(&self) -> bool {
+        #[cfg(feature = "gpu")]
+        if let Store::Gpu(_) = &self.store {
+            return true;
+        }
+        false
+    }
+
+    /// Makes room for so many more, where they are dense.
+    pub fn grow(&mut self, pages: usize) {
+        #[cfg(feature = "gpu")]
+        self.change(|store| store.map(|x| cube::grown(x, pages)));
+        let _ = pages;
+    }
+
+    /// Copies pages of others into these, or of these where there are no others, if all are dense.
+    pub fn copy(&mut self, from: Option<&Pages>, moves: &Moves) {
+        #[cfg(feature = "gpu")]
+        {
+            let from = from.and_then(|from| match &from.store {
+                Store::Gpu(store) => Some(store),
+                _ => None,
+            });
+            self.change(|store| cube::copy(store, from, &moves.sides));
+        }
+        let _ = (from, moves);
+    }
+
+    /// Writes keys and values of each row's newest token, `[rows, heads, width]`, where pages are dense.
+    pub fn write_newest(&mut self, table: &Table, keys: &Tensor<3>, values: &Tensor<3>) {
+        #[cfg(feature = "gpu")]
+        if let Some(rows) = &table.on_gpu {
+            self.change(|store| cube::write_newest(store, rows, [keys, values]));
+        }
+        let _ = (table, keys, values);
+    }
+
+    #[cfg(feature = "gpu")]
+    fn change(&mut self, change: impl FnOnce([Tensor<3>; 2]) -> [Tensor<3>; 2]) {
+        let nothing = Store::Cpu { keys: Vec::new(), values: Vec::new() };
+        match std::mem::replace(&mut self.store, nothing) {
+            Store::Gpu(store) => self.store = Store::Gpu(change(store)),
+            other => self.store = other,
+        }
     }
 
     /// Writes keys and values of tokens, `[tokens, heads, width]`.
@@ -130,6 +240,11 @@ impl Pages {
                         &values[from],
                     );
                 }
+            }
+            #[cfg(feature = "gpu")]
+            Store::Gpu(_) => {
+                let moves = slots.moves(&keys.device()).sides.clone();
+                self.change(|store| cube::write(store, &moves, [keys, values]));
             }
             Store::Tensors(both) => {
                 let device = both[0].device();
@@ -166,11 +281,15 @@ pub fn attention_over_pages(
 ) -> Tensor<2> {
     let [rows, heads, width] = query.dims();
     assert!(table.rows.iter().all(|row| !row.is_empty()), "a row has at least one token");
+    #[cfg(feature = "gpu")]
+    if let ([Pages { store: Store::Gpu(store), .. }], Some(on_gpu)) = (blocks, &table.on_gpu) {
+        return cube::attend(&query, store, on_gpu, window);
+    }
     let stores: Option<Vec<[&[f32]; 2]>> = blocks
         .iter()
         .map(|block| match &block.store {
             Store::Cpu { keys, values } => Some([keys.as_slice(), values.as_slice()]),
-            Store::Tensors(_) => None,
+            _ => None,
         })
         .collect();
     let Some(stores) = stores else { return plain(query, blocks, table, window) };
@@ -219,11 +338,22 @@ pub(crate) fn plain(
 }
 
 impl Pages {
+    fn of_tensors(both: [Tensor<3>; 2], device: &Device) -> Store {
+        #[cfg(feature = "gpu")]
+        if cube::fit(device, both[0].dims()[2]) {
+            return Store::Gpu(both);
+        }
+        let _ = device;
+        Store::Tensors(both)
+    }
+
     /// Keys and values, `[pages · PAGE, heads, width]`.
     fn tensors(&self, device: &Device) -> [Tensor<3>; 2] {
         let (heads, width) = (self.heads, self.width);
         let (keys, values) = match &self.store {
-            Store::Tensors(both) => return (**both).clone(),
+            Store::Tensors(both) => return both.clone().into(),
+            #[cfg(feature = "gpu")]
+            Store::Gpu(both) => return both.clone().into(),
             Store::Cpu { keys, values } => (keys, values),
         };
         let wide = |numbers: &Vec<f32>, inner: [usize; 2]| {
@@ -239,6 +369,8 @@ impl Pages {
         match &self.store {
             Store::Cpu { keys, .. } => keys.len() / (self.heads * self.width),
             Store::Tensors(both) => both[0].dims()[0],
+            #[cfg(feature = "gpu")]
+            Store::Gpu(both) => both[0].dims()[0],
         }
     }
 }

@@ -236,7 +236,7 @@ fn attentions_over_pages() {
         for (block, salt) in blocks.iter_mut().zip([1, 2]) {
             // The last page stays empty, and the tokens come in an order of their own.
             let places: Vec<usize> = (0..2 * PAGE).rev().collect();
-            let slots = Slots { tokens: (0..2 * PAGE).collect(), places };
+            let slots = Slots::new((0..2 * PAGE).collect(), places);
             let [keys, values] = [3, 4].map(|more| noise([2 * PAGE, kv[0], kv[1]], salt + more));
             block.write(&slots, &keys, &values);
         }

@@ -1,0 +1,540 @@
+//! Keys and values in pages: each row's newest token is written and attends to those before it, from what the device alone
+//! knows: how long a row is, and where its pages lie.
+
+pub(crate) use super::is_gpu;
+use super::*;
+use crate::{PAGE, Span};
+
+/// Pages that one cube goes through.
+const PAGES: usize = 8;
+
+/// Tokens of so many pages.
+const TOKENS: usize = PAGES * PAGE;
+
+/// Query heads that one cube has, at most.
+const HEADS: usize = 8;
+
+/// Units that have a part each of a key's product.
+const PARTS: usize = UNITS as usize / PAGE;
+
+/// The rows of a table on the device.
+#[derive(Clone)]
+pub(crate) struct Rows {
+    /// For each row its pages, those included that it is going to write to.
+    pages: Buffer,
+    /// Pages of a row, with some that mean nothing behind a shorter one's.
+    across: usize,
+    /// The place of each row's newest token, which is how many stand before it.
+    newest: Tensor<1, Int>,
+    /// The largest of these.
+    farthest: usize,
+}
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} pages a row", self.across)
+    }
+}
+
+impl Rows {
+    /// Those of `rows`, of which all pages are full but the last one with tokens.
+    pub(crate) fn new(rows: &[Vec<Span>], device: &Device) -> Self {
+        let length = |row: &Vec<Span>| row.iter().map(|span| span.tokens).sum::<usize>();
+        let newest: Vec<i32> = rows.iter().map(|row| length(row) as i32 - 1).collect();
+        let farthest = newest.iter().max().map_or(0, |&newest| newest as usize);
+        let newest = Tensor::from_data(TensorData::new(newest, [rows.len()]), device);
+        let across = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let mut pages = Vec::with_capacity(rows.len() * across);
+        for (index, row) in rows.iter().enumerate() {
+            pages.extend(row.iter().map(|span| span.page as u32));
+            pages.resize((index + 1) * across, 0);
+        }
+        Rows { pages: uploaded(pages, &whole(&newest)), across, newest, farthest }
+    }
+
+    /// The same when every row has one token more.
+    pub(crate) fn stepped(self) -> Self {
+        Rows { newest: self.newest.add_scalar(1), farthest: self.farthest + 1, ..self }
+    }
+
+    /// The place of each row's newest token.
+    pub(crate) fn newest(&self) -> Tensor<1, Int> {
+        self.newest.clone()
+    }
+}
+
+/// Room for `pages` more behind those of `x`, `[pages · PAGE, heads, width]`.
+pub(crate) fn grown(x: Tensor<3>, pages: usize) -> Tensor<3> {
+    let [places, heads, width] = x.dims();
+    let from = any(&x);
+    let to = empty(&from, [places + pages * PAGE, heads, width], from.dtype);
+    copy_all::launch(
+        &to.client.clone(),
+        units(count(&from)),
+        dim(),
+        from.into_buffer_arg(),
+        to.clone().into_buffer_arg(),
+        format(&to),
+    );
+    tensor(to)
+}
+
+/// Whether pages of these heads are for the functions here.
+pub(crate) fn fit(device: &Device, width: usize) -> bool {
+    width <= UNITS as usize && is_gpu(device)
+}
+
+/// Keys and values of one layer.
+pub(crate) type Store = [Tensor<3>; 2];
+
+/// Writes those of some tokens, `[tokens, heads, width]`: `moves` has which tokens, and behind all of them the place of each.
+pub(crate) fn write(store: Store, moves: &Tensor<1, Int>, from: [&Tensor<3>; 2]) -> Store {
+    let moves = whole(moves);
+    let [keys, values] = from.map(any);
+    let numbers = store[0].dims()[1] * store[0].dims()[2];
+    let [to_keys, to_values] = store.map(own);
+    write_places::launch(
+        &moves.client.clone(),
+        units(count(&moves) / 2 * numbers),
+        dim(),
+        keys.clone().into_buffer_arg(),
+        values.into_buffer_arg(),
+        moves.into_buffer_arg(),
+        to_keys.clone().into_buffer_arg(),
+        to_values.clone().into_buffer_arg(),
+        numbers,
+        [format(&keys), format(&to_keys)],
+    );
+    [tensor(to_keys), tensor(to_values)]
+}
+
+/// Writes those of each row's newest token, `[rows, heads, width]`.
+pub(crate) fn write_newest(store: Store, rows: &Rows, from: [&Tensor<3>; 2]) -> Store {
+    let newest = whole(&rows.newest);
+    let [keys, values] = from.map(any);
+    let numbers = store[0].dims()[1] * store[0].dims()[2];
+    let [to_keys, to_values] = store.map(own);
+    write_rows::launch(
+        &newest.client.clone(),
+        units(count(&keys)),
+        dim(),
+        keys.clone().into_buffer_arg(),
+        values.into_buffer_arg(),
+        rows.pages.clone().into_buffer_arg(),
+        newest.into_buffer_arg(),
+        to_keys.clone().into_buffer_arg(),
+        to_values.clone().into_buffer_arg(),
+        numbers,
+        rows.across,
+        [format(&keys), format(&to_keys)],
+    );
+    [tensor(to_keys), tensor(to_values)]
+}
+
+/// Copies pages, of which `moves` has all that are read and then all that are written: from another store, or within this.
+pub(crate) fn copy(store: Store, from: Option<&Store>, moves: &Tensor<1, Int>) -> Store {
+    let moves = whole(moves);
+    let numbers = store[0].dims()[1] * store[0].dims()[2] * PAGE;
+    let [keys, values] = store.map(own);
+    let (client, count, format) =
+        (moves.client.clone(), units(count(&moves) / 2 * numbers), format(&keys));
+    match from {
+        Some([from_keys, from_values]) => copy_pages::launch(
+            &client,
+            count,
+            dim(),
+            any(from_keys).into_buffer_arg(),
+            any(from_values).into_buffer_arg(),
+            moves.into_buffer_arg(),
+            keys.clone().into_buffer_arg(),
+            values.clone().into_buffer_arg(),
+            numbers,
+            format,
+        ),
+        None => copy_within::launch(
+            &client,
+            count,
+            dim(),
+            moves.into_buffer_arg(),
+            keys.clone().into_buffer_arg(),
+            values.clone().into_buffer_arg(),
+            numbers,
+            format,
+        ),
+    }
+    [tensor(keys), tensor(values)]
+}
+
+/// The newest token's attention of each row, `[rows, heads · width]`, in the format of the pages. A cube goes through eight
+/// pages, whatever the length of a row: its bits do not depend on its neighbours.
+pub(crate) fn attend(
+    query: &Tensor<3>,
+    store: &Store,
+    rows: &Rows,
+    window: Option<usize>,
+) -> Tensor<2> {
+    let [count, heads, width] = query.dims();
+    let (query, newest) = (any(query), whole(&rows.newest));
+    let [keys, values] = store.each_ref().map(any);
+    let kv_heads = store[0].dims()[1];
+    let group = heads / kv_heads;
+    let of_cube = (1..=HEADS.min(group)).rev().find(|&count| group % count == 0).unwrap_or(1);
+    let chunks = rows.farthest / TOKENS + 1;
+    let parts = empty(&query, [count * heads * chunks, width + 2], DType::F32);
+    let client = query.client.clone();
+    let window = window.map_or(u32::MAX, |window| window as u32);
+    let formats = [format(&query), format(&keys)];
+    attend_pages::launch(
+        &client,
+        cubes(count * heads / of_cube * chunks),
+        dim(),
+        query.into_buffer_arg(),
+        keys.clone().into_buffer_arg(),
+        values.into_buffer_arg(),
+        rows.pages.clone().into_buffer_arg(),
+        newest.clone().into_buffer_arg(),
+        parts.clone().into_buffer_arg(),
+        kv_heads,
+        group / of_cube,
+        rows.across,
+        chunks,
+        window,
+        of_cube,
+        width,
+        formats,
+    );
+    let output = empty(&parts, [count, heads * width], keys.dtype);
+    join::launch(
+        &client,
+        cubes(count * heads),
+        CubeDim::new_1d(64),
+        parts.into_buffer_arg(),
+        newest.into_buffer_arg(),
+        output.clone().into_buffer_arg(),
+        heads,
+        chunks,
+        window,
+        width,
+        formats[1],
+    );
+    tensor(output)
+}
+
+#[cube(launch)]
+fn copy_all<X: Float>(from: &[X], to: &mut [X], #[define(X)] _format: ElemType) {
+    if ABSOLUTE_POS < from.len() {
+        to[ABSOLUTE_POS] = from[ABSOLUTE_POS];
+    }
+}
+
+#[cube(launch)]
+fn write_places<X: Float, Y: Float>(
+    keys: &[X],
+    values: &[X],
+    moves: &[i32],
+    to_keys: &mut [Y],
+    to_values: &mut [Y],
+    numbers: usize,
+    #[define(X, Y)] _formats: [ElemType; 2],
+) {
+    let (at, number) = (ABSOLUTE_POS / numbers, ABSOLUTE_POS % numbers);
+    if at < moves.len() / 2 {
+        let from = moves[at] as usize * numbers + number;
+        let to = moves[moves.len() / 2 + at] as usize * numbers + number;
+        to_keys[to] = Y::cast_from(keys[from]);
+        to_values[to] = Y::cast_from(values[from]);
+    }
+}
+
+#[cube(launch)]
+fn write_rows<X: Float, Y: Float>(
+    keys: &[X],
+    values: &[X],
+    pages: &[u32],
+    newest: &[i32],
+    to_keys: &mut [Y],
+    to_values: &mut [Y],
+    numbers: usize,
+    across: usize,
+    #[define(X, Y)] _formats: [ElemType; 2],
+) {
+    if ABSOLUTE_POS < keys.len() {
+        let row = ABSOLUTE_POS / numbers;
+        let place = place(pages, row * across, newest[row] as usize);
+        let to = place * numbers + ABSOLUTE_POS % numbers;
+        to_keys[to] = Y::cast_from(keys[ABSOLUTE_POS]);
+        to_values[to] = Y::cast_from(values[ABSOLUTE_POS]);
+    }
+}
+
+/// Where a token of a row is, whose pages begin at `row`.
+#[cube]
+fn place(pages: &[u32], row: usize, token: usize) -> usize {
+    pages[row + token / PAGE] as usize * PAGE + token % PAGE
+}
+
+#[cube(launch)]
+fn copy_pages<X: Float>(
+    from_keys: &[X],
+    from_values: &[X],
+    moves: &[i32],
+    keys: &mut [X],
+    values: &mut [X],
+    numbers: usize,
+    #[define(X)] _format: ElemType,
+) {
+    let (at, number) = (ABSOLUTE_POS / numbers, ABSOLUTE_POS % numbers);
+    if at < moves.len() / 2 {
+        let from = moves[at] as usize * numbers + number;
+        let to = moves[moves.len() / 2 + at] as usize * numbers + number;
+        keys[to] = from_keys[from];
+        values[to] = from_values[from];
+    }
+}
+
+#[cube(launch)]
+fn copy_within<X: Float>(
+    moves: &[i32],
+    keys: &mut [X],
+    values: &mut [X],
+    numbers: usize,
+    #[define(X)] _format: ElemType,
+) {
+    let (at, number) = (ABSOLUTE_POS / numbers, ABSOLUTE_POS % numbers);
+    if at < moves.len() / 2 {
+        let from = moves[at] as usize * numbers + number;
+        let to = moves[moves.len() / 2 + at] as usize * numbers + number;
+        keys[to] = keys[from];
+        values[to] = values[from];
+    }
+}
+
+/// Some heads of a row's query, which share a head of keys, over some of the row's pages: for each head its weighted sum of
+/// values, its largest score and its sum of weights. Eight units have a key each, and later some keys have a value's
+/// number each.
+#[cube(launch)]
+fn attend_pages<Q: Float, X: Float>(
+    query: &[Q],
+    keys: &[X],
+    values: &[X],
+    pages: &[u32],
+    newest: &[i32],
+    parts: &mut [f32],
+    kv_heads: usize,
+    groups: usize,
+    across: usize,
+    chunks: usize,
+    window: u32,
+    #[comptime] heads: usize,
+    #[comptime] width: usize,
+    #[define(Q, X)] _formats: [ElemType; 2],
+) {
+    let unit = UNIT_POS as usize;
+    let chunk = CUBE_POS % chunks;
+    let of_row = kv_heads * groups;
+    let group = CUBE_POS / chunks % of_row;
+    let row = CUBE_POS / chunks / of_row;
+    if row < newest.len() {
+        let kv_head = group / groups;
+        let last = newest[row] as usize;
+        let first = chunk * TOKENS;
+        let in_sight = first <= last && last - min(first + TOKENS - 1, last) < window as usize;
+        if in_sight {
+            let mut queries = Shared::<[f32]>::new_slice(comptime!(heads * width));
+            let mut scores = Shared::<[f32]>::new_slice(comptime!(heads * TOKENS));
+            // Parts of products, and later of sums.
+            let mut shared = Shared::<[f32]>::new_slice(comptime!(heads * UNITS as usize));
+            let scale = 1.0 / f32::cast_from(width as u32).sqrt();
+            let from = (row * of_row + group) * heads * width;
+            let mut at = unit;
+            while at < heads * width {
+                queries[at] = f32::cast_from(query[from + at]) * scale;
+                at += UNITS as usize;
+            }
+            sync_cube();
+
+            let (part, key) = (unit % PARTS, unit / PARTS);
+            let mut products = Array::<f32>::new(heads);
+            let mut page = 0usize;
+            while page < PAGES && first + page * PAGE <= last {
+                let token = first + page * PAGE + key;
+                #[unroll]
+                for head in 0..heads {
+                    products[head] = 0.0;
+                }
+                if token <= last {
+                    let from = (place(pages, row * across, token) * kv_heads + kv_head) * width;
+                    at = part;
+                    while at < width {
+                        let number = f32::cast_from(keys[from + at]);
+                        #[unroll]
+                        for head in 0..heads {
+                            products[head] += queries[head * width + at] * number;
+                        }
+                        at += PARTS;
+                    }
+                }
+                #[unroll]
+                for head in 0..heads {
+                    shared[head * UNITS as usize + unit] = products[head];
+                }
+                sync_cube();
+                at = unit;
+                while at < heads * PAGE {
+                    let (head, key) = (at / PAGE, at % PAGE);
+                    let mut score = f32::new(0.0);
+                    for part in 0..PARTS {
+                        score += shared[head * UNITS as usize + key * PARTS + part];
+                    }
+                    scores[head * TOKENS + page * PAGE + key] = score;
+                    at += UNITS as usize;
+                }
+                sync_cube();
+                page += 1;
+            }
+
+            // Weights in the places of scores: 32 units have a head.
+            let lane = unit % PAGE;
+            let to = ((row * of_row + group) * heads * chunks + chunk) * (width + 2);
+            let mut head = unit / PAGE;
+            while head < heads {
+                let mut largest = f32::new(-1e30);
+                at = lane;
+                while at < TOKENS {
+                    if sees(first + at, last, window) {
+                        largest = max(largest, scores[head * TOKENS + at]);
+                    }
+                    at += PAGE;
+                }
+                shared[head * PAGE + lane] = largest;
+                head += UNITS as usize / PAGE;
+            }
+            sync_cube();
+            head = unit / PAGE;
+            while head < heads {
+                let mut largest = f32::new(-1e30);
+                for lane in 0..PAGE {
+                    largest = max(largest, shared[head * PAGE + lane]);
+                }
+                let mut sum = f32::new(0.0);
+                at = lane;
+                while at < TOKENS {
+                    let mut weight = f32::new(0.0);
+                    if sees(first + at, last, window) {
+                        weight = (scores[head * TOKENS + at] - largest).exp();
+                    }
+                    scores[head * TOKENS + at] = weight;
+                    sum += weight;
+                    at += PAGE;
+                }
+                shared[(heads + head) * PAGE + lane] = sum;
+                if lane == 0 {
+                    parts[to + head * chunks * (width + 2) + width] = largest;
+                }
+                head += UNITS as usize / PAGE;
+            }
+            sync_cube();
+            if unit < heads {
+                let mut sum = f32::new(0.0);
+                for lane in 0..PAGE {
+                    sum += shared[(heads + unit) * PAGE + lane];
+                }
+                parts[to + unit * chunks * (width + 2) + width + 1] = sum;
+            }
+            sync_cube();
+
+            // Every so many tokens a unit has a number of the values.
+            let wide = comptime!(width.next_power_of_two());
+            let step = comptime!(UNITS as usize / width.next_power_of_two());
+            let number = unit % wide;
+            #[unroll]
+            for head in 0..heads {
+                products[head] = 0.0;
+            }
+            if number < width {
+                at = unit / wide;
+                let count = min(TOKENS, last - first + 1);
+                while at < count {
+                    let from =
+                        (place(pages, row * across, first + at) * kv_heads + kv_head) * width;
+                    let value = f32::cast_from(values[from + number]);
+                    #[unroll]
+                    for head in 0..heads {
+                        products[head] += scores[head * TOKENS + at] * value;
+                    }
+                    at += step;
+                }
+            }
+            #[unroll]
+            for head in 0..heads {
+                shared[head * UNITS as usize + unit] = products[head];
+            }
+            sync_cube();
+            at = unit;
+            while at < heads * width {
+                let (head, number) = (at / width, at % width);
+                let mut sum = f32::new(0.0);
+                for part in 0..step {
+                    sum += shared[head * UNITS as usize + part * wide + number];
+                }
+                parts[to + head * chunks * (width + 2) + number] = sum;
+                at += UNITS as usize;
+            }
+        }
+    }
+}
+
+#[cube]
+fn sees(token: usize, last: usize, window: u32) -> bool {
+    let mut seen = false;
+    if token <= last {
+        seen = last - token < window as usize;
+    }
+    seen
+}
+
+/// What all chunks of a row found, for a head of its query.
+#[cube(launch)]
+fn join<X: Float>(
+    parts: &[f32],
+    newest: &[i32],
+    output: &mut [X],
+    heads: usize,
+    chunks: usize,
+    window: u32,
+    width: usize,
+    #[define(X)] _format: ElemType,
+) {
+    let row = CUBE_POS / heads;
+    if row < newest.len() {
+        let last = newest[row] as usize;
+        let stop = last / TOKENS + 1;
+        let mut start = 0usize;
+        if last >= window as usize {
+            start = (last - window as usize + 1) / TOKENS;
+        }
+        let step = width + 2;
+        let from = CUBE_POS * chunks * step;
+        let mut largest = f32::new(-1e30);
+        let mut chunk = start;
+        while chunk < stop {
+            largest = max(largest, parts[from + chunk * step + width]);
+            chunk += 1;
+        }
+        let mut number = UNIT_POS as usize;
+        while number < width {
+            let mut sum = f32::new(0.0);
+            let mut all = f32::new(0.0);
+            chunk = start;
+            while chunk < stop {
+                let part = from + chunk * step;
+                let kept = (parts[part + width] - largest).exp();
+                all += parts[part + number] * kept;
+                sum += parts[part + width + 1] * kept;
+                chunk += 1;
+            }
+            output[CUBE_POS * width + number] = X::cast_from(all / sum);
+            number += CUBE_DIM as usize;
+        }
+    }
+}
