@@ -1,9 +1,12 @@
 //! Tokens are drawn, each with its log-probability.
 
-use burn::tensor::{IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use crate::cpu::sample::sample_row;
+use crate::{
+    cpu::sample::sample_row,
+    flex::{numbers, tensor},
+};
 
 /// How a token is drawn from logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +52,16 @@ pub fn sample_on_device(
     choice: &Choice,
 ) -> (Tensor<1, Int>, Tensor<1>) {
     on_gpu!(sample::draw(&logits, &uniforms, choice));
+    if let (Some(logits), Some(uniforms)) = (numbers(&logits), numbers(&uniforms)) {
+        let uniforms: Vec<f64> = uniforms.iter().map(|&uniform| f64::from(uniform)).collect();
+        let (tokens, logprobs): (Vec<i32>, Vec<f32>) = sample_on_host(&logits, &uniforms, choice)
+            .into_iter()
+            .map(|(token, logprob)| (token as i32, logprob))
+            .unzip();
+        let rows = [tokens.len()];
+        let tokens = Tensor::from_data(TensorData::new(tokens, rows), &Device::flex());
+        return (tokens, tensor(logprobs, rows));
+    }
     plain(logits, uniforms, choice)
 }
 
@@ -86,15 +99,45 @@ pub(crate) fn plain(
     (token.squeeze_dim(1), logprob.squeeze_dim(1))
 }
 
-/// The first column whose cumulative weight exceeds `uniform · total`.
+/// The first column whose cumulative weight exceeds `uniform · total`: first the block of columns, then the column in it, so
+/// that sums are short.
 fn invert(weights: Tensor<2>, uniforms: Tensor<1>) -> Tensor<2, Int> {
+    const BLOCK: usize = 256;
     let [rows, vocab] = weights.dims();
-    let cumulative = weights.cumsum(1);
-    let total = cumulative.clone().slice_dim(1, vocab - 1..vocab);
-    let target = total.clone() * uniforms.unsqueeze_dim::<2>(1);
-    // In f32 the target can round up to the total; columns without weight at the end, which have
-    // reached it too, must not be drawn then.
-    let short = cumulative.clone().lower(total.expand([rows, vocab]));
-    let passed = cumulative.lower_equal(target.expand([rows, vocab])).bool_and(short);
-    passed.int().sum_dim(1)
+    let blocks = vocab.div_ceil(BLOCK);
+    let padding = blocks * BLOCK - vocab;
+    let weights = match padding {
+        0 => weights,
+        _ => {
+            let zeros = Tensor::zeros([rows, padding], &weights.device());
+            Tensor::cat(vec![weights, zeros], 1)
+        }
+    };
+    let weights = weights.reshape([rows, blocks, BLOCK]);
+    let sums = weights.clone().sum_dim(2).reshape([rows, blocks]);
+    let share = |total: Tensor<2>| total * uniforms.unsqueeze_dim::<2>(1);
+    let (block, rest) = exceeded(sums, share);
+    let within = block.clone().unsqueeze_dim::<3>(2).expand([rows, 1, BLOCK]);
+    let weights = weights.gather(1, within).reshape([rows, BLOCK]);
+    let (column, _) = exceeded(weights, |_| rest);
+    block.mul_scalar(BLOCK as i32) + column
+}
+
+/// The first column whose cumulative weight exceeds what `target` makes of the sum of all, and what of that the columns before
+/// it leave.
+fn exceeded(
+    weights: Tensor<2>,
+    target: impl FnOnce(Tensor<2>) -> Tensor<2>,
+) -> (Tensor<2, Int>, Tensor<2>) {
+    let [rows, columns] = weights.dims();
+    let cumulative = weights.clone().cumsum(1);
+    let total = cumulative.clone().slice_dim(1, columns - 1..columns);
+    let target = target(total.clone());
+    // A target can be rounded up to the total; columns without weight at the end, which have reached it too, must not be
+    // drawn then.
+    let short = cumulative.clone().lower(total.expand([rows, columns]));
+    let passed = cumulative.clone().lower_equal(target.clone().expand([rows, columns]));
+    let column = passed.bool_and(short).int().sum_dim(1);
+    let before = (cumulative - weights).gather(1, column.clone());
+    (column, target - before)
 }

@@ -1,3 +1,4 @@
+mod ahead;
 mod decoding;
 
 use std::sync::Arc;
@@ -16,7 +17,9 @@ use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, SampleOn, Wait
 /// does, is given up, so that the last long completions do not decode in a wide, empty batch. On the CPU that is at once;
 /// on other devices, which may compile kernels for each size, when a quarter of the places has become free.
 ///
-/// It works while it is polled: [`Wait::Never`] admits what fits and decodes one token in every row.
+/// It works while it is polled: [`Wait::Never`] admits what fits and decodes one token in every row; on devices other than
+/// the CPU a few, of which those are read that were asked for by the poll before, so that the device never waits for its
+/// tokens to be read.
 /// Weights may be published while rows are in flight. They then go on with the new ones, over what they
 /// remember from the old; each token has the log-probability of the weights that drew it, and the
 /// completion the version that it was begun with. An error or a panic in a poll loses what was in flight.

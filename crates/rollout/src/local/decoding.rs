@@ -10,7 +10,10 @@ use firebrick_core::{Completion, FinishReason, Group, Stream, TokenId};
 use firebrick_kernels::{joined, together};
 use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logits};
 
-use super::LocalEngine;
+use super::{
+    LocalEngine,
+    ahead::{Ahead, STEPS},
+};
 use crate::{GroupRequest, RequestId, RolloutError, SampleOn, Sampling, sampler::draw_tokens};
 
 /// Prompt tokens prefilled at once.
@@ -27,6 +30,8 @@ pub(super) struct Decoding<M: PolicyModel> {
     /// The rows of the cache, finished ones included until they are dropped.
     rows: Vec<Row>,
     cache: Option<M::Cache>,
+    /// Tokens of all rows that the device is drawing.
+    ahead: Option<Ahead>,
     /// Completions that have ended in this turn.
     ended: usize,
     groups: Vec<(RequestId, Group)>,
@@ -88,9 +93,10 @@ impl Row {
         self.finish.is_none()
     }
 
-    fn uniform(&mut self) -> f64 {
-        let position = self.tokens.len() as u64;
-        self.stream.uniform_at(position)
+    /// The number that its next token is drawn at, or one of those after.
+    fn uniform(&mut self, after: usize) -> f64 {
+        let position = self.tokens.len() + after;
+        self.stream.uniform_at(position as u64)
     }
 
     fn push(&mut self, (token, logprob): (TokenId, f32)) {
@@ -118,6 +124,7 @@ impl<M: PolicyModel> Default for Decoding<M> {
             ready: None,
             rows: Vec::new(),
             cache: None,
+            ahead: None,
             ended: 0,
             groups: Vec::new(),
         }
@@ -156,8 +163,22 @@ impl<M: PolicyModel> Decoding<M> {
         std::mem::take(&mut self.groups)
     }
 
-    /// Admits what fits and draws one token in every row; gives how many completions have ended.
+    /// Admits what fits and draws one token in every row, or some where rows go on as they are; gives how many completions have ended.
     pub(super) fn turn(&mut self, engine: &LocalEngine<M>) -> Result<usize, RolloutError> {
+        if self.goes_ahead(engine) {
+            self.ahead(engine)?;
+        } else {
+            self.settle(engine)?;
+            self.admit_and_draw(engine)?;
+        }
+        if !self.in_flight() {
+            self.rows.clear();
+            (self.cache, self.ready, self.ahead) = (None, None, None);
+        }
+        Ok(std::mem::take(&mut self.ended))
+    }
+
+    fn admit_and_draw(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
         loop {
             let newcomers = self.admit(engine)?;
             // Those of the next prefill begin together with the rows that there are: a product with the head is as dear
@@ -166,15 +187,90 @@ impl<M: PolicyModel> Decoding<M> {
             if begun > 0 && self.admissible(begun, engine) > 0 {
                 self.draw(false, newcomers, engine)?;
             } else {
-                self.draw(true, newcomers, engine)?;
-                break;
+                return self.draw(true, newcomers, engine);
             }
         }
-        if !self.in_flight() {
-            self.rows.clear();
-            (self.cache, self.ready) = (None, None);
+    }
+
+    /// Whether rows go on as they are, so that the device can draw their tokens without being asked for each.
+    fn goes_ahead(&self, engine: &LocalEngine<M>) -> bool {
+        let alike = |row: &Row| {
+            let first = &self.rows[0].sampling;
+            Arc::ptr_eq(&row.sampling, first) || row.sampling == *first
+        };
+        engine.sample_on == SampleOn::Device
+            && self.rows.iter().any(Row::live)
+            && self.rows.iter().all(alike)
+            && self.admissible(0, engine) == 0
+    }
+
+    /// Gives the device the next steps of all rows, and then reads the tokens of those that it was given before.
+    fn ahead(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
+        let before = self.ahead.take();
+        let drawn = before.as_ref().map_or(0, Ahead::steps);
+        let left = |row: &Row| row.sampling.max_completion_tokens - row.tokens.len();
+        let left = self.rows.iter().filter(|row| row.live()).map(left).max().unwrap_or(0);
+        if left > drawn && self.cache.as_ref().is_some_and(|cache| cache.room() == 0) {
+            // Rows keep their order, and so does what is being drawn.
+            self.arrange(&(0..self.rows.len()).collect::<Vec<_>>(), &[])?;
         }
-        Ok(std::mem::take(&mut self.ended))
+        let room = self.cache.as_ref().map_or(0, M::Cache::room);
+        let steps = STEPS.min(left.saturating_sub(drawn)).min(room);
+        if steps > 0
+            && let Some(cache) = &mut self.cache
+        {
+            let policy = engine.policy()?;
+            let known: Vec<usize> = self.rows.iter().map(Row::last).collect();
+            let last = before.as_ref().and_then(Ahead::last);
+            let last = last.unwrap_or_else(|| indices(&known, &policy.device()));
+            let step = |step| self.rows.iter_mut().map(|row| row.uniform(drawn + step)).collect();
+            let uniforms: Vec<Vec<f64>> = (0..steps).map(step).collect();
+            let sampling = self.rows[0].sampling.clone();
+            let ahead = || Ahead::new(policy, cache, last, &uniforms, &sampling);
+            self.ahead = Some(together(&policy.device(), ahead));
+        }
+        if let Some(before) = before {
+            self.take(before, engine)?;
+        }
+        let gone = self.rows.iter().filter(|row| !row.live()).count();
+        if gone == self.rows.len() || gone * 4 >= self.rows.len().max(1) {
+            self.settle(engine)?;
+            let keep: Vec<usize> =
+                (0..self.rows.len()).filter(|&row| self.rows[row].live()).collect();
+            self.rows.retain(Row::live);
+            self.arrange(&keep, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Reads all that the device has been given.
+    fn settle(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
+        self.ahead.take().map_or(Ok(()), |ahead| self.take(ahead, engine))
+    }
+
+    /// Reads the tokens of some steps; those behind a row's end are nobody's.
+    fn take(&mut self, ahead: Ahead, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
+        for drawn in ahead.read()? {
+            expect_rows("decode", self.rows.len(), drawn.len())?;
+            self.push(0, drawn, engine);
+        }
+        Ok(())
+    }
+
+    /// Gives the rows from `first` on their tokens.
+    fn push(&mut self, first: usize, drawn: Vec<(TokenId, f32)>, engine: &LocalEngine<M>) {
+        let mut ended = Vec::new();
+        for (row, drawn) in self.rows[first..].iter_mut().zip(drawn) {
+            if row.live() {
+                row.push(drawn);
+                if let Some(why) = row.finish {
+                    ended.push((row.request, row.index, row.completion(why, engine)));
+                }
+            }
+        }
+        for (request, index, completion) in ended {
+            self.end(request, index, completion);
+        }
     }
 
     /// How many completions can begin now, beside so many that are about to.
@@ -281,18 +377,7 @@ impl<M: PolicyModel> Decoding<M> {
             expect_rows("prefill or decode", rows.len(), hidden.dims()[0])?;
             draw(head_logits(hidden, policy.head().val()), rows, on)
         })?;
-        let mut ended = Vec::new();
-        for (row, drawn) in rows.iter_mut().zip(drawn) {
-            if row.live() {
-                row.push(drawn);
-                if let Some(why) = row.finish {
-                    ended.push((row.request, row.index, row.completion(why, engine)));
-                }
-            }
-        }
-        for (request, index, completion) in ended {
-            self.end(request, index, completion);
-        }
+        self.push(old - decoded, drawn, engine);
         let (keep, join): (Vec<usize>, Vec<usize>) = {
             let live = |&row: &usize| self.rows[row].live();
             let joining = (old..self.rows.len()).filter(live).map(|row| join[row - old]);
@@ -356,7 +441,7 @@ fn draw(
     rows: &mut [Row],
     sample_on: SampleOn,
 ) -> Result<Vec<(TokenId, f32)>, RolloutError> {
-    let uniforms: Vec<f64> = rows.iter_mut().map(Row::uniform).collect();
+    let uniforms: Vec<f64> = rows.iter_mut().map(|row| row.uniform(0)).collect();
     let mut drawn = vec![(0, 0.0); rows.len()];
     let mut left: Vec<usize> = (0..rows.len()).collect();
     while let Some(&first) = left.first() {
