@@ -3,7 +3,7 @@ use burn::{
     tensor::{DType, Device, Int, Tensor},
 };
 
-use firebrick_kernels::{Norm, Rotary};
+use firebrick_kernels::{Frequencies, Norm, Rotary};
 
 use crate::{
     Activation, CheckpointError, Compute, DecoderConfig, GradientSum, Grain, KvCache, Lookup, Lora,
@@ -33,6 +33,8 @@ pub struct Decoder {
     grain: Grain,
     #[module(skip)]
     lora: Option<Lora>,
+    #[module(skip)]
+    frequencies: Frequencies,
 }
 
 impl Decoder {
@@ -96,6 +98,7 @@ impl Decoder {
             compute: Compute::default(),
             grain: Grain::default(),
             lora: None,
+            frequencies: Frequencies::new(config.rope.frequencies(config.head_dim)),
         })
     }
 
@@ -120,10 +123,7 @@ impl Decoder {
     fn shared(&self, positions: &Tensor<2, Int>, sees: Option<Sight>) -> DecoderContext {
         DecoderContext {
             sees,
-            rotary: Rotary::new(
-                &positions.clone().inner(),
-                &self.config.rope.frequencies(self.config.head_dim),
-            ),
+            rotary: Rotary::new(&positions.clone().inner(), &self.frequencies),
             norm: self.norm_rule(),
             activation: self.config.activation,
             compute: self.compute,

@@ -8,6 +8,7 @@
 pub(crate) mod adamw;
 pub(crate) mod attention;
 pub(crate) mod gated;
+pub(crate) mod graph;
 pub(crate) mod head;
 pub(crate) mod looks;
 pub(crate) mod norm;
@@ -16,6 +17,7 @@ pub(crate) mod product;
 pub(crate) mod rows;
 pub(crate) mod sample;
 mod shared;
+pub(crate) mod watch;
 
 use burn::tensor::{DType, Device, Int, Shape, Tensor, TensorData};
 use burn_cubecl::{

@@ -45,11 +45,13 @@ mod tests;
 pub use adamw::{AdamWStep, adamw, scaled_squares};
 pub use attention::{Attended, Look, attention, attention_backward};
 pub use compute::Compute;
+#[cfg(feature = "gpu")]
+pub use cube::{graph::Graph, watch::launches};
 pub use gated::{Activation, gated, gated_back};
 pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_record};
 pub use heap::{give_memory_back, keep_memory};
 pub use linear::{add_product, column_sums, linear, product};
-pub use looks::{Heads, Rotary, looks, looks_back};
+pub use looks::{Frequencies, Heads, Rotary, looks, looks_back};
 pub use norm::Norm;
 pub use pages::{Moves, PAGE, Pages, Slots, Span, Table, attention_over_pages};
 pub use rows::add_rows;

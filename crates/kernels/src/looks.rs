@@ -1,4 +1,7 @@
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -19,6 +22,27 @@ pub struct Heads {
     pub width: usize,
 }
 
+/// How far each pair of a head's numbers turns from one position to the next, in radians.
+#[derive(Clone, Debug)]
+pub struct Frequencies {
+    numbers: Arc<[f32]>,
+    /// The same on the device that asked first, so that it need not be told at every token.
+    on_device: Arc<OnceLock<Tensor<1>>>,
+}
+
+impl Frequencies {
+    /// These.
+    pub fn new(numbers: Vec<f32>) -> Self {
+        Frequencies { numbers: numbers.into(), on_device: Arc::default() }
+    }
+
+    fn on(&self, device: &Device) -> Tensor<1> {
+        let there = || Tensor::from_floats(&*self.numbers, device);
+        let first = self.on_device.get_or_init(there);
+        if first.device() == *device { first.clone() } else { there() }
+    }
+}
+
 /// The angles of rotary position embedding for the places of a batch.
 #[derive(Clone, Debug)]
 pub struct Rotary(Form);
@@ -34,13 +58,17 @@ enum Form {
 }
 
 impl Rotary {
-    /// The angles at `positions`, `[rows, tokens]`, where pair i of a head turns by `frequencies[i]` per position.
-    pub fn new(positions: &Tensor<2, Int>, frequencies: &[f32]) -> Self {
+    /// The angles at `positions`, `[rows, tokens]`.
+    pub fn new(positions: &Tensor<2, Int>, frequencies: &Frequencies) -> Self {
         #[cfg(feature = "gpu")]
-        if let Some(pairs) = crate::cube::looks::angles(positions, frequencies) {
+        if crate::cube::pages::is_gpu(&positions.device())
+            && let Some(pairs) =
+                crate::cube::looks::angles(positions, &frequencies.on(&positions.device()))
+        {
             return Rotary(Form::Pairs(pairs));
         }
         let Some(positions) = ints(positions) else { return Self::plain(positions, frequencies) };
+        let frequencies = &frequencies.numbers;
         let mut all = positions.clone();
         all.sort_unstable();
         all.dedup();
@@ -57,12 +85,11 @@ impl Rotary {
         })
     }
 
-    pub(crate) fn plain(positions: &Tensor<2, Int>, frequencies: &[f32]) -> Self {
+    pub(crate) fn plain(positions: &Tensor<2, Int>, frequencies: &Frequencies) -> Self {
         let [rows, tokens] = positions.dims();
-        let (places, width) = (rows * tokens, 2 * frequencies.len());
-        let device: Device = positions.device();
+        let (places, width) = (rows * tokens, 2 * frequencies.numbers.len());
         // Angles are f32 products, as in transformers; the frequencies are rounded only once.
-        let frequencies = Tensor::<1>::from_floats(frequencies, &device);
+        let frequencies = frequencies.on(&positions.device());
         let positions = positions.clone().float().reshape([places, 1]);
         let angles = positions * frequencies.unsqueeze();
         let angles = Tensor::cat(vec![angles.clone(), angles], 1).reshape([places, 1, width]);

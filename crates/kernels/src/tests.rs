@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::{
-    Activation, AdamWStep, Attended, Compute, Heads, Look, Norm, PAGE, Pages, Rotary, Segment,
-    Sight, Slots, Span, Table,
+    Activation, AdamWStep, Attended, Compute, Frequencies, Heads, Look, Norm, PAGE, Pages, Rotary,
+    Segment, Sight, Slots, Span, Table,
     adamw::adamw,
     attention::{self, attention, attention_backward},
     flex,
@@ -154,6 +154,7 @@ fn queries_keys_and_values() {
         let positions = TensorData::new(positions, [1, places]);
         let positions = Tensor::<2, Int>::from_data(positions, &Device::flex());
         let frequencies: Vec<f32> = (0..heads.width / 2).map(|at| 0.7f32.powi(at as i32)).collect();
+        let frequencies = Frequencies::new(frequencies);
         let fast = Rotary::new(&positions, &frequencies);
         let plain = Rotary::plain(&positions, &frequencies);
         let projected = noise([places, (heads.query + 2 * heads.key) * heads.width], 1);

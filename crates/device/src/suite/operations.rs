@@ -1,8 +1,8 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
-    Activation, AdamWStep, Compute, Heads, Look, Norm, Rotary, Segment, Sight, adamw, add_product,
-    add_rows, attention, attention_backward, column_sums, gated, gated_back, head_backward,
-    head_record, linear, looks, looks_back, scaled_squares,
+    Activation, AdamWStep, Compute, Frequencies, Heads, Look, Norm, Rotary, Segment, Sight, adamw,
+    add_product, add_rows, attention, attention_backward, column_sums, gated, gated_back,
+    head_backward, head_record, linear, looks, looks_back, scaled_squares,
 };
 
 use super::{
@@ -98,7 +98,7 @@ fn rotary(heads: Heads, device: &Device) -> Rotary {
     let positions = TensorData::new(positions, [1, PLACES]);
     let positions = Tensor::<2, Int>::from_data(positions, device);
     let frequencies: Vec<f32> = (0..heads.width / 2).map(|at| 0.7f32.powi(at as i32)).collect();
-    Rotary::new(&positions, &frequencies)
+    Rotary::new(&positions, &Frequencies::new(frequencies))
 }
 
 const PLACES: usize = 37;

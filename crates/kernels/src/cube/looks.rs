@@ -8,9 +8,8 @@ type Norms = (Norm, [Tensor<1>; 2]);
 const PARTS: usize = 128;
 
 /// Cosine and sine of the angle of each position and pair, `[positions, pairs, 2]`.
-pub(crate) fn angles(positions: &Tensor<2, Int>, frequencies: &[f32]) -> Option<Tensor<3>> {
-    let frequencies = Tensor::<1>::from_floats(frequencies, &positions.device());
-    let (positions, frequencies) = (ints(positions)?, wide(&frequencies)?);
+pub(crate) fn angles(positions: &Tensor<2, Int>, frequencies: &Tensor<1>) -> Option<Tensor<3>> {
+    let (positions, frequencies) = (ints(positions)?, wide(frequencies)?);
     let shape = [count(&positions), count(&frequencies), 2];
     let all = empty(&frequencies, shape, DType::F32);
     angles_of::launch(

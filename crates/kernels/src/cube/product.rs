@@ -2,6 +2,15 @@ use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 
 use super::{rows::plus, *};
 
+/// Rows of which a product is bound by the weights that it reads, whatever computes it.
+const FEW: usize = 16;
+
+/// Columns of a product of few rows that one cube has, and units that share a column.
+const SIDE: usize = 16;
+
+/// Numbers of each row that are there at once.
+const STRIP: usize = 256;
+
 /// `x · weight + bias + onto` in f32, whatever format the factors are in.
 pub(crate) fn linear(
     x: &Tensor<2>,
@@ -11,6 +20,9 @@ pub(crate) fn linear(
 ) -> Option<Tensor<2>> {
     let bias = bias.map(wide).map_or(Some(None), |bias| bias.map(Some))?;
     let onto = onto.map(wide).map_or(Some(None), |onto| onto.map(Some))?;
+    if x.dims()[0] <= FEW {
+        return Some(tensor(product_of_few(x, weight, bias, onto)?));
+    }
     Some(tensor(plus(product(x, weight)?, bias, onto)))
 }
 
@@ -34,9 +46,134 @@ pub(crate) fn added(
 
 /// `x · y` in f32. Matrices may be transposed.
 pub(super) fn product(x: &Tensor<2>, y: &Tensor<2>) -> Option<Buffer> {
+    if x.dims()[0] <= FEW {
+        return product_of_few(x, y, None, None);
+    }
     let (x_buffer, y_buffer) = (strided(x)?, strided(y)?);
     // As it is made here, no row is padded.
     let out = empty(&x_buffer, [x.dims()[0], y.dims()[1]], DType::F32);
     let done = matmul(x_buffer, y_buffer, Some(out), MatmulStrategy::default(), DType::F32);
     Some(done.expect("one of the kernels multiplies any matrices"))
+}
+
+/// A product of [`FEW`] rows or fewer, with what is added to it, in one launch. A row's bits do not depend on the others.
+fn product_of_few(
+    x: &Tensor<2>,
+    y: &Tensor<2>,
+    bias: Option<Buffer>,
+    onto: Option<Buffer>,
+) -> Option<Buffer> {
+    let [rows, inner] = x.dims();
+    let columns = y.dims()[1];
+    let (x, y) = (buffer(x)?, strided(y)?);
+    let out = empty(&x, [rows, columns], DType::F32);
+    let (with_bias, with_onto) = (bias.is_some(), onto.is_some());
+    let [down, across] = [0, 1].map(|dim| y.meta.strides()[dim]);
+    // A buffer that is not read stands for a missing one.
+    let (bias, onto) = (bias.unwrap_or(x.clone()), onto.unwrap_or(x.clone()));
+    few::launch(
+        &x.client.clone(),
+        cubes(columns.div_ceil(SIDE)),
+        dim(),
+        x.clone().into_buffer_arg(),
+        y.clone().into_buffer_arg(),
+        bias.into_buffer_arg(),
+        onto.into_buffer_arg(),
+        out.clone().into_buffer_arg(),
+        inner,
+        columns,
+        down,
+        across,
+        rows,
+        rows.next_power_of_two(),
+        across <= down,
+        with_bias,
+        with_onto,
+        [format(&x), format(&y)],
+    );
+    Some(out)
+}
+
+/// Neighbouring units read neighbouring weights: along a row of `y`, where that `lies_across`, and else along a column.
+#[cube(launch)]
+fn few<X: Float, Y: Float>(
+    x: &[X],
+    y: &[Y],
+    bias: &[f32],
+    onto: &[f32],
+    out: &mut [f32],
+    inner: usize,
+    columns: usize,
+    down: usize,
+    across: usize,
+    rows: usize,
+    #[comptime] at_once: usize,
+    #[comptime] lies_across: bool,
+    #[comptime] with_bias: bool,
+    #[comptime] with_onto: bool,
+    #[define(X, Y)] _formats: [ElemType; 2],
+) {
+    if CUBE_POS * SIDE < columns {
+        let unit = UNIT_POS as usize;
+        let mut lane = unit / SIDE;
+        let mut of = unit % SIDE;
+        if !lies_across {
+            lane = unit % SIDE;
+            of = unit / SIDE;
+        }
+        let column = CUBE_POS * SIDE + of;
+        let mut strip = Shared::<[f32]>::new_slice(comptime!(at_once * STRIP));
+        let mut parts = Shared::<[f32]>::new_slice(comptime!(SIDE * SIDE));
+        let mut sums = Array::<f32>::new(at_once);
+        #[unroll]
+        for row in 0..at_once {
+            sums[row] = 0.0;
+        }
+        let mut start = 0usize;
+        while start < inner {
+            sync_cube();
+            #[unroll]
+            for row in 0..at_once {
+                let mut number = f32::new(0.0);
+                if row < rows && start + unit < inner {
+                    number = f32::cast_from(x[row * inner + start + unit]);
+                }
+                strip[row * STRIP + unit] = number;
+            }
+            sync_cube();
+            if column < columns {
+                let stop = min(STRIP, inner - start);
+                let mut at = lane;
+                while at < stop {
+                    let weight = f32::cast_from(y[(start + at) * down + column * across]);
+                    #[unroll]
+                    for row in 0..at_once {
+                        sums[row] += strip[row * STRIP + at] * weight;
+                    }
+                    at += SIDE;
+                }
+            }
+            start += STRIP;
+        }
+        #[unroll]
+        for row in 0..at_once {
+            sync_cube();
+            parts[lane * SIDE + of] = sums[row];
+            sync_cube();
+            if unit < SIDE && row < rows && CUBE_POS * SIDE + unit < columns {
+                let column = CUBE_POS * SIDE + unit;
+                let mut sum = f32::new(0.0);
+                for lane in 0..SIDE {
+                    sum += parts[lane * SIDE + unit];
+                }
+                if with_bias {
+                    sum += bias[column];
+                }
+                if with_onto {
+                    sum += onto[row * columns + column];
+                }
+                out[row * columns + column] = sum;
+            }
+        }
+    }
 }

@@ -1,0 +1,187 @@
+//! What a GPU is asked for: how often it is launched, and whether the host has a hand in between. It is counted on the
+//! device of `FIREBRICK_TEST_DEVICE`; counts are the same on each.
+
+#![cfg(feature = "gpu")]
+#![allow(clippy::print_stderr)] // the counts are what a run is for
+
+use std::{collections::BTreeMap, time::Instant};
+
+use burn::tensor::{Device, Distribution, Int, Tensor};
+use firebrick_core::Seed;
+use firebrick_device::{Name, Precision, open};
+use firebrick_kernels::{Choice, Graph, launches, sample_on_device};
+use firebrick_models::{
+    DecodeCache, Decoder, DecoderConfig, Family, GradientSum, KvCache, Padding, PolicyModel, Sizes,
+    TokenBatch, head_logits, random,
+};
+
+/// Launches of one layer, at most.
+const DECODING: usize = 15;
+const UPDATING: usize = 40;
+
+fn device() -> Option<Device> {
+    let Ok(name) = std::env::var("FIREBRICK_TEST_DEVICE") else {
+        eprintln!("SKIPPED: FIREBRICK_TEST_DEVICE names no GPU");
+        return None;
+    };
+    let name: Name = name.parse().unwrap_or_else(|error| panic!("FIREBRICK_TEST_DEVICE: {error}"));
+    let device = open(name, Precision::F32);
+    Some(device.unwrap_or_else(|error| panic!("{error}; {}", error.remedy())))
+}
+
+/// Of a family with norms of queries and keys, and with biases.
+fn decoder(family: Family, layers: usize, device: &Device) -> Decoder {
+    let sizes = Sizes {
+        vocab_size: 257,
+        hidden_size: 64,
+        layers,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        intermediate_size: 96,
+        max_position_embeddings: 512,
+        rope_theta: 10_000.0,
+        tied: true,
+    };
+    let config = DecoderConfig::new(family, sizes);
+    random(&config, Seed::run(3), device).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn total(counts: &BTreeMap<&'static str, usize>) -> usize {
+    counts.values().sum()
+}
+
+/// What a layer adds to the launches of a pass: the difference between passes of three layers and of two.
+fn of_layer(what: &str, count: impl Fn(usize) -> BTreeMap<&'static str, usize>) -> usize {
+    let (two, three) = (count(2), count(3));
+    for (name, more) in &three {
+        let less = two.get(name).unwrap_or(&0);
+        if more > less {
+            eprintln!("  {} of {name}", more - less);
+        }
+    }
+    let layer = total(&three) - total(&two);
+    eprintln!("{what}: {layer} launches for each layer, {} besides", total(&two) - 2 * layer);
+    layer
+}
+
+/// Two rows behind their prompts, which are decoded step by step.
+struct Decoding {
+    policy: Decoder,
+    cache: KvCache,
+    tokens: Tensor<1, Int>,
+    uniforms: Tensor<1>,
+}
+
+impl Decoding {
+    fn new(policy: Decoder, device: &Device) -> Self {
+        let prompt = [3, 1, 4, 1, 5, 9, 2, 6];
+        let batch = TokenBatch::new(&[&prompt, &prompt[..3]], Padding::Left, device);
+        let (_, cache) = policy.prefill(&batch);
+        Decoding {
+            policy,
+            cache: cache.arrange(&[0, 1], None, 20),
+            tokens: Tensor::from_ints([1, 2], device),
+            uniforms: Tensor::from_floats([0.3, 0.8], device),
+        }
+    }
+
+    /// Draws the next tokens, as a rollout does.
+    fn step(&mut self) -> Tensor<1, Int> {
+        let hidden = self.policy.decode(self.tokens.clone(), &mut self.cache);
+        let logits = head_logits(hidden, self.policy.head().val());
+        let choice = Choice { temperature: 0.2, top_k: 0, top_p: 1.0 };
+        self.tokens = sample_on_device(logits, self.uniforms.clone(), &choice).0;
+        self.tokens.clone()
+    }
+}
+
+fn read(tokens: &Tensor<1, Int>) -> Vec<i32> {
+    tokens.clone().try_into_vec_as().unwrap_or_else(|error| panic!("{error:?}"))
+}
+
+/// While launches are recorded, a device takes nothing from the host and gives nothing back. So a step that can be recorded
+/// uploads nothing; and the recording makes the same tokens.
+#[test]
+fn device_decodes_by_itself() {
+    let Some(device) = device() else { return };
+    let new = || Decoding::new(decoder(Family::Qwen3, 2, &device).sampler(), &device);
+    let mut one_by_one = new();
+    let expected: Vec<Vec<i32>> = (0..2).map(|_| read(&one_by_one.step())).collect();
+    // The first step is done, and the second recorded.
+    let mut recorded = new();
+    let graph =
+        Graph::record(&device, || recorded.step()).unwrap_or_else(|error| panic!("{error}"));
+    graph.replay().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(read(graph.made()), expected[1]);
+}
+
+/// What 152 thousand entries of a vocabulary cost a sampler, beside what a thousand do.
+#[test]
+fn device_sampler_grows_with_the_vocabulary() {
+    let Some(device) = device() else { return };
+    for (top_k, top_p) in [(0, 1.0), (20, 1.0), (0, 0.9)] {
+        let choice = Choice { temperature: 1.0, top_k, top_p };
+        let seconds = |vocab: usize| {
+            let logits = Tensor::<2>::random([4, vocab], Distribution::Default, &device);
+            let uniforms = Tensor::<1>::from_floats([0.1, 0.4, 0.5, 0.9], &device);
+            let draw = || read(&sample_on_device(logits.clone(), uniforms.clone(), &choice).0);
+            draw();
+            let mut times: Vec<f64> = (0..5)
+                .map(|_| {
+                    let began = Instant::now();
+                    draw();
+                    began.elapsed().as_secs_f64()
+                })
+                .collect();
+            times.sort_by(f64::total_cmp);
+            times[2]
+        };
+        let times = seconds(152_000) / seconds(1_000);
+        eprintln!(
+            "152,000 entries take {times:.1} times as long as 1,000, top_k {top_k}, top_p {top_p}"
+        );
+        assert!(times <= 160.0, "{times} times as long");
+    }
+}
+
+#[test]
+fn device_launches() {
+    let Some(device) = device() else { return };
+    for family in [Family::Qwen2, Family::Qwen3] {
+        let decoding = of_layer(&format!("a token, {family:?}"), |layers| {
+            let policy = decoder(family, layers, &device).sampler();
+            let mut decoding = Decoding::new(policy, &device);
+            // Kernels are chosen in the first.
+            decoding.step();
+            launches(|| decoding.step()).1
+        });
+        assert!(decoding <= DECODING, "{decoding} launches for a layer and a token");
+
+        let updating = of_layer(&format!("an update, {family:?}"), |layers| {
+            let device = device.clone().autodiff();
+            let policy = decoder(family, layers, &device);
+            let row: Vec<u32> = (0..40).collect();
+            let batch = TokenBatch::new(&[&row, &row[..23]], Padding::Right, &device);
+            let pass = || {
+                let context = policy.context(&batch);
+                let mut x = policy.embed(&batch).inner();
+                let mut tapes = Vec::new();
+                for index in 0..layers {
+                    let (y, tape) = policy.record(index, x, &context);
+                    tapes.push(tape);
+                    x = y;
+                }
+                let mut sum = GradientSum::default();
+                let mut d = x.ones_like();
+                for tape in tapes.into_iter().rev() {
+                    d = tape.back(d, &mut sum);
+                }
+                (d, sum.finish())
+            };
+            drop(pass());
+            launches(|| drop(pass())).1
+        });
+        assert!(updating <= UPDATING, "{updating} launches for a layer of an update");
+    }
+}
