@@ -6,7 +6,7 @@ use burn::{
 use firebrick_kernels::{self as ops, Heads, Norm, Rotary, joined};
 
 use crate::{
-    CheckpointError, DecoderConfig, DecoderContext, GradientSum,
+    CheckpointError, DecoderConfig, DecoderContext, GradientSum, KvCache,
     init::{ParameterSource, vector},
     projection::Projection,
 };
@@ -74,6 +74,23 @@ impl Attention {
         let [query, key, value] =
             ops::looks(projected, self.counts(), norms, rotary, context.compute);
         Looks { query, key, value, before_norms }
+    }
+
+    /// Queries of the newest token of each row, whose keys and values the cache then has.
+    pub(crate) fn remember(
+        &self,
+        x: Tensor<2>,
+        (cache, layer): (&mut KvCache, usize),
+        context: &DecoderContext,
+    ) -> Tensor<3> {
+        let projected = self.qkv.forward(x, None, context.compute);
+        let (heads, norms, rotary) = (self.counts(), self.norms(context), &context.rotary);
+        let query = cache.remember(layer, &projected, heads, norms.as_ref(), rotary);
+        query.unwrap_or_else(|| {
+            let [query, key, value] = ops::looks(projected, heads, norms, rotary, context.compute);
+            cache.fill(layer, &key, &value);
+            query
+        })
     }
 
     /// From the gradients of queries, keys and values, f32, to that of `x`; the parameters' is added to

@@ -4,7 +4,9 @@ use std::{
 };
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use firebrick_kernels::{Compute, Moves, PAGE, Pages, Slots, Span, Table, attention_over_pages};
+use firebrick_kernels::{
+    Compute, Heads, Moves, Norm, PAGE, Pages, Rotary, Slots, Span, Table, attention_over_pages,
+};
 
 use crate::{DecodeCache, TokenBatch};
 
@@ -154,6 +156,33 @@ impl KvCache {
         window: Option<usize>,
     ) -> Tensor<2> {
         self.fill(layer, keys, values);
+        self.look(layer, query, window)
+    }
+
+    /// Queries of the tokens whose places are open, `[rows, heads, head_dim]`, if the device makes them of what is `projected`,
+    /// `[rows, outputs]`, while it writes the keys and values beside them.
+    pub(crate) fn remember(
+        &mut self,
+        layer: usize,
+        projected: &Tensor<2>,
+        heads: Heads,
+        norms: Option<&(Norm, [Tensor<1>; 2])>,
+        rotary: &Rotary,
+    ) -> Option<Tensor<3>> {
+        if !self.slots.is_empty() || !self.dense() {
+            return None;
+        }
+        let layers = Arc::make_mut(&mut self.blocks[0].layers);
+        layers[layer].remember(&self.table, projected, heads, norms, rotary)
+    }
+
+    /// [`KvCache::attend`] over what was written before.
+    pub(crate) fn look(
+        &mut self,
+        layer: usize,
+        query: Tensor<3>,
+        window: Option<usize>,
+    ) -> Tensor<2> {
         let blocks: Vec<&Pages> = self.blocks.iter().map(|block| &block.layers[layer]).collect();
         attention_over_pages(query, &blocks, &mut self.table, window)
     }

@@ -89,13 +89,18 @@ impl Layer {
     ) -> Tensor<3> {
         let [rows, tokens, hidden] = x.dims();
         let x = flat(x);
-        let looks = self.looks(&x, context);
         let attended = match &context.sees {
             Some(_) => {
+                let looks = self.looks(&x, context);
                 cache.fill(index, &looks.key, &looks.value);
                 wide(context.attend(&looks, window).output)
             }
-            None => cache.attend(index, looks.query, &looks.key, &looks.value, window),
+            None => {
+                let normed =
+                    context.norm.apply(x.clone(), self.attention_norm.val(), context.compute);
+                let query = self.attention.remember(normed, (&mut *cache, index), context);
+                cache.look(index, query, window)
+            }
         };
         self.rest(&x, &attended, context).reshape([rows, tokens, hidden])
     }

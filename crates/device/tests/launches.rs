@@ -65,7 +65,7 @@ fn of_layer(what: &str, count: impl Fn(usize) -> BTreeMap<&'static str, usize>) 
     layer
 }
 
-/// Two rows behind their prompts, which are decoded step by step.
+/// Rows behind one of two prompts each, which are decoded step by step.
 struct Decoding {
     policy: Decoder,
     cache: KvCache,
@@ -74,15 +74,15 @@ struct Decoding {
 }
 
 impl Decoding {
-    fn new(policy: Decoder, device: &Device) -> Self {
+    fn new(policy: Decoder, rows: usize, device: &Device) -> Self {
         let prompt = [3, 1, 4, 1, 5, 9, 2, 6];
         let batch = TokenBatch::new(&[&prompt, &prompt[..3]], Padding::Left, device);
         let (_, cache) = policy.prefill(&batch);
         Decoding {
             policy,
-            cache: cache.arrange(&[0, 1], None, 20),
-            tokens: Tensor::from_ints([1, 2], device),
-            uniforms: Tensor::from_floats([0.3, 0.8], device),
+            cache: cache.arrange(&(0..rows).map(|row| row % 2).collect::<Vec<_>>(), None, 20),
+            tokens: Tensor::arange(0..rows as i64, device),
+            uniforms: Tensor::full([rows], 0.3, device),
         }
     }
 
@@ -105,7 +105,7 @@ fn read(tokens: &Tensor<1, Int>) -> Vec<i32> {
 #[test]
 fn device_decodes_by_itself() {
     let Some(device) = device() else { return };
-    let new = || Decoding::new(decoder(Family::Qwen3, 2, &device).sampler(), &device);
+    let new = || Decoding::new(decoder(Family::Qwen3, 2, &device).sampler(), 2, &device);
     let mut one_by_one = new();
     let expected: Vec<Vec<i32>> = (0..2).map(|_| read(&one_by_one.step())).collect();
     // The first step is done, and the second recorded.
@@ -149,14 +149,17 @@ fn device_sampler_grows_with_the_vocabulary() {
 fn device_launches() {
     let Some(device) = device() else { return };
     for family in [Family::Qwen2, Family::Qwen3] {
-        let decoding = of_layer(&format!("a token, {family:?}"), |layers| {
-            let policy = decoder(family, layers, &device).sampler();
-            let mut decoding = Decoding::new(policy, &device);
-            // Kernels are chosen in the first.
-            decoding.step();
-            launches(|| decoding.step()).1
-        });
-        assert!(decoding <= DECODING, "{decoding} launches for a layer and a token");
+        // A product of few rows is another kernel.
+        for rows in [2, 40] {
+            let decoding = of_layer(&format!("a token of {rows} rows, {family:?}"), |layers| {
+                let policy = decoder(family, layers, &device).sampler();
+                let mut decoding = Decoding::new(policy, rows, &device);
+                // Kernels are chosen in the first.
+                decoding.step();
+                launches(|| decoding.step()).1
+            });
+            assert!(decoding <= DECODING, "{decoding} launches for a layer and a token");
+        }
 
         let updating = of_layer(&format!("an update, {family:?}"), |layers| {
             let device = device.clone().autodiff();

@@ -124,7 +124,7 @@ impl Rotary {
     }
 
     #[cfg(feature = "gpu")]
-    fn pairs(&self) -> Option<&Tensor<3>> {
+    pub(crate) fn pairs(&self) -> Option<&Tensor<3>> {
         if let Form::Pairs(pairs) = &self.0 { Some(pairs) } else { None }
     }
 

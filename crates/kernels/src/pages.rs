@@ -7,7 +7,7 @@ use burn::tensor::{
 #[cfg(feature = "gpu")]
 use crate::cube::pages as cube;
 use crate::{
-    Compute, Kernels, MASKED, cpu,
+    Compute, Kernels, MASKED, Norm, Rotary, cpu,
     flex::{Numbers, numbers, tensor},
     joined, kernels,
 };
@@ -202,6 +202,31 @@ impl Pages {
             self.change(|store| cube::copy(store, from, &moves.sides));
         }
         let _ = (from, moves);
+    }
+
+    /// [`looks`](crate::looks) of each row's newest token, of which keys and values are written and the query is given: in
+    /// one, where pages are dense and the angles on their device.
+    pub fn remember(
+        &mut self,
+        table: &Table,
+        projected: &Tensor<2>,
+        heads: crate::Heads,
+        norms: Option<&(Norm, [Tensor<1>; 2])>,
+        rotary: &Rotary,
+    ) -> Option<Tensor<3>> {
+        #[cfg(feature = "gpu")]
+        if let (Some(rows), Some(angles)) = (&table.on_gpu, rotary.pairs()) {
+            let mut found = None;
+            self.change(|store| {
+                let (query, store) =
+                    crate::cube::looks::into_pages(projected, heads, norms, angles, store, rows);
+                found = Some(query);
+                store
+            });
+            return found;
+        }
+        let _ = (table, projected, heads, norms, rotary);
+        None
     }
 
     /// Writes keys and values of each row's newest token, `[rows, heads, width]`, where pages are dense.

@@ -121,7 +121,14 @@ impl Recipe {
         let samples = self.eval.temperature > 0.0;
         let rises = self.optim.warmup_steps > 0;
         let constant = self.loss.aggregation == Aggregation::Constant;
+        let compared = self.loss.importance_cap.is_some();
         vec![
+            (
+                !compared,
+                "train.old_logprobs",
+                &["loss.importance_cap"],
+                "no loss.importance_cap, which has them recomputed",
+            ),
             (self.model.lora.is_some(), "model.base", &["model.lora"], "model.lora"),
             (self.has_critic(), "critic", &["advantage.kind"], "advantage.kind = \"gae\""),
             (

@@ -475,6 +475,9 @@ pub struct Train {
     pub offload: bool,
     /// Whether completions of one prompt share it in an update. Changes memory and speed, not the result.
     pub share_prompts: SharePrompts,
+    /// Whose log-probabilities the loss takes for the old policy's. `loss.importance_cap` compares the two, and has them
+    /// recomputed.
+    pub old_logprobs: OldLogprobs,
     /// How many updates a mini-batch gets; one by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
@@ -494,6 +497,7 @@ impl Default for Train {
             recompute: Recompute::Auto,
             offload: false,
             share_prompts: SharePrompts::Auto,
+            old_logprobs: OldLogprobs::Auto,
             adaptive: None,
             stop_at: None,
         }
@@ -524,6 +528,20 @@ pub enum SharePrompts {
     Always,
     /// Never.
     Never,
+}
+
+/// Whose log-probabilities the loss takes for the old policy's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OldLogprobs {
+    /// The trainer's, while on the same weights they differ from the sampler's by more than 0.005 on average. In 32 bits that
+    /// is watched; in a narrower format the first step begins with the trainer's, which tells.
+    #[default]
+    Auto,
+    /// The sampler's.
+    Sampled,
+    /// The trainer's, which cost a pass through the model in each step.
+    Recomputed,
 }
 
 /// How held-out accuracy is measured.

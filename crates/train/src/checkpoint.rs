@@ -32,6 +32,9 @@ pub struct TrainerState {
     /// The room that the device has, as far as that was found out.
     #[serde(default)]
     pub room: Room,
+    /// By how much log-probabilities of engine and updater differed last, on the same weights: the mean, in nats.
+    #[serde(default)]
+    pub logprob_diff: Option<f64>,
 }
 
 /// Writes `state.json` and `optimizer.safetensors`, and with a prompt memory `prompts.safetensors`,

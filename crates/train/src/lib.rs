@@ -81,7 +81,7 @@ pub use sampling::{Dynamic, Filled, KeepAll, Refill, Spread, copies};
 pub use schedule::{
     ConstantLr, CosineDecay, LinearDecay, LrSchedule, LrWarmup, constant_with_warmup,
 };
-pub use trainer::{Observer, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
+pub use trainer::{Observer, OldLogprobs, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
 pub use update::{Cut, LARGEST_CHANGE, Moves, UpdateReport, Updater};
 pub use value_loss::{ValueInput, ValueLoss, ValueOutput};
 pub use warmup::{CrossEntropy, warmup_step};

@@ -59,16 +59,24 @@ pub(crate) fn measure_importance(samples: &[Sample], cap: f64, metrics: &mut Met
         let weight = f64::from(weight);
         (count + 1.0, sum + weight, cut + f64::from(u8::from(weight >= cap)))
     });
-    // By the host's numbers: what the update sees is the change since its own start.
+    if count > 0.0 {
+        metrics.set("rollout/importance_mean", sum / count);
+        metrics.set("rollout/importance_truncated", cut / count);
+    }
+}
+
+/// By how much the two policies' log-probabilities differ. It is by the host's numbers: what the update sees is the change since
+/// its own start.
+pub(crate) fn measure_change(samples: &[Sample], metrics: &mut Metrics) {
     let changes = samples.iter().filter(|sample| sample.live).flat_map(|sample| {
         let change = |place| sample.old_logprobs[place] - sample.behaviour_logprobs[place];
         sample.own().map(move |place| f64::from(change(place).abs()))
     });
-    let (change, largest) = changes
-        .fold((0.0, 0.0), |(sum, largest): (f64, f64), change| (sum + change, largest.max(change)));
+    let (count, change, largest) = changes
+        .fold((0.0, 0.0, 0.0f64), |(count, sum, largest), change| {
+            (count + 1.0, sum + change, largest.max(change))
+        });
     if count > 0.0 {
-        metrics.set("rollout/importance_mean", sum / count);
-        metrics.set("rollout/importance_truncated", cut / count);
         metrics.set("rollout/logprob_diff_mean", change / count);
         metrics.set("rollout/logprob_diff_max", largest);
     }

@@ -5,7 +5,7 @@ use firebrick_core::{
     AdvantageEstimator, Group, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
     RewardShaper, RewardedGroup, Seed, Verifier,
 };
-use firebrick_models::PolicyModel;
+use firebrick_models::{Compute, PolicyModel};
 use firebrick_rollout::{RolloutEngine, Sampling};
 use rand::seq::SliceRandom;
 
@@ -17,7 +17,7 @@ use crate::{
     mini_batch::MiniBatch,
     report::{Sampled, Updated},
     reward,
-    samples::{measure_importance, samples_of},
+    samples::{measure_change, measure_importance, samples_of},
 };
 
 /// The DAPO loop over a policy. Everything that it is made of can be exchanged.
@@ -114,6 +114,27 @@ pub struct TrainConfig {
     /// update's own policy are then computed anew before it. For engines whose numerics or weights are
     /// others than the trainer's.
     pub importance_cap: Option<f64>,
+    /// Whose log-probabilities are the old policy's; with a cap they are recomputed.
+    pub old_logprobs: OldLogprobs,
+}
+
+/// Whose log-probabilities the loss takes for those of the policy that an update starts from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OldLogprobs {
+    /// The updater's, while they differ from the engine's by more than [`OldLogprobs::BOUND`]; and at first, where
+    /// products are in a format that makes it likely.
+    #[default]
+    Auto,
+    /// The engine's.
+    Sampled,
+    /// The updater's.
+    Recomputed,
+}
+
+impl OldLogprobs {
+    /// The mean difference, on the same weights, from which on they are recomputed. A fortieth of DAPO's lower clip: what two
+    /// ways of rounding differ by should not clip a token.
+    pub const BOUND: f64 = 0.005;
 }
 
 impl TrainConfig {
@@ -232,8 +253,14 @@ impl<M: PolicyModel> Trainer<M> {
         self.state.memory.extend(std::mem::take(&mut sampled.records));
         self.state.cursor = self.source.cursor();
         self.midway = false;
+        // What an older policy wrote differs by more than rounding.
+        let mut completions = sampled.kept.iter().flat_map(|group| &group.group.completions);
+        let fresh = completions.all(|completion| completion.policy_version + 1 == step);
         let mut report = self.report(sampled, updated, began);
         report.metrics.extend(measured);
+        if fresh {
+            self.state.logprob_diff = report.metrics.get("rollout/logprob_diff_mean");
+        }
         Ok(report)
     }
 
@@ -288,7 +315,8 @@ impl<M: PolicyModel> Trainer<M> {
     fn samples(&mut self, groups: &[RewardedGroup]) -> Result<(Vec<Sample>, Metrics), TrainError> {
         let mut samples = samples_of(groups, self.task.advantage.as_deref())?;
         let mut metrics = Metrics::default();
-        if let Some(cap) = self.config.importance_cap {
+        let cap = self.config.importance_cap;
+        if cap.is_some() || self.recomputes() {
             let logprobs = self.within_room(&samples, |trainer| {
                 trainer.updater.logprobs(&trainer.policy, &samples)
             })?;
@@ -296,8 +324,11 @@ impl<M: PolicyModel> Trainer<M> {
                 if sample.counted() > 0 {
                     sample.old_logprobs = logprobs;
                 }
-                sample.weigh(cap);
             }
+            measure_change(&samples, &mut metrics);
+        }
+        if let Some(cap) = cap {
+            samples.iter_mut().for_each(|sample| sample.weigh(cap));
             measure_importance(&samples, cap, &mut metrics);
         }
         let logprobs = self.within_room(&samples, |trainer| {
@@ -309,6 +340,18 @@ impl<M: PolicyModel> Trainer<M> {
         }
         metrics.extend(self.appraise(&mut samples)?);
         Ok((samples, metrics))
+    }
+
+    /// Whether the log-probabilities that came with the samples are not taken for the old policy's.
+    fn recomputes(&self) -> bool {
+        match self.config.old_logprobs {
+            OldLogprobs::Sampled => false,
+            OldLogprobs::Recomputed => true,
+            OldLogprobs::Auto => match self.state.logprob_diff {
+                Some(difference) => difference > OldLogprobs::BOUND,
+                None => self.policy.compute() != Compute::F32,
+            },
+        }
     }
 
     /// Optimizer updates over shuffled mini-batches, of equal size as far as that goes: a last one

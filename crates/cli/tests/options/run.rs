@@ -96,6 +96,18 @@ pub(crate) const CASES: &[Case] = &[
     case(&["train.share_prompts=always"], CHECKPOINT, &["train.share_prompts=never"], |run| {
         assert!(run.first("update/tokens_shared") > 0.5);
     }),
+    // Sampler and trainer round alike on the CPU; anew, the update starts from its own numbers.
+    default(&["train.old_logprobs=auto"], LETTERS, &[], |run| {
+        assert!(run.first("rollout/logprob_diff_max") < 1e-4);
+        assert!(run.is(&run.instead(&["train.old_logprobs=sampled"])));
+    }),
+    case(&["train.old_logprobs=sampled"], LETTERS, &["model.dtype=bfloat16"], |run| {
+        assert!(run.first("loss/logprob_change") > 0.0);
+    }),
+    case(&["train.old_logprobs=recomputed"], LETTERS, &["model.dtype=bfloat16"], |run| {
+        assert_eq!(run.first("loss/logprob_change"), 0.0);
+        assert!(run.first("rollout/logprob_diff_mean") > 0.0);
+    }),
     case(&["train.stop_at=0.0"], LETTERS, &["eval.every=1"], |run| {
         assert_eq!(run.summary()["stopped_because"], "stop_at");
         assert_eq!(

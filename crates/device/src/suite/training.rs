@@ -6,8 +6,8 @@ use firebrick_models::{Decoder, parameters};
 use firebrick_rollout::{LocalEngine, SampleOn, generate};
 use firebrick_train::{
     AdamW, Aggregation, ClipRange, ConstantLr, CrossEntropy, Dapo, Dynamic, GroupNorm, KeepAll,
-    Moments, Objective, OnCap, OptimConfig, Phrases, PolicyLoss, Sample, Task, TrainConfig,
-    Trainer, TrainerState, Updater,
+    Moments, Objective, OldLogprobs, OnCap, OptimConfig, Phrases, PolicyLoss, Sample, Task,
+    TrainConfig, Trainer, TrainerState, Updater,
 };
 
 use super::{
@@ -163,6 +163,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             adaptive: None,
             sampling: sampling(1.0, 0, 1.0, 4),
             importance_cap: None,
+            old_logprobs: OldLogprobs::Sampled,
         },
         seed: Seed::run(8),
         state: TrainerState::default(),

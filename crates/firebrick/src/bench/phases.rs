@@ -9,7 +9,8 @@ use firebrick_reward::math;
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 use firebrick_train::{
     AdamW, Aggregation, ClipRange, ConstantLr, Cut, Dapo, Dynamic, GroupNorm, KeepAll, Objective,
-    OnCap, OptimConfig, Phrases, Sample, Task, TrainConfig, Trainer, TrainerState, Updater,
+    OldLogprobs, OnCap, OptimConfig, Phrases, Sample, Task, TrainConfig, Trainer, TrainerState,
+    Updater,
 };
 
 use super::{Phase, Shape, Sizes, clock::Clock};
@@ -157,6 +158,7 @@ impl<'a> Phases<'a> {
                 adaptive: None,
                 sampling: drawn(length),
                 importance_cap: None,
+                old_logprobs: OldLogprobs::Sampled,
             },
             seed: self.seed,
             state: TrainerState::default(),

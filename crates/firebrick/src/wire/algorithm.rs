@@ -10,9 +10,9 @@ use firebrick_rollout::Sampling;
 use firebrick_train::{
     AdamW, AdaptiveUpdates, BatchNorm, Cispo, ClipRange, ConstantLr, CosineDecay, Cut, Dapo,
     Dynamic, Gdpo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut, LinearDecay, LrSchedule,
-    LrWarmup, MeanOnly, Memory, MemoryRule, Moments, Muon, MuonConfig, Objective, OptimConfig,
-    Optimizer, PolicyLoss, PosteriorRule, ReinforceBaseline, Spread, Task, TrainConfig, Updater,
-    VarianceRule,
+    LrWarmup, MeanOnly, Memory, MemoryRule, Moments, Muon, MuonConfig, Objective, OldLogprobs,
+    OptimConfig, Optimizer, PolicyLoss, PosteriorRule, ReinforceBaseline, Spread, Task,
+    TrainConfig, Updater, VarianceRule,
 };
 
 use super::reward;
@@ -200,6 +200,11 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
         adaptive: recipe.train.adaptive.as_ref().map(adaptive),
         sampling,
         importance_cap: recipe.loss.importance_cap,
+        old_logprobs: match recipe.train.old_logprobs {
+            recipe::OldLogprobs::Auto => OldLogprobs::Auto,
+            recipe::OldLogprobs::Sampled => OldLogprobs::Sampled,
+            recipe::OldLogprobs::Recomputed => OldLogprobs::Recomputed,
+        },
     }
 }
 

@@ -1,4 +1,8 @@
-use super::{rows::sums, *};
+use super::{
+    pages::{Rows, Store, place},
+    rows::sums,
+    *,
+};
 use crate::{Compute, Heads, Norm};
 
 /// Norms of the heads of queries and of keys, and their weights.
@@ -36,42 +40,93 @@ pub(crate) fn apply(
     let of = |count| empty(&angles, [places, count, heads.width], products(compute));
     let [query, key, value] = [of(heads.query), of(heads.key), of(heads.key)];
     let client = angles.client.clone();
-    let half = heads.width / 2;
-    let format = format(&query);
-    match norms {
-        None => turned::launch(
-            &client,
-            units(count(&projected) / 2),
-            dim(),
-            projected.into_buffer_arg(),
-            angles.into_buffer_arg(),
-            query.clone().into_buffer_arg(),
-            key.clone().into_buffer_arg(),
-            value.clone().into_buffer_arg(),
-            heads.query,
-            heads.key,
-            half,
-            format,
-        ),
-        Some((rule, [of_queries, of_keys])) => normed_and_turned::launch(
-            &client,
-            cubes(places * (heads.query + 2 * heads.key)),
-            across(half),
-            projected.into_buffer_arg(),
-            angles.into_buffer_arg(),
-            wide(of_queries)?.into_buffer_arg(),
-            wide(of_keys)?.into_buffer_arg(),
-            query.clone().into_buffer_arg(),
-            key.clone().into_buffer_arg(),
-            value.clone().into_buffer_arg(),
-            rule.epsilon as f32,
-            rule.offset as f32,
-            heads.query,
-            heads.key,
-            format,
-        ),
-    }
+    let Given { epsilon, offset, of_queries, of_keys } = Given::new(norms, &angles)?;
+    turned::launch(
+        &client,
+        cubes(places * (heads.query + 2 * heads.key)),
+        across(heads.width / 2),
+        projected.into_buffer_arg(),
+        angles.into_buffer_arg(),
+        of_queries.into_buffer_arg(),
+        of_keys.into_buffer_arg(),
+        query.clone().into_buffer_arg(),
+        key.clone().into_buffer_arg(),
+        value.clone().into_buffer_arg(),
+        epsilon,
+        offset,
+        heads.query,
+        heads.key,
+        heads.width,
+        norms.is_some(),
+        format(&query),
+    );
     Some([tensor(query), tensor(key), tensor(value)])
+}
+
+/// [`apply`] for the newest token of each row, of which keys and values are written to pages; gives its query, in their format.
+pub(crate) fn into_pages(
+    projected: &Tensor<2>,
+    heads: Heads,
+    norms: Option<&Norms>,
+    angles: &Tensor<3>,
+    store: Store,
+    rows: &Rows,
+) -> (Tensor<3>, Store) {
+    let count = projected.dims()[0];
+    let (projected, angles) = (any(projected), any(angles));
+    let [keys, values] = store.map(own);
+    let query = empty(&angles, [count, heads.query, heads.width], keys.dtype);
+    let given = Given::new(norms, &angles).expect("weights of norms are f32");
+    turned_into_pages::launch(
+        &angles.client.clone(),
+        cubes(count * (heads.query + 2 * heads.key)),
+        across(heads.width / 2),
+        projected.into_buffer_arg(),
+        angles.into_buffer_arg(),
+        given.of_queries.into_buffer_arg(),
+        given.of_keys.into_buffer_arg(),
+        rows.pages.clone().into_buffer_arg(),
+        whole(&rows.newest).into_buffer_arg(),
+        query.clone().into_buffer_arg(),
+        keys.clone().into_buffer_arg(),
+        values.clone().into_buffer_arg(),
+        given.epsilon,
+        given.offset,
+        rows.across,
+        heads.query,
+        heads.key,
+        heads.width,
+        norms.is_some(),
+        format(&query),
+    );
+    (tensor(query), [tensor(keys), tensor(values)])
+}
+
+/// What a kernel is given of norms, and something in its place where there are none.
+struct Given {
+    epsilon: f32,
+    offset: f32,
+    of_queries: Buffer,
+    of_keys: Buffer,
+}
+
+impl Given {
+    fn new(norms: Option<&Norms>, other: &Buffer) -> Option<Self> {
+        Some(match norms {
+            Some((rule, [of_queries, of_keys])) => Given {
+                epsilon: rule.epsilon as f32,
+                offset: rule.offset as f32,
+                of_queries: wide(of_queries)?,
+                of_keys: wide(of_keys)?,
+            },
+            None => Given {
+                epsilon: 0.0,
+                offset: 0.0,
+                of_queries: other.clone(),
+                of_keys: other.clone(),
+            },
+        })
+    }
 }
 
 /// The gradient of what [`apply`] was given, and those of the norms' weights; what the norms were given is beside them.
@@ -179,46 +234,9 @@ fn turn(angle: f32) -> (f32, f32) {
     (select(quarter == 1 || quarter == 2, -x, x), select(quarter >= 2, -y, y))
 }
 
+/// A cube for each head of each place.
 #[cube(launch)]
 fn turned<Y: Float>(
-    projected: &[f32],
-    angles: &[f32],
-    query: &mut [Y],
-    key: &mut [Y],
-    value: &mut [Y],
-    queries: usize,
-    keys: usize,
-    half: usize,
-    #[define(Y)] _format: ElemType,
-) {
-    let all = queries + 2 * keys;
-    let (pair, head) = (ABSOLUTE_POS % half, ABSOLUTE_POS / half % all);
-    let place = ABSOLUTE_POS / half / all;
-    let at = (place * all + head) * 2 * half + pair;
-    if at < projected.len() {
-        let x = projected[at];
-        let y = projected[at + half];
-        let cos = angles[2 * (place * half + pair)];
-        let sin = angles[2 * (place * half + pair) + 1];
-        if head < queries {
-            let to = (place * queries + head) * 2 * half + pair;
-            query[to] = Y::cast_from(x * cos - y * sin);
-            query[to + half] = Y::cast_from(y * cos + x * sin);
-        } else if head < queries + keys {
-            let to = (place * keys + head - queries) * 2 * half + pair;
-            key[to] = Y::cast_from(x * cos - y * sin);
-            key[to + half] = Y::cast_from(y * cos + x * sin);
-        } else {
-            let to = (place * keys + head - queries - keys) * 2 * half + pair;
-            value[to] = Y::cast_from(x);
-            value[to + half] = Y::cast_from(y);
-        }
-    }
-}
-
-/// [`turned`] behind norms: a cube for each head of each place.
-#[cube(launch)]
-fn normed_and_turned<Y: Float>(
     projected: &[f32],
     angles: &[f32],
     of_queries: &[f32],
@@ -230,36 +248,32 @@ fn normed_and_turned<Y: Float>(
     offset: f32,
     queries: usize,
     keys: usize,
+    width: usize,
+    #[comptime] normed: bool,
     #[define(Y)] _format: ElemType,
 ) {
-    let width = of_queries.len();
-    let half = width / 2;
-    let all = queries + 2 * keys;
+    let (half, all) = (width / 2, queries + 2 * keys);
     let (head, place) = (CUBE_POS % all, CUBE_POS / all);
-    let first = CUBE_POS * width;
-    if first < projected.len() {
+    if CUBE_POS * width < projected.len() {
         let mut scale = f32::new(1.0);
-        if head < queries + keys {
-            scale = norm::scale(&projected[first..first + width], epsilon);
+        if normed && head < queries + keys {
+            scale = norm::scale(&projected[CUBE_POS * width..(CUBE_POS + 1) * width], epsilon);
         }
         let mut pair = UNIT_POS as usize;
         while pair < half {
-            let x = projected[first + pair];
-            let y = projected[first + half + pair];
-            let cos = angles[2 * (place * half + pair)];
-            let sin = angles[2 * (place * half + pair) + 1];
+            let at = CUBE_POS * width + pair;
+            let (x, y) = (projected[at] * scale, projected[at + half] * scale);
+            let turn = 2 * (place * half + pair);
             if head < queries {
                 let to = (place * queries + head) * width + pair;
-                let x = x * scale * (of_queries[pair] + offset);
-                let y = y * scale * (of_queries[half + pair] + offset);
-                query[to] = Y::cast_from(x * cos - y * sin);
-                query[to + half] = Y::cast_from(y * cos + x * sin);
+                let (x, y) = look(x, y, angles, turn, of_queries, offset, pair, half, normed);
+                query[to] = Y::cast_from(x);
+                query[to + half] = Y::cast_from(y);
             } else if head < queries + keys {
                 let to = (place * keys + head - queries) * width + pair;
-                let x = x * scale * (of_keys[pair] + offset);
-                let y = y * scale * (of_keys[half + pair] + offset);
-                key[to] = Y::cast_from(x * cos - y * sin);
-                key[to + half] = Y::cast_from(y * cos + x * sin);
+                let (x, y) = look(x, y, angles, turn, of_keys, offset, pair, half, normed);
+                key[to] = Y::cast_from(x);
+                key[to + half] = Y::cast_from(y);
             } else {
                 let to = (place * keys + head - queries - keys) * width + pair;
                 value[to] = Y::cast_from(x);
@@ -267,6 +281,82 @@ fn normed_and_turned<Y: Float>(
             }
             pair += CUBE_DIM as usize;
         }
+    }
+}
+
+#[cube(launch)]
+fn turned_into_pages<Y: Float>(
+    projected: &[f32],
+    angles: &[f32],
+    of_queries: &[f32],
+    of_keys: &[f32],
+    pages: &[u32],
+    newest: &[i32],
+    query: &mut [Y],
+    to_keys: &mut [Y],
+    to_values: &mut [Y],
+    epsilon: f32,
+    offset: f32,
+    across: usize,
+    queries: usize,
+    keys: usize,
+    width: usize,
+    #[comptime] normed: bool,
+    #[define(Y)] _format: ElemType,
+) {
+    let (half, all) = (width / 2, queries + 2 * keys);
+    let (head, row) = (CUBE_POS % all, CUBE_POS / all);
+    if CUBE_POS * width < projected.len() {
+        let mut scale = f32::new(1.0);
+        if normed && head < queries + keys {
+            scale = norm::scale(&projected[CUBE_POS * width..(CUBE_POS + 1) * width], epsilon);
+        }
+        let place = place(pages, row * across, newest[row] as usize) * keys;
+        let mut pair = UNIT_POS as usize;
+        while pair < half {
+            let at = CUBE_POS * width + pair;
+            let (x, y) = (projected[at] * scale, projected[at + half] * scale);
+            let turn = 2 * (row * half + pair);
+            if head < queries {
+                let to = (row * queries + head) * width + pair;
+                let (x, y) = look(x, y, angles, turn, of_queries, offset, pair, half, normed);
+                query[to] = Y::cast_from(x);
+                query[to + half] = Y::cast_from(y);
+            } else if head < queries + keys {
+                let to = (place + head - queries) * width + pair;
+                let (x, y) = look(x, y, angles, turn, of_keys, offset, pair, half, normed);
+                to_keys[to] = Y::cast_from(x);
+                to_keys[to + half] = Y::cast_from(y);
+            } else {
+                let to = (place + head - queries - keys) * width + pair;
+                to_values[to] = Y::cast_from(x);
+                to_values[to + half] = Y::cast_from(y);
+            }
+            pair += CUBE_DIM as usize;
+        }
+    }
+}
+
+/// A pair of numbers times the norm's weights, if there is one, and turned.
+#[cube]
+fn look(
+    x: f32,
+    y: f32,
+    angles: &[f32],
+    turn: usize,
+    weight: &[f32],
+    offset: f32,
+    pair: usize,
+    half: usize,
+    #[comptime] normed: bool,
+) -> (f32, f32) {
+    let (cos, sin) = (angles[turn], angles[turn + 1]);
+    if normed {
+        let x = x * (weight[pair] + offset);
+        let y = y * (weight[half + pair] + offset);
+        (x * cos - y * sin, y * cos + x * sin)
+    } else {
+        (x * cos - y * sin, y * cos + x * sin)
     }
 }
 

@@ -21,11 +21,11 @@ const PARTS: usize = UNITS as usize / PAGE;
 #[derive(Clone)]
 pub(crate) struct Rows {
     /// For each row its pages, those included that it is going to write to.
-    pages: Buffer,
+    pub(super) pages: Buffer,
     /// Pages of a row, with some that mean nothing behind a shorter one's.
-    across: usize,
+    pub(super) across: usize,
     /// The place of each row's newest token, which is how many stand before it.
-    newest: Tensor<1, Int>,
+    pub(super) newest: Tensor<1, Int>,
     /// The largest of these.
     farthest: usize,
 }
@@ -269,7 +269,7 @@ fn write_rows<X: Float, Y: Float>(
 
 /// Where a token of a row is, whose pages begin at `row`.
 #[cube]
-fn place(pages: &[u32], row: usize, token: usize) -> usize {
+pub(super) fn place(pages: &[u32], row: usize, token: usize) -> usize {
     pages[row + token / PAGE] as usize * PAGE + token % PAGE
 }
 
