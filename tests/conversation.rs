@@ -41,6 +41,7 @@ fn policy() -> Decoder {
 fn updater() -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
     Updater {
+        loss_scale: 1.0,
         objective: Objective {
             policy: Box::new(Dapo { clip, dual_clip: None }),
             entropy_coef: 0.1,

@@ -483,6 +483,7 @@ fn updater(
 ) -> Updater {
     let kl = Kl { estimator: KlEstimator::K3, gradient_of_k2: false, coef: 0.1 };
     Updater {
+        loss_scale: 1.0,
         objective: Objective {
             policy,
             entropy_coef: if extras { 0.02 } else { 0.0 },

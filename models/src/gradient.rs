@@ -64,6 +64,13 @@ impl GradientSum {
     pub fn finish(self) -> GradientsParams {
         self.0
     }
+
+    /// The sum for a module's parameters, over `divisor`.
+    pub fn finish_over<M: Module>(self, module: &M, divisor: f64) -> GradientsParams {
+        let mut over = Over { sum: self.0, divisor };
+        module.visit(&mut over);
+        over.sum
+    }
 }
 
 /// [`firebrick_kernels::head_backward`] of a head that is a parameter: the gradient of `hidden`, and that of the head is
@@ -95,6 +102,19 @@ pub fn head_backward(
         sum.0.register(head.id, d_head);
     }
     d_hidden
+}
+
+struct Over {
+    sum: GradientsParams,
+    divisor: f64,
+}
+
+impl ModuleVisitor for Over {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(sum) = self.sum.remove::<D>(param.id) {
+            self.sum.register(param.id, sum.div_scalar(self.divisor));
+        }
+    }
 }
 
 struct Take<'a> {

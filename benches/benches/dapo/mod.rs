@@ -6,6 +6,7 @@ use firebrick_train::{Aggregation, ClipRange, Cut, Dapo, Objective, Updater};
 pub(crate) fn updater(cut: Cut) -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
     Updater {
+        loss_scale: 1.0,
         objective: Objective {
             policy: Box::new(Dapo { clip, dual_clip: None }),
             entropy_coef: 0.0,

@@ -5,7 +5,7 @@ use std::{
 
 use firebrick_data::{DataError, HubError, HubName, PromptReport};
 use firebrick_device::{Name, OpenError};
-use firebrick_models::CheckpointError;
+use firebrick_models::{CheckpointError, Compute};
 use firebrick_reward::RewardError;
 use firebrick_rollout::RolloutError;
 use firebrick_runs::RunError;
@@ -194,10 +194,12 @@ pub enum Error {
     /// A program's own policy that nothing can be learnt by.
     #[error("the policy is on a device without autodiff, expected one with it")]
     NoAutodiff,
-    /// `model.dtype = "bfloat16"` on a device without it.
-    #[error("model.dtype is \"bfloat16\", which {device} does not compute")]
-    NoBfloat16 {
-        /// Which.
+    /// `model.dtype` on a device without it.
+    #[error("model.dtype is \"{dtype}\", which {device} does not compute")]
+    NoFormat {
+        /// The format.
+        dtype: Compute,
+        /// Which device.
         device: Name,
     },
     /// `[model.lora]` beside a model that is an adapter already.
@@ -366,7 +368,7 @@ impl Error {
             Error::NoAutodiff => {
                 "make it on device.autodiff(), such as Device::flex().autodiff()".into()
             }
-            Error::NoBfloat16 { .. } => {
+            Error::NoFormat { .. } => {
                 "leave model.dtype out: it is then chosen by the device".into()
             }
             Error::TwoAdapters { folder } => format!(
@@ -418,7 +420,7 @@ impl Error {
             | Error::RevisionOfFolder { .. }
             | Error::NoRevision { .. }
             | Error::NoChatTemplate { .. }
-            | Error::NoBfloat16 { .. }
+            | Error::NoFormat { .. }
             | Error::TwoAdapters { .. }
             | Error::TemplateOption { .. }
             | Error::Context { .. }

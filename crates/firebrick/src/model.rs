@@ -291,8 +291,8 @@ pub(crate) fn size(policy: &Decoder) -> String {
         let trained = thousands(adapters as u64);
         text += &format!(", {trained} of them trained (adapters of rank {})", lora.rank);
     }
-    if policy.compute() == Compute::Bf16 {
-        text += ", multiplied in bfloat16";
+    if policy.compute() != Compute::F32 {
+        text += &format!(", multiplied in {}", policy.compute());
     }
     text
 }
@@ -300,16 +300,20 @@ pub(crate) fn size(policy: &Decoder) -> String {
 /// The format that matrices are multiplied in on that device.
 ///
 /// # Errors
-/// When bfloat16 is asked for and the device does not compute it.
+/// When a format is asked for that the device does not compute.
 pub fn compute(asked: recipe::ComputeType, name: Name, device: &Device) -> Result<Compute, Error> {
-    let there = || device.supports_dtype(FloatDType::BF16);
+    let computes = |format| device.supports_dtype(format);
+    let there = || computes(FloatDType::BF16);
+    let missing = |dtype| Error::NoFormat { dtype, device: name };
     match asked {
         recipe::ComputeType::Float32 => Ok(Compute::F32),
         // A processor computes it more slowly than f32.
         recipe::ComputeType::Auto if name.kind == Kind::Cpu || !there() => Ok(Compute::F32),
         recipe::ComputeType::Auto => Ok(Compute::Bf16),
         recipe::ComputeType::Bfloat16 if there() => Ok(Compute::Bf16),
-        recipe::ComputeType::Bfloat16 => Err(Error::NoBfloat16 { device: name }),
+        recipe::ComputeType::Bfloat16 => Err(missing(Compute::Bf16)),
+        recipe::ComputeType::Float16 if computes(FloatDType::F16) => Ok(Compute::F16),
+        recipe::ComputeType::Float16 => Err(missing(Compute::F16)),
     }
 }
 

@@ -14,6 +14,16 @@ pub enum Compute {
     F16,
 }
 
+impl std::fmt::Display for Compute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Compute::F32 => "float32",
+            Compute::Bf16 => "bfloat16",
+            Compute::F16 => "float16",
+        })
+    }
+}
+
 impl Compute {
     /// As burn calls it.
     pub fn dtype(self) -> FloatDType {

@@ -54,6 +54,7 @@ enum Form {
     /// `[places, 1, width]`: cosines and sines.
     Tensors(Box<[Tensor<3>; 2]>),
     /// `[places, half, 2]`, on a GPU: cosines beside sines.
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "they are made on GPUs alone"))]
     Pairs(Tensor<3>),
 }
 

@@ -42,6 +42,8 @@ pub enum ComputeType {
     Float32,
     /// 16 bits with the range of 32.
     Bfloat16,
+    /// 16 bits to 65,504, for GPUs that have no other: losses are scaled, so that small gradients are not lost.
+    Float16,
 }
 
 /// The format of weights that are not trained.

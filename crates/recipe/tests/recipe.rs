@@ -233,6 +233,17 @@ fn an_option_belongs_to_its_kind() {
     }
 }
 
+#[test]
+fn a_critic_of_its_own_is_not_trained_in_float16() {
+    let sets = ["advantage.kind=gae", "critic.kind=separate", "model.dtype=float16"];
+    let error = parse("", &sets).unwrap_err();
+    assert!(
+        error.to_string().contains("expected \"head\" for model.dtype = \"float16\""),
+        "{error}"
+    );
+    assert!(parse("", &sets[..2]).is_ok());
+}
+
 /// Settings that change nothing, and what each of them needs; beside that it is valid.
 #[test]
 fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {

@@ -5,7 +5,7 @@ use firebrick_core::{RewardedGroup, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Optimizer, PromptMemory, Room, TrainError,
+    LossScale, Optimizer, PromptMemory, Room, TrainError,
     memory::{load_memory, save_memory},
 };
 
@@ -35,6 +35,9 @@ pub struct TrainerState {
     /// By how much log-probabilities of engine and updater differed last, on the same weights: the mean, in nats.
     #[serde(default)]
     pub logprob_diff: Option<f64>,
+    /// For products in f16.
+    #[serde(default)]
+    pub loss_scale: LossScale,
 }
 
 /// Writes `state.json` and `optimizer.safetensors`, and with a prompt memory `prompts.safetensors`,

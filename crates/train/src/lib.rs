@@ -33,6 +33,7 @@ mod eval;
 mod gae;
 mod judge;
 mod loss;
+mod loss_scale;
 mod memory;
 mod mini_batch;
 mod observe;
@@ -66,6 +67,7 @@ pub use loss::{
     Cispo, ClipRange, Dapo, Gspo, Kl, KlEstimator, LossInput, LossOutput, Objective,
     ObjectiveOutput, PolicyLoss,
 };
+pub use loss_scale::LossScale;
 pub use memory::{
     Beta, Memory, MemoryRule, PosteriorRule, PromptMemory, Record, Selection, VarianceRule,
 };

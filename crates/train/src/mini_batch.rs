@@ -93,6 +93,10 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             stepped => stepped?,
         };
         trainer.policy = policy;
+        if trainer.scale_again(&outcome) {
+            let (report, _) = self.pass()?;
+            return self.apply(report);
+        }
         if outcome.skipped {
             self.updated.skipped.push(self.samples.to_vec());
         } else {
@@ -116,6 +120,7 @@ fn gradients<M: PolicyModel>(
     moves: Moves,
     samples: &[Sample],
 ) -> Result<UpdateReport, TrainError> {
+    trainer.updater.loss_scale = trainer.state.loss_scale.of(trainer.policy.compute());
     trainer.within_room(samples, |trainer| {
         let Trainer { updater, policy, critic, .. } = trainer;
         let report = updater.gradients_with(policy, critic.as_ref(), moves, samples)?;

@@ -11,7 +11,7 @@ use rand::seq::SliceRandom;
 
 use crate::{
     AdaptiveUpdates, Aggregation, Critic, Dynamic, EvalReport, LrSchedule, Memory, Optimizer,
-    Phrases, Sample, SamplingReport, TrainError, TrainerState, UpdateTotals, Updater,
+    Phrases, Sample, SamplingReport, StepOutcome, TrainError, TrainerState, UpdateTotals, Updater,
     collect::Collection,
     evaluate,
     mini_batch::MiniBatch,
@@ -352,6 +352,18 @@ impl<M: PolicyModel> Trainer<M> {
                 None => self.policy.compute() != Compute::F32,
             },
         }
+    }
+
+    /// Tells if a gradient that was not finite is to be made again with a smaller loss scale.
+    pub(crate) fn scale_again(&mut self, outcome: &StepOutcome) -> bool {
+        let scale = &mut self.state.loss_scale;
+        if self.policy.compute() != Compute::F16 {
+            return false;
+        }
+        if !outcome.skipped {
+            scale.fits();
+        }
+        outcome.skipped && scale.overflows()
     }
 
     /// Optimizer updates over shuffled mini-batches, of equal size as far as that goes: a last one

@@ -26,6 +26,9 @@ pub struct Updater {
     pub aggregation: Aggregation,
     /// Divisor of one completion for [`Aggregation::Constant`], in tokens.
     pub constant_length: usize,
+    /// What the loss is multiplied by on the way back, and its gradient divided by at the end, so that small parts of it are
+    /// not lost in a format of few exponents: a power of two, or 1.
+    pub loss_scale: f64,
     /// The temperature that the samples were drawn at.
     pub temperature: f64,
     /// How the work is cut.
@@ -199,7 +202,10 @@ impl Updater {
             }
         }
         Ok(UpdateReport {
-            gradients: gradients.finish(),
+            gradients: match self.loss_scale {
+                1.0 => gradients.finish(),
+                scale => gradients.finish_over(policy, scale),
+            },
             of_critic: critic.map(|_| of_critic.finish()),
             loss: metrics.get("loss/total").unwrap_or(0.0),
             metrics,
@@ -240,6 +246,10 @@ impl Updater {
         let trunk = critic.trunk.as_ref().unwrap_or(policy).valid();
         let head = critic.head.valid();
         self.per_token(&trunk, samples, |hidden, _| head.values(hidden))
+    }
+
+    fn scaled<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
+        if self.loss_scale == 1.0 { gradient } else { gradient.mul_scalar(self.loss_scale) }
     }
 
     /// A number for each completion token, from the hidden state of `policy` that predicts it.
@@ -332,7 +342,7 @@ impl Updater {
         let (judged_hidden, judged) = judged.unwrap_or_default();
         if let Some((pass, last)) = pass.zip(last) {
             let gradients = output.loss.backward();
-            let of = |leaf: Tensor<2>| Some(batch.by_token(leaf.grad(&gradients)?));
+            let of = |leaf: Tensor<2>| Some(self.scaled(batch.by_token(leaf.grad(&gradients)?)));
             let d_logprobs = of(logprobs).unwrap_or_else(|| now.logprobs.zeros_like());
             let d_entropy = if self.objective.entropy_coef == 0.0 { None } else { of(entropy) };
             let mut d_hidden = head_backward(
@@ -347,7 +357,7 @@ impl Updater {
                 sum,
             );
             if let Some(more) = judged_hidden {
-                d_hidden = d_hidden + more;
+                d_hidden = d_hidden + self.scaled(more);
             }
             let finish = hidden.cast(DType::F32) * Tensor::from_inner(d_hidden);
             let mut gradients = finish.sum().backward();

@@ -39,13 +39,18 @@ impl<M: PolicyModel> Trainer<M> {
         let samples = samples(examples);
         loop {
             let report = self.within_room(&samples, |trainer| {
-                updater(trainer.updater.cut).gradients(&trainer.policy, &samples)
+                let mut updater = updater(trainer.updater.cut);
+                updater.loss_scale = trainer.state.loss_scale.of(trainer.policy.compute());
+                updater.gradients(&trainer.policy, &samples)
             })?;
             match self.optimizer.step(self.policy.clone(), report.gradients, lr) {
                 Err(error) if error.is_out_of_memory() => self.shrink(&samples, error)?,
                 stepped => {
                     let (policy, outcome) = stepped?;
                     self.policy = policy;
+                    if self.scale_again(&outcome) {
+                        continue;
+                    }
                     return Ok((report.loss, outcome));
                 }
             }
@@ -55,6 +60,7 @@ impl<M: PolicyModel> Trainer<M> {
 
 fn updater(cut: Cut) -> Updater {
     Updater {
+        loss_scale: 1.0,
         objective: Objective { policy: Box::new(CrossEntropy), entropy_coef: 0.0, kl: None },
         aggregation: Aggregation::TokenMean,
         constant_length: 1,

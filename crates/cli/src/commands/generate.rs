@@ -63,7 +63,7 @@ pub struct Generate {
     /// Compute on this device: cpu, or such as vulkan:0
     #[arg(long, value_name = "KIND:INDEX", default_value = "cpu")]
     device: Name,
-    /// Multiply matrices in this format: auto, float32 or bfloat16
+    /// Multiply matrices in this format: auto, float32, bfloat16 or float16
     #[arg(long, value_enum, default_value_t)]
     dtype: Dtype,
     /// Keep the weights in this format: auto, float32, bfloat16, int8 or int4
@@ -84,6 +84,8 @@ enum Dtype {
     Float32,
     /// 16 bits with the range of 32
     Bfloat16,
+    /// 16 bits to 65,504
+    Float16,
 }
 
 /// The format that weights are kept in.
@@ -120,6 +122,7 @@ impl From<Dtype> for ComputeType {
             Dtype::Auto => ComputeType::Auto,
             Dtype::Float32 => ComputeType::Float32,
             Dtype::Bfloat16 => ComputeType::Bfloat16,
+            Dtype::Float16 => ComputeType::Float16,
         }
     }
 }

@@ -152,8 +152,8 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
         thousands(facts.parameters as u64),
         thousands(facts.trainable as u64),
         match facts.half {
-            true => "float32 multiplied in bfloat16",
-            false => "float32",
+            true => format!("float32 multiplied in {}", facts.compute),
+            false => facts.compute.clone(),
         },
         recipe.device.name(),
         facts.work.sequences,

@@ -43,6 +43,12 @@ pub(crate) const CASES: &[Case] = &[
         run.says("multiplied in bfloat16");
         assert_ne!(run.first("loss/entropy"), run.without().first("loss/entropy"));
     }),
+    case(&["model.dtype=float16"], CHECKPOINT, &[], |run| {
+        run.says("multiplied in float16");
+        let (entropy, wide) = (run.first("loss/entropy"), run.without().first("loss/entropy"));
+        assert!(entropy != wide && (entropy - wide).abs() < 0.5, "{entropy}, in float32 {wide}");
+        assert!(run.first("update/grad_norm").is_normal());
+    }),
     // What is computed with fewer bits is another model, but near.
     case(&["model.base=int4"], CHECKPOINT, ADAPTERS, near_but_another),
     case(&["model.base=int8"], CHECKPOINT, ADAPTERS, near_but_another),

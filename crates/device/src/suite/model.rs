@@ -336,6 +336,7 @@ pub(super) const WHOLE: Cut = Cut {
 /// DAPO with everything that it can have: two clips, an entropy bonus and a KL penalty.
 pub(super) fn updater(cut: Cut) -> Updater {
     Updater {
+        loss_scale: 1.0,
         objective: Objective {
             policy: Box::new(Dapo {
                 clip: ClipRange { low: 0.2, high: 0.28 },

@@ -229,6 +229,7 @@ fn verify(clock: &mut Clock<'_>) -> Result<usize> {
 /// DAPO's update, without entropy and KL.
 fn updater(cut: Cut) -> Updater {
     Updater {
+        loss_scale: 1.0,
         objective: Objective {
             policy: Box::new(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }),
             entropy_coef: 0.0,

@@ -50,8 +50,10 @@ pub struct Facts {
     pub critic: u128,
     /// Whether everything but adapters is frozen, the head too.
     pub frozen: bool,
-    /// Whether matrices are multiplied in bfloat16.
+    /// Whether matrices are multiplied in 16 bits.
     pub half: bool,
+    /// What they are multiplied in.
+    pub compute: String,
     /// Whether the engine rounds weights that are not trained to a copy of its own.
     pub rounds_frozen: bool,
     /// The model's widths.
@@ -152,7 +154,7 @@ impl Facts {
         let on_cpu = recipe.device.kind == Kind::Cpu;
         let narrow = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
         let fast = on_cpu && recipe.device.kernels == Kernels::Fast;
-        let plain = !fast || compute == Compute::Bf16 || base != Base::F32;
+        let plain = !fast || compute != Compute::F32 || base != Base::F32;
         Facts {
             frozen_bytes: match base {
                 Base::F32 => 4 * frozen,
@@ -169,7 +171,7 @@ impl Facts {
                 }
             },
             largest_weight: lookup * if base == Base::F32 { 4 } else { narrow },
-            rounds_frozen: base == Base::F32 && compute == Compute::Bf16,
+            rounds_frozen: base == Base::F32 && compute != Compute::F32,
             parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),
             trainable: adapters.map_or(count.total, |(all, _)| all).into(),
             one_moment: match recipe.optim.kind {
@@ -195,7 +197,8 @@ impl Facts {
                 }
             },
             frozen: adapters.is_some(),
-            half: compute == Compute::Bf16,
+            half: compute != Compute::F32,
+            compute: compute.to_string(),
             shape,
             work: Work::new(config, recipe, plain),
             pieces: Pieces::of(recipe.device.name(), memory, config.intermediate_size),

@@ -99,6 +99,7 @@ pub fn compute(recipe: &Recipe) -> (Compute, bool) {
         (Some(compute), _) => (compute, false),
         (None, ComputeType::Float32) => (Compute::F32, false),
         (None, ComputeType::Bfloat16) => (Compute::Bf16, false),
+        (None, ComputeType::Float16) => (Compute::F16, false),
         // The larger of the two where it is likely; with Vulkan it takes an extension of the driver.
         (None, ComputeType::Auto) => match name.kind {
             Kind::Cuda | Kind::Rocm | Kind::Metal => (Compute::Bf16, true),

@@ -112,6 +112,7 @@ pub(super) fn updater(recipe: &Recipe, cut: plan::Cut) -> Updater {
         coef: kl.coef,
     });
     Updater {
+        loss_scale: 1.0,
         objective: Objective { policy, entropy_coef: loss.entropy_coef, kl },
         aggregation: match loss.aggregation {
             recipe::Aggregation::TokenMean => firebrick_train::Aggregation::TokenMean,

@@ -1,11 +1,22 @@
 use super::Checks;
-use crate::Dynamic;
+use crate::{ComputeType, CriticKind, Dynamic};
 
 impl Checks<'_> {
     /// What only a critic makes sense of, and what a critic asks for.
     pub(super) fn critic(&mut self) {
         let recipe = self.recipe;
         if recipe.has_critic() {
+            if recipe.critic.kind == CriticKind::Separate
+                && recipe.model.dtype == ComputeType::Float16
+            {
+                self.fail(
+                    &["critic.kind", "model.dtype"],
+                    "critic.kind is \"separate\", expected \"head\" for model.dtype = \"float16\""
+                        .into(),
+                    "its own trunk's gradients are not scaled",
+                    "small gradients would be lost: take the other kind or another format",
+                );
+            }
             if recipe.rollout.group_size == 1 && recipe.sampling.dynamic != Dynamic::Off {
                 self.fail(
                     &["sampling.dynamic", "rollout.group_size"],

@@ -1,0 +1,62 @@
+use firebrick_models::Compute;
+use serde::{Deserialize, Serialize};
+
+/// What losses are multiplied by where products are f16, whose smallest number is 6 · 10⁻⁸: halved when a gradient is not
+/// finite, which is then made again, and doubled after many that were (Micikevicius et al. 2018).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LossScale {
+    /// A power of two, from 1 on.
+    pub scale: f64,
+    /// Gradients that were finite, since it changed.
+    pub good: u32,
+}
+
+impl Default for LossScale {
+    fn default() -> Self {
+        LossScale { scale: 65536.0, good: 0 }
+    }
+}
+
+impl LossScale {
+    const LARGEST: f64 = 16_777_216.0;
+    const GOOD: u32 = 500;
+
+    /// What the loss of a policy with products in this format is multiplied by.
+    pub fn of(&self, compute: Compute) -> f64 {
+        if compute == Compute::F16 { self.scale } else { 1.0 }
+    }
+
+    /// Notes a gradient that was finite.
+    pub(crate) fn fits(&mut self) {
+        self.good += 1;
+        if self.good == Self::GOOD {
+            *self = LossScale { scale: (2.0 * self.scale).min(Self::LARGEST), good: 0 };
+        }
+    }
+
+    /// Notes one that was not; tells if a smaller scale is left to try.
+    pub(crate) fn overflows(&mut self) -> bool {
+        let more = self.scale > 1.0;
+        *self = LossScale { scale: (self.scale / 2.0).max(1.0), good: 0 };
+        more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_falls_at_once_and_rises_slowly() {
+        let mut scale = LossScale { scale: 2.0, good: 499 };
+        scale.fits();
+        assert_eq!(scale, LossScale { scale: 4.0, good: 0 });
+        assert_eq!((scale.of(Compute::F16), scale.of(Compute::Bf16)), (4.0, 1.0));
+        assert!(scale.overflows() && scale.overflows());
+        assert!(!scale.overflows());
+        assert_eq!(scale.scale, 1.0);
+        let mut largest = LossScale { scale: LossScale::LARGEST, good: 499 };
+        largest.fits();
+        assert_eq!(largest.scale, LossScale::LARGEST);
+    }
+}
