@@ -148,6 +148,11 @@ fn units(count: usize) -> CubeCount {
     cubes(count.div_ceil(UNITS as usize))
 }
 
+/// A unit for each of so many neighbours, or fewer.
+fn across(numbers: usize) -> CubeDim {
+    CubeDim::new_1d((numbers.next_power_of_two() as u32).clamp(32, UNITS))
+}
+
 fn dim() -> CubeDim {
     CubeDim::new_1d(UNITS)
 }

@@ -172,6 +172,7 @@ fn attentions(device: &Device, precision: Precision) -> Vec<Looks> {
     let wide = Heads { query: 3, key: 1, width: 70 };
     let batches = [
         (few, texts(0, &[1], &[]), None),
+        (few, texts(2, &[17, 30], &[(1, 0)]), None),
         (few, texts(3, &[3, 64, 65, 1], &[]), Some(40)),
         (wide, texts(0, &[70, 5, 3, 66, 90, 2], &[(1, 0), (2, 0), (3, 0), (5, 4)]), None),
         (wide, texts(0, &[70, 5, 3, 66, 90, 2], &[(1, 0), (2, 0), (3, 0), (5, 4)]), Some(9)),

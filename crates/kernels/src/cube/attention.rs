@@ -1,23 +1,18 @@
-//! Attention in tiles of 64 rows by 64 columns, of which a unit has four by four numbers, and over the tokens of a segment
-//! alone: rows are queries that go through the keys they see or, for the gradients of keys and values, keys that go
+//! Attention in tiles of up to 64 rows by 64 columns, of which a unit has up to four by four numbers, and over the tokens of
+//! a segment alone: rows are queries that go through the keys they see or, for the gradients of keys and values, keys that go
 //! through the queries that see them.
 
 use super::*;
 use crate::{Attended, Look, Segment, Sight};
 
-/// Rows and columns of a tile.
-const TILE: usize = 64;
-
-/// Numbers of a row that a tile's products go through at a time, and rows that its weighted sums do.
+/// Units along a tile's rows, and along its columns; numbers of a row that its products go through at a time, and rows that
+/// its weighted sums do.
 const STRIP: usize = 16;
 
 /// A row of [`STRIP`] numbers in shared memory, and one more, so that neighbours lie in different banks.
 const PITCH: usize = STRIP + 1;
 
-/// Likewise of [`TILE`] numbers.
-const WIDE_PITCH: usize = TILE + 1;
-
-/// Rows and columns of a tile that one unit has.
+/// Rows and columns of a tile that one unit has, at most.
 const EACH: usize = 4;
 
 /// Queries that one cube goes through for some keys, at most: many completions may see the same prompt.
@@ -39,6 +34,8 @@ pub(crate) struct Plan {
     /// first of those rows and the next.
     more: usize,
     rows: usize,
+    /// Rows and columns of a tile that one unit has: fewer where all segments are short.
+    each: usize,
     /// Whether each place is in a segment.
     full: bool,
 }
@@ -51,6 +48,9 @@ impl std::fmt::Debug for Plan {
 
 impl Plan {
     fn new(segments: &[Segment], places: usize, x: &Buffer) -> Self {
+        let longest = segments.iter().map(|segment| segment.places.len()).max().unwrap_or(0);
+        let each = longest.div_ceil(STRIP).next_power_of_two().min(EACH);
+        let tile = STRIP * each;
         let mut numbers = vec![0u32; places];
         let [mut queries, mut keys, mut more]: [Vec<[usize; ITEM]>; 3] = Default::default();
         let mut rows = places;
@@ -68,8 +68,8 @@ impl Plan {
                     _ => seen_by.push(other.clone()),
                 }
             }
-            for first in own.clone().step_by(TILE) {
-                let end = own.end.min(first + TILE);
+            for first in own.clone().step_by(tile) {
+                let end = own.end.min(first + tile);
                 queries.push([first, end, before.start, before.end, own.start]);
                 let more_from = rows;
                 let mut row = first;
@@ -77,11 +77,11 @@ impl Plan {
                     for start in seen_by.clone().step_by(QUERIES) {
                         keys.push([first, end, start, seen_by.end.min(start + QUERIES), row]);
                         row = rows;
-                        rows += TILE;
+                        rows += tile;
                     }
                 }
                 // What a next one would have begun with.
-                rows -= TILE;
+                rows -= tile;
                 if rows > more_from {
                     more.push([first, end, more_from, rows, 0]);
                 }
@@ -96,6 +96,7 @@ impl Plan {
             keys: keys.len(),
             more: more.len(),
             rows,
+            each,
             full: covered == places,
         }
     }
@@ -150,6 +151,7 @@ pub(crate) fn forward(looks: [&Tensor<3>; 3], sight: &Sight, look: Look) -> Opti
         kv_heads,
         window_of(look),
         width,
+        plan.each,
         format(&query),
     );
     Some(Attended { output: tensor(output), logsum: tensor(logsum) })
@@ -198,6 +200,7 @@ pub(crate) fn back(
         kv_heads,
         window_of(look),
         width,
+        plan.each,
         format(&query),
     );
     let [d_key, d_value] = [0; 2].map(|_| plan.room(&query, [plan.rows, kv_heads, width]));
@@ -219,12 +222,13 @@ pub(crate) fn back(
         kv_heads,
         window_of(look),
         width,
+        plan.each,
         format(&query),
     );
     if plan.more > 0 {
         add_more::launch(
             &client,
-            units(plan.more * TILE * kv_heads * width),
+            units(plan.more * STRIP * plan.each * kv_heads * width),
             dim(),
             plan.numbers.clone().into_buffer_arg(),
             d_key.clone().into_buffer_arg(),
@@ -232,6 +236,7 @@ pub(crate) fn back(
             places + (plan.queries + plan.keys) * ITEM,
             plan.more,
             kv_heads * width,
+            STRIP * plan.each,
         );
     }
     let of_places = |x: Buffer| match plan.more {
@@ -257,6 +262,7 @@ fn attend<X: Float>(
     kv_heads: usize,
     window: u32,
     #[comptime] width: usize,
+    #[comptime] each: usize,
     #[define(X)] _format: ElemType,
 ) {
     if CUBE_POS < count * heads {
@@ -269,20 +275,20 @@ fn attend<X: Float>(
         let across = UNIT_POS as usize % STRIP;
         let scale = 1.0 / f32::cast_from(width as u32).sqrt();
 
-        let mut left = Shared::<[f32]>::new_slice(comptime!(TILE * PITCH));
-        let mut right = Shared::<[f32]>::new_slice(comptime!(TILE * PITCH));
-        let mut tile = Shared::<[f32]>::new_slice(comptime!(TILE * WIDE_PITCH));
-        let mut strip = Shared::<[f32]>::new_slice(comptime!(TILE * STRIP));
-        let mut scores = Array::<f32>::new(comptime!(EACH * EACH));
-        let mut sums = Array::<f32>::new(comptime!(EACH * EACH * width.div_ceil(TILE)));
-        let mut largest = Array::<f32>::new(EACH);
-        let mut weights = Array::<f32>::new(EACH);
+        let mut left = Shared::<[f32]>::new_slice(comptime!(STRIP * each * PITCH));
+        let mut right = Shared::<[f32]>::new_slice(comptime!(STRIP * each * PITCH));
+        let mut tile = Shared::<[f32]>::new_slice(comptime!(STRIP * each * (STRIP * each + 1)));
+        let mut strip = Shared::<[f32]>::new_slice(comptime!(STRIP * each * STRIP));
+        let mut scores = Array::<f32>::new(comptime!(each * each));
+        let mut sums = Array::<f32>::new(comptime!(each * each * width.div_ceil(STRIP * each)));
+        let mut largest = Array::<f32>::new(each);
+        let mut weights = Array::<f32>::new(each);
         #[unroll]
-        for at in 0..EACH * EACH * comptime!(width.div_ceil(TILE)) {
+        for at in 0..comptime!(each * each * width.div_ceil(STRIP * each)) {
             sums[at] = 0.0;
         }
         #[unroll]
-        for row in 0..EACH {
+        for row in 0..each {
             largest[row] = f32::new(-1e30);
             weights[row] = 0.0;
         }
@@ -313,26 +319,27 @@ fn attend<X: Float>(
                     &mut right,
                     &mut scores,
                     width,
+                    each,
                 );
                 #[unroll]
-                for row in 0..EACH {
+                for row in 0..each {
                     let mut own = f32::new(-1e30);
                     #[unroll]
-                    for column in 0..EACH {
+                    for column in 0..each {
                         let query = first + down + STRIP * row;
                         let key = start + across + STRIP * column;
                         let mut score = f32::new(-1e30);
                         if sees(plan, query, end, key, stop, window) {
-                            score = scores[row * EACH + column] * scale;
+                            score = scores[row * each + column] * scale;
                         }
-                        scores[row * EACH + column] = score;
+                        scores[row * each + column] = score;
                         own = max(own, score);
                     }
                     left[(down + STRIP * row) * PITCH + across] = own;
                 }
                 sync_cube();
                 #[unroll]
-                for row in 0..EACH {
+                for row in 0..each {
                     let mut most = largest[row];
                     for column in 0..STRIP {
                         most = max(most, left[(down + STRIP * row) * PITCH + column]);
@@ -341,39 +348,42 @@ fn attend<X: Float>(
                     largest[row] = most;
                     let mut sum = weights[row] * kept;
                     #[unroll]
-                    for column in 0..EACH {
-                        let score = scores[row * EACH + column];
+                    for column in 0..each {
+                        let score = scores[row * each + column];
                         // Where nothing is seen yet, all scores are alike.
                         let weight = select(score > f32::new(-1e29), (score - most).exp(), 0.0);
                         sum += weight;
-                        tile[(down + STRIP * row) * WIDE_PITCH + across + STRIP * column] = weight;
+                        tile[(down + STRIP * row) * comptime!(STRIP * each + 1)
+                            + across
+                            + STRIP * column] = weight;
                     }
                     weights[row] = sum;
                     #[unroll]
-                    for block in 0..comptime!(width.div_ceil(TILE)) {
+                    for block in 0..comptime!(width.div_ceil(STRIP * each)) {
                         #[unroll]
-                        for column in 0..EACH {
-                            sums[(block * EACH + row) * EACH + column] *= kept;
+                        for column in 0..each {
+                            sums[(block * each + row) * each + column] *= kept;
                         }
                     }
                 }
                 sync_cube();
                 weighted::<X>(
                     &tile, value, start, stop, kv_heads, kv_head, &mut strip, &mut sums, width,
+                    each,
                 );
-                start += TILE;
+                start += STRIP * each;
             }
             part += 1;
         }
 
         // The sums of all units of a row.
         #[unroll]
-        for row in 0..EACH {
+        for row in 0..each {
             left[(down + STRIP * row) * PITCH + across] = weights[row];
         }
         sync_cube();
         #[unroll]
-        for row in 0..EACH {
+        for row in 0..each {
             let place = first + down + STRIP * row;
             let mut sum = f32::new(0.0);
             for column in 0..STRIP {
@@ -387,13 +397,13 @@ fn attend<X: Float>(
                         select(sum > 0.0, largest[row] + sum.ln(), f32::new(-1e30));
                 }
                 #[unroll]
-                for block in 0..comptime!(width.div_ceil(TILE)) {
+                for block in 0..comptime!(width.div_ceil(STRIP * each)) {
                     #[unroll]
-                    for column in 0..EACH {
-                        let to = block * TILE + across + STRIP * column;
+                    for column in 0..each {
+                        let to = block * (STRIP * each) + across + STRIP * column;
                         if to < width {
                             output[(place * heads + head) * width + to] =
-                                sums[(block * EACH + row) * EACH + column] * share;
+                                sums[(block * each + row) * each + column] * share;
                         }
                     }
                 }
@@ -437,6 +447,7 @@ fn attend_back<X: Float>(
     kv_heads: usize,
     window: u32,
     #[comptime] width: usize,
+    #[comptime] each: usize,
     #[define(X)] _format: ElemType,
 ) {
     if CUBE_POS < count * heads {
@@ -449,15 +460,15 @@ fn attend_back<X: Float>(
         let across = UNIT_POS as usize % STRIP;
         let scale = 1.0 / f32::cast_from(width as u32).sqrt();
 
-        let mut left = Shared::<[f32]>::new_slice(comptime!(TILE * PITCH));
-        let mut right = Shared::<[f32]>::new_slice(comptime!(TILE * PITCH));
-        let mut tile = Shared::<[f32]>::new_slice(comptime!(TILE * WIDE_PITCH));
-        let mut strip = Shared::<[f32]>::new_slice(comptime!(TILE * STRIP));
-        let mut scores = Array::<f32>::new(comptime!(EACH * EACH));
-        let mut d_weights = Array::<f32>::new(comptime!(EACH * EACH));
-        let mut sums = Array::<f32>::new(comptime!(EACH * EACH * width.div_ceil(TILE)));
+        let mut left = Shared::<[f32]>::new_slice(comptime!(STRIP * each * PITCH));
+        let mut right = Shared::<[f32]>::new_slice(comptime!(STRIP * each * PITCH));
+        let mut tile = Shared::<[f32]>::new_slice(comptime!(STRIP * each * (STRIP * each + 1)));
+        let mut strip = Shared::<[f32]>::new_slice(comptime!(STRIP * each * STRIP));
+        let mut scores = Array::<f32>::new(comptime!(each * each));
+        let mut d_weights = Array::<f32>::new(comptime!(each * each));
+        let mut sums = Array::<f32>::new(comptime!(each * each * width.div_ceil(STRIP * each)));
         #[unroll]
-        for at in 0..EACH * EACH * comptime!(width.div_ceil(TILE)) {
+        for at in 0..comptime!(each * each * width.div_ceil(STRIP * each)) {
             sums[at] = 0.0;
         }
         let mut part = 0u32;
@@ -485,6 +496,7 @@ fn attend_back<X: Float>(
                     &mut right,
                     &mut scores,
                     width,
+                    each,
                 );
                 products::<f32, X>(
                     d_output,
@@ -501,31 +513,34 @@ fn attend_back<X: Float>(
                     &mut right,
                     &mut d_weights,
                     width,
+                    each,
                 );
                 #[unroll]
-                for row in 0..EACH {
+                for row in 0..each {
                     let query = first + down + STRIP * row;
                     #[unroll]
-                    for column in 0..EACH {
-                        let at = row * EACH + column;
+                    for column in 0..each {
+                        let at = row * each + column;
                         let mut d = f32::new(0.0);
                         if sees(plan, query, end, start + across + STRIP * column, stop, window) {
                             let pair = 2 * (query * heads + head);
                             let weight = (scores[at] * scale - pairs[pair]).exp();
                             d = weight * (d_weights[at] - pairs[pair + 1]);
                         }
-                        tile[(down + STRIP * row) * WIDE_PITCH + across + STRIP * column] = d;
+                        tile[(down + STRIP * row) * comptime!(STRIP * each + 1)
+                            + across
+                            + STRIP * column] = d;
                     }
                 }
                 sync_cube();
                 weighted::<X>(
-                    &tile, key, start, stop, kv_heads, kv_head, &mut strip, &mut sums, width,
+                    &tile, key, start, stop, kv_heads, kv_head, &mut strip, &mut sums, width, each,
                 );
-                start += TILE;
+                start += STRIP * each;
             }
             part += 1;
         }
-        write(&sums, d_query, first, first, end, heads, head, scale, width);
+        write(&sums, d_query, first, first, end, heads, head, scale, width, each);
     }
 }
 
@@ -547,6 +562,7 @@ fn attended_back<X: Float>(
     kv_heads: usize,
     window: u32,
     #[comptime] width: usize,
+    #[comptime] each: usize,
     #[define(X)] _format: ElemType,
 ) {
     if CUBE_POS < count * kv_heads {
@@ -560,16 +576,17 @@ fn attended_back<X: Float>(
         let across = UNIT_POS as usize % STRIP;
         let scale = 1.0 / f32::cast_from(width as u32).sqrt();
 
-        let mut left = Shared::<[f32]>::new_slice(comptime!(TILE * PITCH));
-        let mut right = Shared::<[f32]>::new_slice(comptime!(TILE * PITCH));
-        let mut tile = Shared::<[f32]>::new_slice(comptime!(TILE * WIDE_PITCH));
-        let mut strip = Shared::<[f32]>::new_slice(comptime!(TILE * STRIP));
-        let mut scores = Array::<f32>::new(comptime!(EACH * EACH));
-        let mut d_weights = Array::<f32>::new(comptime!(EACH * EACH));
-        let mut of_keys = Array::<f32>::new(comptime!(EACH * EACH * width.div_ceil(TILE)));
-        let mut of_values = Array::<f32>::new(comptime!(EACH * EACH * width.div_ceil(TILE)));
+        let mut left = Shared::<[f32]>::new_slice(comptime!(STRIP * each * PITCH));
+        let mut right = Shared::<[f32]>::new_slice(comptime!(STRIP * each * PITCH));
+        let mut tile = Shared::<[f32]>::new_slice(comptime!(STRIP * each * (STRIP * each + 1)));
+        let mut strip = Shared::<[f32]>::new_slice(comptime!(STRIP * each * STRIP));
+        let mut scores = Array::<f32>::new(comptime!(each * each));
+        let mut d_weights = Array::<f32>::new(comptime!(each * each));
+        let mut of_keys = Array::<f32>::new(comptime!(each * each * width.div_ceil(STRIP * each)));
+        let mut of_values =
+            Array::<f32>::new(comptime!(each * each * width.div_ceil(STRIP * each)));
         #[unroll]
-        for at in 0..EACH * EACH * comptime!(width.div_ceil(TILE)) {
+        for at in 0..comptime!(each * each * width.div_ceil(STRIP * each)) {
             of_keys[at] = 0.0;
             of_values[at] = 0.0;
         }
@@ -592,6 +609,7 @@ fn attended_back<X: Float>(
                     &mut right,
                     &mut scores,
                     width,
+                    each,
                 );
                 products::<X, f32>(
                     value,
@@ -608,12 +626,13 @@ fn attended_back<X: Float>(
                     &mut right,
                     &mut d_weights,
                     width,
+                    each,
                 );
                 #[unroll]
-                for row in 0..EACH {
+                for row in 0..each {
                     #[unroll]
-                    for column in 0..EACH {
-                        let at = row * EACH + column;
+                    for column in 0..each {
+                        let at = row * each + column;
                         let query = start + across + STRIP * column;
                         let mut weight = f32::new(0.0);
                         let mut d = f32::new(0.0);
@@ -622,7 +641,9 @@ fn attended_back<X: Float>(
                             weight = (scores[at] * scale - pairs[pair]).exp();
                             d = weight * (d_weights[at] - pairs[pair + 1]);
                         }
-                        tile[(down + STRIP * row) * WIDE_PITCH + across + STRIP * column] = weight;
+                        tile[(down + STRIP * row) * comptime!(STRIP * each + 1)
+                            + across
+                            + STRIP * column] = weight;
                         scores[at] = d;
                     }
                 }
@@ -637,13 +658,15 @@ fn attended_back<X: Float>(
                     &mut strip,
                     &mut of_values,
                     width,
+                    each,
                 );
                 #[unroll]
-                for row in 0..EACH {
+                for row in 0..each {
                     #[unroll]
-                    for column in 0..EACH {
-                        tile[(down + STRIP * row) * WIDE_PITCH + across + STRIP * column] =
-                            scores[row * EACH + column];
+                    for column in 0..each {
+                        tile[(down + STRIP * row) * comptime!(STRIP * each + 1)
+                            + across
+                            + STRIP * column] = scores[row * each + column];
                     }
                 }
                 sync_cube();
@@ -657,14 +680,15 @@ fn attended_back<X: Float>(
                     &mut strip,
                     &mut of_keys,
                     width,
+                    each,
                 );
-                start += TILE;
+                start += STRIP * each;
             }
             head += 1;
         }
         let row = plan[item + 4] as usize;
-        write(&of_keys, d_key, row, first, end, kv_heads, kv_head, scale, width);
-        write(&of_values, d_value, row, first, end, kv_heads, kv_head, 1.0, width);
+        write(&of_keys, d_key, row, first, end, kv_heads, kv_head, scale, width, each);
+        write(&of_values, d_value, row, first, end, kv_heads, kv_head, 1.0, width, each);
     }
 }
 
@@ -703,18 +727,19 @@ fn products<X: Float, Y: Float>(
     right: &mut Shared<[f32]>,
     products: &mut Array<f32>,
     #[comptime] width: usize,
+    #[comptime] each: usize,
 ) {
     let down = UNIT_POS as usize / STRIP;
     let across = UNIT_POS as usize % STRIP;
     #[unroll]
-    for at in 0..EACH * EACH {
+    for at in 0..comptime!(each * each) {
         products[at] = 0.0;
     }
     let mut column = 0usize;
     while column < width {
         sync_cube();
         #[unroll]
-        for row in 0..EACH {
+        for row in 0..each {
             let mut number = f32::new(0.0);
             let place = x_first + down + STRIP * row;
             if place < x_end && column + across < width {
@@ -731,11 +756,11 @@ fn products<X: Float, Y: Float>(
         sync_cube();
         for at in 0..STRIP {
             #[unroll]
-            for row in 0..EACH {
+            for row in 0..each {
                 let x = left[(down + STRIP * row) * PITCH + at];
                 #[unroll]
-                for other in 0..EACH {
-                    products[row * EACH + other] +=
+                for other in 0..each {
+                    products[row * each + other] +=
                         x * right[(across + STRIP * other) * PITCH + at];
                 }
             }
@@ -757,17 +782,19 @@ fn weighted<X: Float>(
     strip: &mut Shared<[f32]>,
     sums: &mut Array<f32>,
     #[comptime] width: usize,
+    #[comptime] each: usize,
 ) {
     let down = UNIT_POS as usize / STRIP;
     let across = UNIT_POS as usize % STRIP;
     #[unroll]
-    for block in 0..comptime!(width.div_ceil(TILE)) {
+    for block in 0..comptime!(width.div_ceil(STRIP * each)) {
         let mut start = 0usize;
-        while start < TILE {
+        while start < STRIP * each {
             #[unroll]
-            for part in 0..EACH {
+            for part in 0..each {
                 let number = UNIT_POS as usize + UNITS as usize * part;
-                let (row, column) = (number / TILE, block * TILE + number % TILE);
+                let (row, column) =
+                    (number / (STRIP * each), block * (STRIP * each) + number % (STRIP * each));
                 let place = first + start + row;
                 let mut value = f32::new(0.0);
                 if place < end && column < width {
@@ -778,12 +805,13 @@ fn weighted<X: Float>(
             sync_cube();
             for at in 0..STRIP {
                 #[unroll]
-                for row in 0..EACH {
-                    let weight = tile[(down + STRIP * row) * WIDE_PITCH + start + at];
+                for row in 0..each {
+                    let weight =
+                        tile[(down + STRIP * row) * comptime!(STRIP * each + 1) + start + at];
                     #[unroll]
-                    for column in 0..EACH {
-                        sums[(block * EACH + row) * EACH + column] +=
-                            weight * strip[at * TILE + across + STRIP * column];
+                    for column in 0..each {
+                        sums[(block * each + row) * each + column] +=
+                            weight * strip[at * (STRIP * each) + across + STRIP * column];
                     }
                 }
             }
@@ -805,21 +833,22 @@ fn write(
     head: usize,
     scale: f32,
     #[comptime] width: usize,
+    #[comptime] each: usize,
 ) {
     let down = UNIT_POS as usize / STRIP;
     let across = UNIT_POS as usize % STRIP;
     #[unroll]
-    for row in 0..EACH {
+    for row in 0..each {
         let at = down + STRIP * row;
         if first + at < end {
             #[unroll]
-            for block in 0..comptime!(width.div_ceil(TILE)) {
+            for block in 0..comptime!(width.div_ceil(STRIP * each)) {
                 #[unroll]
-                for column in 0..EACH {
-                    let number = block * TILE + across + STRIP * column;
+                for column in 0..each {
+                    let number = block * (STRIP * each) + across + STRIP * column;
                     if number < width {
                         y[((to + at) * heads + head) * width + number] =
-                            sums[(block * EACH + row) * EACH + column] * scale;
+                            sums[(block * each + row) * each + column] * scale;
                     }
                 }
             }
@@ -836,8 +865,9 @@ fn add_more(
     items: usize,
     count: usize,
     numbers: usize,
+    tile: usize,
 ) {
-    let of_block = TILE * numbers;
+    let of_block = tile * numbers;
     if ABSOLUTE_POS < count * of_block {
         let item = items + ABSOLUTE_POS / of_block * ITEM;
         let (at, number) = (ABSOLUTE_POS % of_block / numbers, ABSOLUTE_POS % numbers);
@@ -847,7 +877,7 @@ fn add_more(
             while row < plan[item + 3] as usize {
                 d_key[place * numbers + number] += d_key[row * numbers + number];
                 d_value[place * numbers + number] += d_value[row * numbers + number];
-                row += TILE;
+                row += tile;
             }
         }
     }

@@ -183,11 +183,6 @@ pub(crate) fn back(
     Some((tensor(d), Some(d_weights)))
 }
 
-/// A unit for each of the numbers of a head, or fewer.
-fn across(numbers: usize) -> CubeDim {
-    CubeDim::new_1d((numbers.next_power_of_two() as u32).clamp(32, UNITS))
-}
-
 #[cube(launch)]
 fn angles_of(positions: &[i32], frequencies: &[f32], angles: &mut [f32]) {
     let pairs = frequencies.len();

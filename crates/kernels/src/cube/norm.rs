@@ -12,12 +12,13 @@ pub(crate) fn apply<const D: usize>(
     compute: Compute,
 ) -> Option<Tensor<D>> {
     let (x, weight) = (wide(x)?, wide(weight)?);
-    let rows = count(&x) / count(&weight);
+    let width = count(&weight);
+    let rows = count(&x) / width;
     let y = empty(&x, x.meta.shape().dims::<D>(), products(compute));
     norm::launch(
         &x.client.clone(),
         cubes(rows),
-        dim(),
+        across(width),
         x.into_buffer_arg(),
         weight.into_buffer_arg(),
         y.clone().into_buffer_arg(),
@@ -36,13 +37,14 @@ pub(crate) fn of_sum<const D: usize>(
     compute: Compute,
 ) -> Option<[Tensor<D>; 2]> {
     let (x, branch, weight) = (wide(x)?, wide(branch)?, wide(weight)?);
-    let rows = count(&x) / count(&weight);
+    let width = count(&weight);
+    let rows = count(&x) / width;
     let shape = x.meta.shape().dims::<D>();
     let (sum, y) = (empty(&x, shape, DType::F32), empty(&x, shape, products(compute)));
     norm_of_sum::launch(
         &x.client.clone(),
         cubes(rows),
-        dim(),
+        across(width),
         x.into_buffer_arg(),
         branch.into_buffer_arg(),
         weight.into_buffer_arg(),
@@ -75,7 +77,7 @@ pub(crate) fn back<const D: usize>(
     norm_back::launch(
         &x.client.clone(),
         cubes(parts),
-        dim(),
+        across(width),
         x.into_buffer_arg(),
         weight.into_buffer_arg(),
         d_y.into_buffer_arg(),
