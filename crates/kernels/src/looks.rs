@@ -55,7 +55,7 @@ enum Form {
     Tensors(Box<[Tensor<3>; 2]>),
     /// `[places, half, 2]`, on a GPU: cosines beside sines.
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "they are made on GPUs alone"))]
-    Pairs(Tensor<3>),
+    Pairs(Box<Tensor<3>>),
 }
 
 impl Rotary {
@@ -66,7 +66,7 @@ impl Rotary {
             && let Some(pairs) =
                 crate::cube::looks::angles(positions, &frequencies.on(&positions.device()))
         {
-            return Rotary(Form::Pairs(pairs));
+            return Rotary(Form::Pairs(Box::new(pairs)));
         }
         let Some(positions) = ints(positions) else { return Self::plain(positions, frequencies) };
         let frequencies = &frequencies.numbers;
@@ -111,7 +111,7 @@ impl Rotary {
                 let part = |x: &Tensor<3>| x.clone().slice_dim(0, part.clone());
                 Form::Tensors(Box::new(both.each_ref().map(part)))
             }
-            Form::Pairs(pairs) => Form::Pairs(pairs.clone().slice_dim(0, part)),
+            Form::Pairs(pairs) => Form::Pairs(Box::new(pairs.as_ref().clone().slice_dim(0, part))),
         })
     }
 

@@ -32,10 +32,10 @@ enum Store {
     /// and sixteen numbers of a value.
     Cpu { keys: Vec<f32>, values: Vec<f32> },
     /// `[pages · PAGE, heads, width]` each.
-    Tensors([Tensor<3>; 2]),
+    Tensors(Box<[Tensor<3>; 2]>),
     /// The same, for the GPUs' body.
     #[cfg(feature = "gpu")]
-    Gpu([Tensor<3>; 2]),
+    Gpu(Box<[Tensor<3>; 2]>),
 }
 
 /// Where tokens that are written go.
@@ -53,7 +53,12 @@ pub struct Slots {
 impl Slots {
     /// Slots of these tokens at these places.
     pub fn new(tokens: Vec<usize>, places: Vec<usize>) -> Self {
-        Slots { tokens, places, ..Slots::default() }
+        Slots {
+            tokens,
+            places,
+            #[cfg(feature = "gpu")]
+            moves: std::sync::OnceLock::new(),
+        }
     }
 
     #[cfg(feature = "gpu")]
@@ -196,7 +201,7 @@ impl Pages {
         #[cfg(feature = "gpu")]
         {
             let from = from.and_then(|from| match &from.store {
-                Store::Gpu(store) => Some(store),
+                Store::Gpu(store) => Some(&**store),
                 _ => None,
             });
             self.change(|store| cube::copy(store, from, &moves.sides));
@@ -242,7 +247,7 @@ impl Pages {
     fn change(&mut self, change: impl FnOnce([Tensor<3>; 2]) -> [Tensor<3>; 2]) {
         let nothing = Store::Cpu { keys: Vec::new(), values: Vec::new() };
         match std::mem::replace(&mut self.store, nothing) {
-            Store::Gpu(store) => self.store = Store::Gpu(change(store)),
+            Store::Gpu(store) => self.store = Store::Gpu(Box::new(change(*store))),
             other => self.store = other,
         }
     }
@@ -366,19 +371,19 @@ impl Pages {
     fn of_tensors(both: [Tensor<3>; 2], device: &Device) -> Store {
         #[cfg(feature = "gpu")]
         if cube::fit(device, both[0].dims()[2]) {
-            return Store::Gpu(both);
+            return Store::Gpu(Box::new(both));
         }
         let _ = device;
-        Store::Tensors(both)
+        Store::Tensors(Box::new(both))
     }
 
     /// Keys and values, `[pages · PAGE, heads, width]`.
     fn tensors(&self, device: &Device) -> [Tensor<3>; 2] {
         let (heads, width) = (self.heads, self.width);
         let (keys, values) = match &self.store {
-            Store::Tensors(both) => return both.clone().into(),
+            Store::Tensors(both) => return (**both).clone(),
             #[cfg(feature = "gpu")]
-            Store::Gpu(both) => return both.clone().into(),
+            Store::Gpu(both) => return (**both).clone(),
             Store::Cpu { keys, values } => (keys, values),
         };
         let wide = |numbers: &Vec<f32>, inner: [usize; 2]| {

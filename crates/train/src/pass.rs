@@ -23,7 +23,7 @@ pub(crate) struct Pass<'a, M: PolicyModel> {
 /// The part of a layer that is kept.
 enum Kept<'a> {
     Whole(Tape<'a>),
-    Input(Tensor<3>),
+    Input(Box<Tensor<3>>),
     /// The input, in the machine's memory.
     Waiting(TensorData),
 }
@@ -47,7 +47,7 @@ impl<'a, M: PolicyModel> Pass<'a, M> {
                 let input = x.clone().cast(format);
                 kept.push(match cut.offload {
                     true => Kept::Waiting(input.into_data()),
-                    false => Kept::Input(input),
+                    false => Kept::Input(Box::new(input)),
                 });
                 x = plain.layer(index, x, context);
             } else {
@@ -71,7 +71,7 @@ impl<'a, M: PolicyModel> Pass<'a, M> {
                     gradient = tape.back(gradient, sum);
                     continue;
                 }
-                Kept::Input(input) => input,
+                Kept::Input(input) => *input,
                 Kept::Waiting(input) => {
                     Tensor::from_data(input, (&device, DType::from(policy.compute().dtype())))
                 }

@@ -178,7 +178,8 @@ pub(crate) fn attend(
     let [keys, values] = store.each_ref().map(any);
     let kv_heads = store[0].dims()[1];
     let group = heads / kv_heads;
-    let of_cube = (1..=HEADS.min(group)).rev().find(|&count| group % count == 0).unwrap_or(1);
+    let of_cube =
+        (1..=HEADS.min(group)).rev().find(|&count| group.is_multiple_of(count)).unwrap_or(1);
     let chunks = rows.farthest / TOKENS + 1;
     let parts = empty(&query, [count * heads * chunks, width + 2], DType::F32);
     let client = query.client.clone();

@@ -266,7 +266,7 @@ fn truncated(
                     weight_above += weight;
                 }
             }
-            digits = digits | ((digit as u32) << shift);
+            digits |= (digit as u32) << shift;
             round += 1;
         }
 

@@ -1,0 +1,121 @@
+"""What a step ought to take on cards that nobody has measured yet: launches, bytes and FLOPs, and the two limits.
+
+    python benches/expect.py
+
+Every number that goes in is below. A card's figures are its maker's: dense peak of products with sums in f32, and
+memory bandwidth. Of Apple's chip the peak is cores · 128 lanes · 2 · clock, because Apple names none.
+"""
+
+from dataclasses import dataclass
+
+# Launches as `cargo test --test launches` counts them: for a layer and a token, besides; for a layer and an update.
+DECODING, BESIDES, UPDATING = 10, 8, 39
+# One launch from the host, in seconds: what CUDA and Vulkan take when nothing else is slow.
+LAUNCH = 5e-6
+
+
+@dataclass
+class Card:
+    name: str
+    through: str
+    # FLOP/s of products, of everything else in f32 (attention is computed there), and bytes/s.
+    products: float
+    plain: float
+    bandwidth: float
+    # Bytes of a number in products and in the cache.
+    width: int
+
+
+CARDS = [
+    Card("H100 SXM", "CUDA, bf16", 989e12, 67e12, 3.35e12, 2),
+    Card("RTX 4090", "CUDA, bf16", 165e12, 82.6e12, 1.008e12, 2),
+    Card("RTX 4090", "Vulkan, f32", 82.6e12, 82.6e12, 1.008e12, 4),
+    Card("RX 7900 XTX", "Vulkan, f32", 61.4e12, 61.4e12, 0.96e12, 4),
+    Card("Arc B580", "Vulkan, f32", 13.7e12, 13.7e12, 0.456e12, 4),
+    Card("M4 Max, 40 cores", "Metal, f32", 40 * 128 * 2 * 1.6e9, 40 * 128 * 2 * 1.6e9, 0.546e12, 4),
+]
+
+
+@dataclass
+class Model:
+    name: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    width: int
+    inner: int
+    vocab: int
+
+    @property
+    def layer(self):
+        across = (self.heads + 2 * self.kv_heads) * self.width
+        return self.hidden * (across + self.heads * self.width + 3 * self.inner)
+
+    @property
+    def matrices(self):
+        """Weights that a token is multiplied by: the layers' and the head's."""
+        return self.layers * self.layer + self.vocab * self.hidden
+
+    def attention(self, tokens):
+        """FLOPs of one sequence's scores and sums in a forward pass."""
+        return 2 * tokens * tokens * self.heads * self.width * self.layers
+
+
+HALF = Model("Qwen2.5-0.5B", 896, 24, 14, 2, 64, 4864, 151_936)
+MIDDLE = Model("Qwen2.5-1.5B", 1536, 28, 12, 2, 128, 8960, 151_936)
+SMALL = Model("Qwen3-0.6B", 1024, 28, 16, 8, 128, 3072, 151_936)
+LARGE = Model("Qwen3-4B", 2560, 36, 32, 8, 128, 9728, 151_936)
+
+
+def decoding(card, model, rows, length):
+    """A decode step of so many rows that have so many tokens: its limits, in seconds."""
+    cache = 2 * model.layers * model.kv_heads * model.width * rows * length
+    bytes_ = card.width * (model.matrices + cache) + 4 * 3 * rows * model.vocab
+    flops = 2 * model.matrices * rows
+    launches = (DECODING * model.layers + BESIDES) * LAUNCH
+    return bytes_ / card.bandwidth, flops / card.products, launches
+
+
+def updating(card, model, sequences, tokens, trained=1.0):
+    """An update of sequences of so many tokens, all layers kept: its limits. With adapters no weight but theirs has a
+    gradient, which is a third less."""
+    all_tokens = sequences * tokens
+    products = (4 + 2 * trained) * model.matrices * all_tokens
+    # Scores are made again on the way back: five products for the forward pass's two.
+    attention = 3.5 * sequences * model.attention(tokens)
+    launches = UPDATING * model.layers * LAUNCH
+    return products / card.products, attention / card.plain, launches, products + attention
+
+
+def main():
+    print("| card | model | bytes: ms | FLOPs: ms | launches: ms | tokens/s at half of the bandwidth |")
+    print("|---|---|---|---|---|---|")
+    for card in CARDS:
+        for model in (HALF, MIDDLE):
+            rows, length = 64, 1024
+            bytes_, flops, launches = decoding(card, model, rows, length)
+            slowest = max(2 * bytes_, flops, launches)
+            print(
+                f"| {card.name}, {card.through} | {model.name} | {1e3 * bytes_:.2f} | {1e3 * flops:.2f} "
+                f"| {1e3 * launches:.2f} | {rows / slowest:,.0f} |"
+            )
+    print()
+    print("| card | work | products: s | attention: s | tokens/s at the goal | of that card's peak |")
+    print("|---|---|---|---|---|---|")
+    works = [
+        ("Qwen3-0.6B, 16 × 1,024", SMALL, 16, 1024, 1.0, 0.20),
+        ("Qwen3-0.6B, 1 × 16,384", SMALL, 1, 16384, 1.0, 0.20),
+        ("Qwen3-4B with adapters, 16 × 1,024", LARGE, 16, 1024, 0.0, 0.35),
+    ]
+    for card in CARDS:
+        for name, model, sequences, tokens, trained, goal in works:
+            products, attention, launches, flops = updating(card, model, sequences, tokens, trained)
+            at_goal = sequences * tokens / (flops / card.products / goal)
+            print(
+                f"| {card.name}, {card.through} | {name} | {products:.3f} | {attention:.3f} "
+                f"| {at_goal:,.0f} | {100 * goal:.0f} % |"
+            )
+
+
+main()
