@@ -11,7 +11,7 @@ export LC_ALL=C NODEVICE_SELECT=1
 usage() {
     cat <<'TEXT'
 usage: benches/gpu/run.sh --pack DIR [--features LIST] [--libdevice FILE]
-       firebrick-gpu/run.sh PLACE [--device NAME]... [--limit SECONDS] [SIZE...]
+       firebrick-gpu/run.sh PLACE [--device NAME]... [--limit SECONDS] [--part NAME]... [--model DIR] [SIZE...]
 
 The first, on the machine that builds: writes DIR/firebrick-gpu.tar.xz with the program and this script.
 
@@ -19,14 +19,25 @@ The first, on the machine that builds: writes DIR/firebrick-gpu.tar.xz with the 
   --libdevice FILE   NVIDIA's libdevice.10.bc, to be packed for machines without a CUDA toolkit. Without
                      this option the file of this machine's toolkit is packed if it has one
 
-The second, on the machine with the GPU: runs the suite of `firebrick doctor` and `firebrick bench` on
-each device, and prints one JSON object. What the programs say meanwhile goes to standard error.
+The second, on the machine with the GPU: does the parts below on each device, one after the other, and prints
+one JSON object. Each part has a time of its own, and none waits for another's success. What the programs say
+meanwhile goes to standard error, and at its end a page of text.
+
+  suite      all that training does, against the CPU                                        (120 s)
+  limits     a launch, a copy, and products of a model's shapes in each format               (40 s)
+  bench      a rollout and an update of each SIZE, in f32 and in the narrowest format that
+             the device computes, with the kernels that took longest                   (60 s each)
+  train      the quickstart, shortened, and its curve; on the CPU too                        (60 s)
+  answers    what a model says greedily, with --model; on the CPU too                        (60 s)
+  torch      PyTorch's product of two matrices of 4096 by 4096, where python3 has it         (30 s)
 
   PLACE              firebrick-gpu.tar.xz, or the folder it unpacks to
   --device NAME      as `firebrick doctor` names it, such as cuda:0; may be repeated (default: every
                      device it lists but the CPU)
-  --limit SECONDS    how long the suite, and then each size of the bench, may take on a device (default: 1800)
-  SIZE               the sizes the bench is to run, such as 1m (default: 1m 10m 50m smollm2-135m)
+  --limit SECONDS    how long each part may take, in the place of its own time
+  --part NAME        only this part; may be repeated
+  --model DIR        a model's folder, for the part answers
+  SIZE               the sizes the bench is to run, such as 1m (default: qwen2.5-0.5b qwen2.5-1.5b)
 
 It ends with 0 if all passed, with 1 if something failed, which the report then tells, and with 2 if
 there is no report.
@@ -126,13 +137,15 @@ gpus() {
     echo ']'
 }
 
-# Runs a program for `limit` seconds at most; leaves what it prints in $work/out and the last it said
-# in $work/said, and sets `code` and `seconds`.
+# Runs a program for $1 seconds at most, or for `limit` where that is set; leaves what it prints in $work/out and the last
+# it said in $work/said, and sets `code`, `seconds` and `allowed`.
 timed() {
     local began
+    allowed=${limit:-$1}
+    shift
     began=$(date +%s%3N)
     set +e
-    { timeout --foreground -k 20 "$limit" "$@" 2>&1 >&3 3>&- | tee "$work/said" >&2; } 3>"$work/out"
+    { timeout --foreground -k 20 "$allowed" "$@" 2>&1 >&3 3>&- | tee "$work/said" >&2; } 3>"$work/out"
     code=${PIPESTATUS[0]}
     set -e
     local took=$(($(date +%s%3N) - began))
@@ -143,8 +156,117 @@ timed() {
 outcome() {
     local error=null
     [ "$code" = 0 ] || error=$(tail -n 20 "$work/said" | string)
-    [ "$code" != 124 ] && [ "$code" != 137 ] || error="\"ended after $limit seconds\""
+    [ "$code" != 124 ] && [ "$code" != 137 ] || error="\"ended after $allowed seconds\""
     printf '{ "exit": %d, "seconds": %s, "error": %s, "%s": %s }' "$code" "$seconds" "$error" "$1" "$2"
+}
+
+# Notes how a part ended, for the page of text.
+ended() {
+    [ "$code" = 0 ] || failed=1
+    page+=$(printf '%-10s %-28s %-9s %8.1f s' "$device" "$1" "$([ "$code" = 0 ] && echo done || echo "ended: $code")" "$seconds")$'\n'
+}
+
+wanted() {
+    local one
+    [ ${#chosen[@]} != 0 ] || return 0
+    for one in "${chosen[@]}"; do [ "$one" != "$1" ] || return 0; done
+    return 1
+}
+
+part_suite() {
+    timed 120 "$folder/firebrick" doctor --suite --device "$device" --json
+    result=$(outcome report "$(object "$work/out")")
+    ended suite
+}
+
+# The smallest size there is: what is wanted stands above it.
+part_limits() {
+    timed 40 "$folder/firebrick" bench 1m --device "$device" --products --phases rollout --rows 1 --completion 1 --runs 1 --json
+    result=$(outcome report "$(object "$work/out")")
+    ended limits
+}
+
+# One size and one format at a time: what one of them is too large for costs the others nothing.
+part_bench() {
+    local size dtype all=''
+    for size in "$@"; do
+        for dtype in float32 $(narrowest); do
+            say "$device: bench of $size in $dtype"
+            timed 60 "$folder/firebrick" bench "$size" --device "$device" --dtype "$dtype" --phases rollout,update \
+                --rows 64 --prompt 32 --completion 32 --runs 2 --json
+            all+="${all:+, }$(outcome report "$(object "$work/out")")"
+            ended "bench of $size, $dtype"
+        done
+    done
+    result="[$all]"
+}
+
+# The narrow format that a device has: bf16 before f16, by the listing of its doctor.
+narrowest() {
+    local formats
+    formats=$("$folder/firebrick" doctor --device "$device" 2>/dev/null | sed -n 's/.*computes //p' | head -n 1)
+    case " $formats " in
+        *" bf16 "*) echo bfloat16 ;;
+        *" f16 "*) echo float16 ;;
+    esac
+}
+
+# The quickstart with a twentieth of its work: what it came to, step by step.
+curve() {
+    local device=$1
+    rm -rf "$work/runs"
+    timed 60 "$folder/firebrick" train quickstart --device "$device" --runs "$work/runs" --set name=curve \
+        --set warmup.steps=60 --set warmup.every=30 --set warmup.stop_at=0.9 --set train.steps=4 \
+        --set sampling.prompts_per_step=16 --set sampling.max_rounds=1 --set sampling.dynamic=off --set train.mini_batch=64 \
+        --set eval.prompts=100 --set eval.every=4 --set checkpoint.every=4
+    result=$(outcome metrics "[$(paste -sd, "$work/runs/curve/metrics.jsonl" 2>/dev/null)]")
+    ended train
+}
+
+part_train() { curve "$device"; }
+
+answers() {
+    local device=$1
+    timed 60 "$folder/firebrick" generate "$model" --device "$device" --prompt "What is 23 + 45?" --temperature 0 \
+        --max-tokens 32 --json
+    result=$(outcome said "$(object "$work/out")")
+    ended answers
+}
+
+part_answers() {
+    if [ -z "$model" ]; then
+        result='"no --model"'
+    else
+        answers "$device"
+    fi
+}
+
+part_torch() {
+    local device=torch
+    if ! command -v python3 >/dev/null || ! python3 -c 'import torch' 2>/dev/null; then
+        result='"python3 has no torch here"'
+        return
+    fi
+    timed 30 python3 - <<'PY'
+import json, time, torch
+device = "cuda" if torch.cuda.is_available() else "cpu"
+rates = {}
+for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    x = torch.randn(4096, 4096, device=device, dtype=dtype)
+    for _ in range(3):
+        y = x @ x
+    if device == "cuda":
+        torch.cuda.synchronize()
+    began, runs = time.time(), 20 if device == "cuda" else 2
+    for _ in range(runs):
+        y = x @ x
+    if device == "cuda":
+        torch.cuda.synchronize()
+    rates[str(dtype)] = runs * 2 * 4096**3 / (time.time() - began)
+print(json.dumps({"version": torch.__version__, "device": device, "flops": rates}))
+PY
+    result=$(outcome report "$(object "$work/out")")
+    ended torch
 }
 
 # The devices in doctor's listing $1 but the CPU. What is missing and what was tested name devices too,
@@ -155,7 +277,7 @@ usable() {
 }
 
 run() {
-    local place=$1 folder
+    local place=$1
     shift
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
@@ -171,7 +293,7 @@ run() {
         fail "'$place' is neither a folder nor a file (see --help)"
     fi
     [ -x "$folder/firebrick" ] || fail "'$place' has no program 'firebrick' in it"
-    [ $# != 0 ] || set -- 1m 10m 50m smollm2-135m
+    [ $# != 0 ] || set -- qwen2.5-0.5b qwen2.5-1.5b
 
     # The program takes libdevice from $CUDA_PATH, and the toolkit a user points to goes first.
     local carried=$folder/cuda
@@ -179,7 +301,7 @@ run() {
 
     # Outside any folder whose cubecl.toml or recipes could change what is measured.
     cd "$work"
-    timed "$folder/firebrick" doctor --json
+    timed 60 "$folder/firebrick" doctor --json
     # 1 says that a device is broken, which the listing then tells.
     [ "$code" -le 1 ] || fail "firebrick doctor does not run here: $(tail -n 1 "$work/said")"
     local listing
@@ -189,25 +311,25 @@ run() {
     fi
     [ ${#devices[@]} != 0 ] || fail "firebrick doctor lists no device but the CPU (is the driver there, and the feature built in?)"
 
-    local failed=0 reports='' device suite size bench
+    local failed=0 reports='' device parts
+    cpu_curve=null cpu_answers=null
+    if wanted train; then curve cpu; cpu_curve=$result; fi
+    if wanted answers && [ -n "$model" ]; then answers cpu; cpu_answers=$result; fi
     for device in "${devices[@]}"; do
-        say "$device: suite"
-        timed "$folder/firebrick" doctor --suite --device "$device" --json
-        [ "$code" = 0 ] || failed=1
-        suite=$(outcome report "$(object "$work/out")")
-        say "$device: suite ended with $code after $seconds s"
-        bench=''
-        # One size at a time: what one of them is too large for costs the others nothing.
-        for size in "$@"; do
-            say "$device: bench of $size"
-            timed "$folder/firebrick" bench "$size" --device "$device" --json
-            [ "$code" = 0 ] || failed=1
-            bench+="${bench:+, }$(outcome report "$(object "$work/out")")"
-            say "$device: bench of $size ended with $code after $seconds s"
+        parts=''
+        for part in suite limits bench train answers; do
+            wanted "$part" || continue
+            say "$device: $part"
+            "part_$part" "$@"
+            parts+="${parts:+,
+}\"$part\": $result"
         done
-        reports+="${reports:+,}
-{ \"device\": $(string <<<"$device"), \"suite\": $suite, \"bench\": [$bench] }"
+        reports+="${reports:+,
+}{ \"device\": $(string <<<"$device"),
+$parts }"
     done
+    local torch=null
+    if wanted torch; then part_torch; torch=$result; fi
 
     local build=null
     [ ! -f "$folder/build.json" ] || build=$(object "$folder/build.json")
@@ -224,20 +346,24 @@ run() {
 },
 "build": $build,
 "program": $listing,
+"cpu": { "train": $cpu_curve, "answers": $cpu_answers },
+"torch": $torch,
 "devices": [$reports
 ]
 }
 JSON
+    say "what was run:"
+    printf '%s' "$page" >&2
     return "$failed"
 }
 
 # ---- what is asked --------------------------------------------------------------------------
 
-dir='' features=cuda,vulkan libdevice='' limit=1800 devices=() words=()
+dir='' features=cuda,vulkan libdevice='' limit='' model='' page='' chosen=() devices=() words=()
 while [ $# -gt 0 ]; do
     case $1 in
         -h | --help) usage; exit 0 ;;
-        --pack | --features | --libdevice | --limit | --device)
+        --pack | --features | --libdevice | --limit | --device | --part | --model)
             [ -n "${2-}" ] || fail "$1 needs a value"
             case $1 in
                 --pack) dir=$2 ;;
@@ -245,6 +371,8 @@ while [ $# -gt 0 ]; do
                 --libdevice) libdevice=$2 ;;
                 --limit) limit=$2 ;;
                 --device) devices+=("$2") ;;
+                --part) chosen+=("$2") ;;
+                --model) model=$(realpath "$2") ;;
             esac
             shift 2
             ;;
@@ -252,7 +380,7 @@ while [ $# -gt 0 ]; do
         *) words+=("$1"); shift ;;
     esac
 done
-[[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit: '$limit' is not a number of seconds"
+[[ $limit =~ ^([1-9][0-9]*)?$ ]] || fail "--limit: '$limit' is not a number of seconds"
 
 if [ -n "$dir" ]; then
     [ ${#words[@]} = 0 ] || fail "--pack DIR takes no '${words[0]}'"

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Instant};
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use firebrick_core::Seed;
 use firebrick_device::{Name, Precision, open};
-use firebrick_kernels::{Choice, Graph, launches, sample_on_device};
+use firebrick_kernels::{Choice, Graph, Launched, launches, sample_on_device};
 use firebrick_models::{
     DecodeCache, Decoder, DecoderConfig, Family, GradientSum, KvCache, Padding, PolicyModel, Sizes,
     TokenBatch, head_logits, random,
@@ -47,17 +47,17 @@ fn decoder(family: Family, layers: usize, device: &Device) -> Decoder {
     random(&config, Seed::run(3), device).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn total(counts: &BTreeMap<&'static str, usize>) -> usize {
-    counts.values().sum()
+fn total(counts: &BTreeMap<&'static str, Launched>) -> usize {
+    counts.values().map(|of| of.count).sum()
 }
 
 /// What a layer adds to the launches of a pass: the difference between passes of three layers and of two.
-fn of_layer(what: &str, count: impl Fn(usize) -> BTreeMap<&'static str, usize>) -> usize {
+fn of_layer(what: &str, count: impl Fn(usize) -> BTreeMap<&'static str, Launched>) -> usize {
     let (two, three) = (count(2), count(3));
     for (name, more) in &three {
-        let less = two.get(name).unwrap_or(&0);
-        if more > less {
-            eprintln!("  {} of {name}", more - less);
+        let more = more.count - two.get(name).map_or(0, |of| of.count);
+        if more > 0 {
+            eprintln!("  {more} of {name}");
         }
     }
     let layer = total(&three) - total(&two);

@@ -11,11 +11,11 @@ mod shape;
 use burn::tensor::Device;
 use firebrick_core::Seed;
 use firebrick_device::{Kind, Name};
-use firebrick_models::random;
+use firebrick_models::{Compute, random};
 use firebrick_rollout::SampleOn;
 use serde::Serialize;
 
-pub use limits::Limits;
+pub use limits::{Limits, Product};
 pub use shape::Shape;
 
 use self::{clock::Clock, phases::Phases};
@@ -111,6 +111,8 @@ pub struct Measured {
     pub bytes: Option<f64>,
     /// Parts of a run, in seconds, as the trainer tells them; of a step alone.
     pub parts: Vec<(String, f64)>,
+    /// The kernels of one more run on a GPU, each waited for: their launches and seconds, the longest first.
+    pub kernels: Vec<(String, usize, f64)>,
 }
 
 impl Measured {
@@ -125,13 +127,14 @@ impl Measured {
     }
 }
 
-/// Measures `phases` of a model on `device`, which is `name`; `heard` gets each when it is done.
+/// Measures `phases` of a model, with products in the format of `compute`, on `device`, which is `name`; `heard` gets each when it is done.
 ///
 /// # Errors
 /// When the model does not fit together, or the device fails.
 pub fn run(
     shape: &Shape,
     sizes: Sizes,
+    compute: Compute,
     phases: &[Phase],
     (name, device): (Name, &Device),
     mut heard: impl FnMut(&Measured),
@@ -141,13 +144,14 @@ pub fn run(
     let policy = random(&shape.config, seed, &device.clone().autodiff()).map_err(Error::from)?;
     // As a run cuts its passes.
     let pieces = Pieces::of(name, Memory::of(name).bytes, policy.config().intermediate_size);
-    let policy = policy.with_grain(pieces.grain());
+    let policy = policy.with_grain(pieces.grain()).with_compute(compute);
     let mut work = Phases::new(shape, sizes, policy, pieces, sample_on, seed);
     let mut all = Vec::new();
     for &phase in phases {
         let mut clock = Clock::new(device, sizes.runs);
         let units = work.measure(phase, &mut clock)?;
-        let costs = shape.costs(phase, sizes);
+        let costs = shape.costs(phase, sizes, compute);
+        let kernels = std::mem::take(&mut clock.kernels);
         let (seconds, cores, peak_bytes) = clock.read();
         let measured = Measured {
             shape: shape.name.clone(),
@@ -159,6 +163,7 @@ pub fn run(
             flops: costs.map(|(flops, _)| flops),
             bytes: costs.and_then(|(_, bytes)| bytes),
             parts: work.parts(phase),
+            kernels,
         };
         heard(&measured);
         all.push(measured);

@@ -17,7 +17,6 @@ pub(crate) mod product;
 pub(crate) mod rows;
 pub(crate) mod sample;
 mod shared;
-pub(crate) mod watch;
 
 use burn::tensor::{DType, Device, Int, Shape, Tensor, TensorData};
 use burn_cubecl::{

@@ -41,12 +41,13 @@ mod sight;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use adamw::{AdamWStep, adamw, scaled_squares};
 pub use attention::{Attended, Look, attention, attention_backward};
 pub use compute::Compute;
 #[cfg(feature = "gpu")]
-pub use cube::{graph::Graph, watch::launches};
+pub use cube::graph::Graph;
 pub use gated::{Activation, gated, gated_back};
 pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_record};
 pub use heap::{give_memory_back, keep_memory};
@@ -58,6 +59,7 @@ pub use rows::add_rows;
 pub use sample::{Choice, sample_on_device, sample_on_host};
 pub use sight::{Segment, Sight};
 pub use switch::{Kernels, kernels, together, use_kernels};
+pub use watch::{Launched, launches, timed_launches};
 
 use burn::tensor::Tensor;
 

@@ -8,7 +8,7 @@ use firebrick::{
 };
 use firebrick_device::{describe, gibibytes, guard};
 use firebrick_kernels::{Kernels, use_kernels};
-use firebrick_models::load_config;
+use firebrick_models::{Compute, load_config};
 use serde_json::{Value, json};
 
 use super::print;
@@ -18,7 +18,7 @@ use crate::{ProgramError, terminal::for_stdout, version::version};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Bench {
-    /// The models: 1m, 10m, 50m, smollm2-135m, or folders with a config.json
+    /// The models: 1m, 10m, 50m, smollm2-135m, qwen2.5-0.5b, qwen2.5-1.5b, or folders with a config.json
     #[arg(default_values = ["1m", "10m"])]
     shapes: Vec<String>,
     /// The device: cpu, or such as vulkan:0
@@ -42,12 +42,30 @@ pub struct Bench {
     /// Rows of a micro-batch of the update, whatever the model
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     micro_batch: Option<u16>,
+    /// Multiply matrices in this format: float32, bfloat16 or float16
+    #[arg(long, value_enum, default_value_t)]
+    dtype: Format,
+    /// Measure products of a model's shapes besides
+    #[arg(long)]
+    products: bool,
     /// Compute by plain tensor code instead of the device's own
     #[arg(long)]
     reference: bool,
     /// Print what was measured as one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// The format that matrices are multiplied in.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Format {
+    /// 32 bits
+    #[default]
+    Float32,
+    /// 16 bits with the range of 32
+    Bfloat16,
+    /// 16 bits to 65,504
+    Float16,
 }
 
 /// A phase, as it is asked for.
@@ -111,11 +129,20 @@ impl Bench {
             self.shapes.iter().map(|name| self.shape(name)).collect::<Result<Vec<_>, _>>()?;
         let device = open(self.device, Precision::F32)?;
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let limits = Limits::of(&device);
+        let (compute, needed) = match self.dtype {
+            Format::Float32 => (Compute::F32, Precision::F32),
+            Format::Bfloat16 => (Compute::Bf16, Precision::Bf16),
+            Format::Float16 => (Compute::F16, Precision::F16),
+        };
+        let device = if needed == Precision::F32 { device } else { open(self.device, needed)? };
+        let mut limits = Limits::of(&device);
+        if self.products {
+            limits = limits.with_products(&device);
+        }
         let about = guard(|| describe(self.device, &device)).ok();
         let about = about.map_or_else(|| self.device.to_string(), |about| about.headline());
         if !self.json {
-            print(&for_stdout(&headline(&about, cores, &limits), 2))?;
+            print(&for_stdout(&headline(&about, cores, &limits), 2 + limits.products.len()))?;
         }
         let sizes = Sizes {
             rows: self.rows.into(),
@@ -127,7 +154,8 @@ impl Bench {
         let mut all = Vec::new();
         let mut printed = Ok(());
         for shape in &shapes {
-            let measured = bench::run(shape, sizes, &phases, (self.device, &device), |measured| {
+            let on = (self.device, &device);
+            let measured = bench::run(shape, sizes, compute, &phases, on, |measured| {
                 if !self.json && printed.is_ok() {
                     printed = print(&line(measured, &limits));
                 }
@@ -141,6 +169,7 @@ impl Bench {
                 "version": version(),
                 "device": about,
                 "cores": cores,
+                "dtype": compute.to_string(),
                 "kernels": if self.reference { "reference" } else { "fast" },
                 "sizes": sizes,
                 "limits": limits,
@@ -167,8 +196,17 @@ impl Bench {
 }
 
 fn headline(about: &str, cores: usize, limits: &Limits) -> String {
+    let mut more = String::new();
+    for product in &limits.products {
+        let bench::Product { rows, inner, columns, dtype, flops } = product;
+        let rate =
+            flops.map_or_else(|| "too slow to try".into(), |it| format!("{:.0} GFLOP/s", it / 1e9));
+        let _ = writeln!(more, "[{rows}, {inner}] · [{inner}, {columns}] in {dtype}: {rate}");
+    }
+    let launch = limits.launch.map(|it| format!(", a launch takes {:.1} µs", 1e6 * it));
+    let launch = launch.unwrap_or_default();
     format!(
-        "{about}, {cores} cores; a product reaches {:.0} GFLOP/s, a copy {:.1} GB/s\n\n{:<14}{:<10}{:>12}{:>11}{:>10}{:>7}{:>16}{:>13}{:>11}\n",
+        "{about}, {cores} cores; a product reaches {:.0} GFLOP/s, a copy {:.1} GB/s{launch}\n{more}\n{:<14}{:<10}{:>12}{:>11}{:>10}{:>7}{:>16}{:>13}{:>11}\n",
         limits.flops / 1e9,
         limits.bandwidth / 1e9,
         "model",
@@ -204,6 +242,11 @@ fn line(measured: &Measured, limits: &Limits) -> String {
         share(measured.bytes, limits.bandwidth),
         measured.peak_bytes.map_or_else(|| "–".into(), gibibytes),
     );
+    // Where the time of a GPU goes.
+    for (name, count, seconds) in measured.kernels.iter().take(5) {
+        let name = name.rsplit("::").nth(1).unwrap_or(name);
+        let _ = writeln!(text, "{:<14}{seconds:.3} s in {count} launches of {name}", "");
+    }
     if !measured.parts.is_empty() {
         let parts: Vec<String> = measured
             .parts

@@ -13,11 +13,12 @@ pub(super) struct Clock<'a> {
     runs: usize,
     seconds: Vec<f64>,
     busy: Option<f64>,
+    pub(super) kernels: Vec<(String, usize, f64)>,
 }
 
 impl<'a> Clock<'a> {
     pub(super) fn new(device: &'a Device, runs: usize) -> Self {
-        Clock { device, runs, seconds: Vec::new(), busy: None }
+        Clock { device, runs, seconds: Vec::new(), busy: None, kernels: Vec::new() }
     }
 
     pub(super) fn time(&mut self, mut work: impl FnMut() -> Result<()>) -> Result<()> {
@@ -35,7 +36,16 @@ impl<'a> Clock<'a> {
             once()?;
             self.seconds.push(began.elapsed().as_secs_f64());
         }
-        self.busy = processor_seconds().zip(before).map(|(after, before)| after - before);
+        let after = processor_seconds();
+        if *self.device != Device::flex() {
+            let (done, seen) = firebrick_kernels::timed_launches(&mut once);
+            done?;
+            let short = |name: &str| name.split('<').next().unwrap_or(name).to_owned();
+            let kernels = seen.iter().map(|(name, of)| (short(name), of.count, of.seconds));
+            self.kernels = kernels.collect();
+            self.kernels.sort_by(|a, b| b.2.total_cmp(&a.2));
+        }
+        self.busy = after.zip(before).map(|(after, before)| after - before);
         Ok(())
     }
 

@@ -6,13 +6,43 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 /// What a device reaches: the measure for everything else.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limits {
     /// Floating-point operations a second in a product of two matrices of 1024 × 1024, f32.
     pub flops: f64,
-    /// Bytes a second that a copy of 256 MiB reads and writes.
+    /// Bytes a second that a copy reads and writes: of 256 MiB, on GPUs of 128, because one tensor may have no more on some.
     pub bandwidth: f64,
+    /// Seconds that one launch takes in a row of small ones; the CPU has none.
+    pub launch: Option<f64>,
+    /// Products of a model's shapes, where they were asked for.
+    pub products: Vec<Product>,
 }
+
+/// How fast a device multiplies `[rows, inner]` by `[inner, columns]`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Product {
+    /// Tokens that go through the matrix.
+    pub rows: usize,
+    /// What goes in.
+    pub inner: usize,
+    /// What comes out.
+    pub columns: usize,
+    /// The format of both factors; the product is f32.
+    pub dtype: String,
+    /// Floating-point operations a second; none where it would take more than two seconds.
+    pub flops: Option<f64>,
+}
+
+/// Of Qwen2.5-0.5B: a decode step's and an update's, the head's too; and one that fills any card.
+const SHAPES: [[usize; 3]; 7] = [
+    [64, 896, 1152],
+    [64, 896, 9728],
+    [64, 896, 151_936],
+    [8192, 896, 1152],
+    [8192, 896, 9728],
+    [2048, 896, 151_936],
+    [4096, 4096, 4096],
+];
 
 impl Limits {
     /// Measures them, the best of half a second each.
@@ -25,7 +55,7 @@ impl Limits {
             let _ = device.sync();
             drop(y);
         };
-        let numbers = 1 << 26;
+        let numbers = if device == Device::flex() { 1 << 26 } else { 1 << 25 };
         let flops = 2.0 * (side as f64).powi(3) / best(multiply);
         let seconds = if device == Device::flex() {
             // A tensor's copy is one thread's work there, in memory that is mapped anew.
@@ -42,7 +72,50 @@ impl Limits {
                 drop(y);
             })
         };
-        Limits { flops, bandwidth: 8.0 * numbers as f64 / seconds }
+        let launch = (device != Device::flex()).then(|| {
+            const LAUNCHES: usize = 500;
+            let x = Tensor::<1>::zeros([64], &device);
+            let chain = || {
+                let y = (0..LAUNCHES).fold(x.clone(), |x, _| x.add_scalar(1.0));
+                let _ = device.sync();
+                drop(y);
+            };
+            best(chain) / LAUNCHES as f64
+        });
+        let bandwidth = 8.0 * numbers as f64 / seconds;
+        Limits { flops, bandwidth, launch, products: Vec::new() }
+    }
+
+    /// Measures the products of a model's shapes besides, in each format that the device computes.
+    pub fn with_products(mut self, device: &Device) -> Self {
+        let device = device.clone().inner();
+        for compute in [Compute::F32, Compute::Bf16, Compute::F16] {
+            if compute != Compute::F32
+                && (device == Device::flex() || !device.supports_dtype(compute.dtype()))
+            {
+                continue;
+            }
+            for [rows, inner, columns] in SHAPES {
+                let work = 2.0 * (rows * inner * columns) as f64;
+                // Some devices are far from their limit in flat shapes, and software ones at all.
+                let flops = (work / self.flops < 0.5).then(|| {
+                    let of = |shape: [usize; 2]| {
+                        let x = Tensor::<2>::random(shape, Distribution::Default, &device);
+                        x.cast(compute.dtype())
+                    };
+                    let (x, y) = (of([rows, inner]), of([inner, columns]));
+                    let multiply = || {
+                        let z = together(&device, || product(x.clone(), y.clone(), compute));
+                        let _ = device.sync();
+                        drop(z);
+                    };
+                    work / best(multiply)
+                });
+                let dtype = compute.to_string();
+                self.products.push(Product { rows, inner, columns, dtype, flops });
+            }
+        }
+        self
     }
 }
 

@@ -1,4 +1,4 @@
-use firebrick_models::{DecoderConfig, Family, Sizes as Widths};
+use firebrick_models::{Compute, DecoderConfig, Family, Sizes as Widths};
 
 use super::{Phase, Sizes};
 
@@ -14,7 +14,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The built-in ones: some 1, 10 and 50 million parameters, and the shape of SmolLM2-135M.
+    /// The built-in ones: some 1, 10 and 50 million parameters, and the shapes of SmolLM2-135M, Qwen2.5-0.5B and -1.5B.
     pub fn built_in() -> Vec<Shape> {
         let shape = |name: &str, micro_batch_rows, family, widths| Shape {
             name: name.into(),
@@ -45,17 +45,37 @@ impl Shape {
             rope_theta: 1e5,
             tied: true,
         };
+        let qwen = |hidden_size, layers, heads, head_dim, intermediate_size| Widths {
+            vocab_size: 151_936,
+            hidden_size,
+            layers,
+            heads,
+            kv_heads: 2,
+            head_dim,
+            intermediate_size,
+            max_position_embeddings: 32_768,
+            rope_theta: 1e6,
+            tied: true,
+        };
         vec![
             shape("1m", 16, Family::Qwen2, small(1024, 128, 4, 4, 448)),
             shape("10m", 16, Family::Qwen2, small(1024, 384, 6, 6, 1024)),
             shape("50m", 8, Family::Qwen2, small(32_768, 512, 12, 8, 1408)),
             shape("smollm2-135m", 8, Family::Llama, smollm2),
+            shape("qwen2.5-0.5b", 8, Family::Qwen2, qwen(896, 24, 14, 64, 4864)),
+            shape("qwen2.5-1.5b", 4, Family::Qwen2, qwen(1536, 28, 12, 128, 8960)),
         ]
     }
 
     /// Floating-point operations of a run, and the bytes that it has to read where it decodes; none where no model
     /// computes, or how much is not known beforehand.
-    pub(super) fn costs(&self, phase: Phase, sizes: Sizes) -> Option<(f64, Option<f64>)> {
+    pub(super) fn costs(
+        &self,
+        phase: Phase,
+        sizes: Sizes,
+        compute: Compute,
+    ) -> Option<(f64, Option<f64>)> {
+        let width_of_number = if compute == Compute::F32 { 4.0 } else { 2.0 };
         let config = &self.config;
         let rows = sizes.rows as f64;
         let (prompt, completion) = (sizes.prompt as f64, sizes.completion as f64);
@@ -75,8 +95,9 @@ impl Shape {
                     + 2.0 * head * rows * completion
                     + rows * (attention(all) - attention(prompt))
                     + prompts * attention(prompt);
-                let weights = completion * (layers + head) * 4.0;
-                let cache = rows * kept * 4.0 * completion * (prompt + completion / 2.0);
+                let weights = completion * (layers + head) * width_of_number;
+                let cache =
+                    rows * kept * width_of_number * completion * (prompt + completion / 2.0);
                 Some((flops, Some(weights + cache)))
             }
             // What is computed twice is counted once, so that both can be compared.
