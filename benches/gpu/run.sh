@@ -204,7 +204,7 @@ part_bench() {
 # The narrow format that a device has: bf16 before f16, by the listing of its doctor.
 narrowest() {
     local formats
-    formats=$("$folder/firebrick" doctor --device "$device" 2>/dev/null | sed -n 's/.*computes //p' | head -n 1)
+    formats=$("$folder/firebrick" doctor --device "$device" 2>/dev/null | sed -n 's/.*, computes f32//p' | head -n 1)
     case " $formats " in
         *" bf16 "*) echo bfloat16 ;;
         *" f16 "*) echo float16 ;;
@@ -217,7 +217,7 @@ curve() {
     rm -rf "$work/runs"
     timed 60 "$folder/firebrick" train quickstart --device "$device" --runs "$work/runs" --set name=curve \
         --set warmup.steps=60 --set warmup.every=30 --set warmup.stop_at=0.9 --set train.steps=4 \
-        --set sampling.prompts_per_step=16 --set sampling.max_rounds=1 --set sampling.dynamic=off --set train.mini_batch=64 \
+        --set sampling.prompts_per_step=16 --set sampling.dynamic=off --set train.mini_batch=64 \
         --set eval.prompts=100 --set eval.every=4 --set checkpoint.every=4
     result=$(outcome metrics "[$(paste -sd, "$work/runs/curve/metrics.jsonl" 2>/dev/null)]")
     ended train

@@ -94,6 +94,11 @@ impl KvCache {
     pub fn next_places(&mut self) -> Tensor<2, Int> {
         let count = self.table.rows().len();
         if self.dense() {
+            if !self.blocks[0].own {
+                let mut rows = std::mem::take(self.table.rows_mut());
+                self.gather(&mut rows);
+                self.hold(rows);
+            }
             self.reserve();
             self.slots.clear();
             return self.table.step(&self.device).reshape([count, 1]);
@@ -233,6 +238,14 @@ impl KvCache {
         }
     }
 
+    /// Has these rows, of whose pages none was counted yet.
+    fn hold(&mut self, rows: Vec<Vec<Span>>) {
+        for span in rows.iter().flatten() {
+            self.blocks[span.block].rows[span.page] += 1;
+        }
+        (self.table, self.slots) = (Table::new(rows), Vec::new());
+    }
+
     /// Copies pages of other blocks into one of this cache's own, and gives each row a last page of its own, unless that is
     /// full.
     fn gather(&mut self, rows: &mut [Vec<Span>]) {
@@ -357,10 +370,7 @@ impl DecodeCache for KvCache {
             rows.iter_mut().for_each(|row| row.retain(|span| span.tokens > 0));
             self.gather(&mut rows);
         }
-        for span in rows.iter().flatten() {
-            self.blocks[span.block].rows[span.page] += 1;
-        }
-        (self.table, self.slots) = (Table::new(rows), Vec::new());
+        self.hold(rows);
         self.tidy();
         self
     }

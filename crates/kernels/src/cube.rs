@@ -40,7 +40,18 @@ type Buffer = CubeTensor;
 /// Those of a tensor that the GPUs' bodies take: on a GPU, without autodiff, and not where the reference is asked for. They
 /// are copied only where they do not lie row by row.
 fn buffer<const D: usize>(x: &Tensor<D>) -> Option<Buffer> {
-    strided(x).map(into_contiguous)
+    strided(x).map(lined_up)
+}
+
+/// Row by row, and with no room behind the last number: a kernel takes the length of the memory for that of the tensor, and
+/// CUDA's is rounded up.
+fn lined_up(x: Buffer) -> Buffer {
+    let x = into_contiguous(x);
+    let more = x.handle.size_in_used() - (count(&x) * x.dtype.size()) as u64;
+    match more {
+        0 => x,
+        more => Buffer { handle: x.handle.clone().offset_end(more), ..x },
+    }
 }
 
 /// Those of a tensor, wherever its rows and columns lie.
@@ -86,13 +97,14 @@ fn ints<const D: usize>(x: &Tensor<D, Int>) -> Option<Buffer> {
     if kernels() == Kernels::Reference || x.dtype() != DType::I32 {
         return None;
     }
-    x.clone().try_into_primitive::<Cube>().ok().map(into_contiguous)
+    x.clone().try_into_primitive::<Cube>().ok().map(lined_up)
 }
 
 /// The numbers of a tensor that are going to be changed in place; a copy where somebody else has them too.
 fn own<const D: usize>(x: Tensor<D>) -> Buffer {
     let numbers = into_contiguous(x.try_into_primitive::<Cube>().expect("it is on a GPU"));
-    if numbers.can_mut() { numbers } else { numbers.copy() }
+    // Before it is cut to its length, which holds it twice for a moment.
+    if numbers.can_mut() { lined_up(numbers) } else { rows::copied(lined_up(numbers)) }
 }
 
 /// A tensor of these numbers.

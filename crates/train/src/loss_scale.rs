@@ -9,11 +9,14 @@ pub struct LossScale {
     pub scale: f64,
     /// Gradients that were finite, since it changed.
     pub good: u32,
+    /// What it was before it was halved for a gradient that is being made again.
+    #[serde(default)]
+    pub before: Option<f64>,
 }
 
 impl Default for LossScale {
     fn default() -> Self {
-        LossScale { scale: 65536.0, good: 0 }
+        LossScale { scale: 65536.0, good: 0, before: None }
     }
 }
 
@@ -28,16 +31,21 @@ impl LossScale {
 
     /// Notes a gradient that was finite.
     pub(crate) fn fits(&mut self) {
-        self.good += 1;
+        (self.good, self.before) = (self.good + 1, None);
         if self.good == Self::GOOD {
-            *self = LossScale { scale: (2.0 * self.scale).min(Self::LARGEST), good: 0 };
+            *self = LossScale { scale: (2.0 * self.scale).min(Self::LARGEST), ..Self::default() };
         }
     }
 
-    /// Notes one that was not; tells if a smaller scale is left to try.
+    /// Notes one that was not; tells if a smaller scale is left to try. Where none helped, the scale was not at fault: it is
+    /// half of what it was.
     pub(crate) fn overflows(&mut self) -> bool {
+        let before = self.before.unwrap_or(self.scale);
         let more = self.scale > 1.0;
-        *self = LossScale { scale: (self.scale / 2.0).max(1.0), good: 0 };
+        *self = match more {
+            true => LossScale { scale: self.scale / 2.0, good: 0, before: Some(before) },
+            false => LossScale { scale: (before / 2.0).max(1.0), good: 0, before: None },
+        };
         more
     }
 }
@@ -46,17 +54,30 @@ impl LossScale {
 mod tests {
     use super::*;
 
+    fn new(scale: f64, good: u32) -> LossScale {
+        LossScale { scale, good, before: None }
+    }
+
     #[test]
     fn a_scale_falls_at_once_and_rises_slowly() {
-        let mut scale = LossScale { scale: 2.0, good: 499 };
+        let mut scale = new(2.0, 499);
         scale.fits();
-        assert_eq!(scale, LossScale { scale: 4.0, good: 0 });
+        assert_eq!(scale, new(4.0, 0));
         assert_eq!((scale.of(Compute::F16), scale.of(Compute::Bf16)), (4.0, 1.0));
-        assert!(scale.overflows() && scale.overflows());
-        assert!(!scale.overflows());
-        assert_eq!(scale.scale, 1.0);
-        let mut largest = LossScale { scale: LossScale::LARGEST, good: 499 };
+        assert!(scale.overflows());
+        scale.fits();
+        assert_eq!(scale, new(2.0, 1));
+        let mut largest = new(LossScale::LARGEST, 499);
         largest.fits();
         assert_eq!(largest.scale, LossScale::LARGEST);
+    }
+
+    #[test]
+    fn a_gradient_that_no_scale_makes_finite_halves_it_once() {
+        let mut scale = new(8.0, 3);
+        assert!(scale.overflows() && scale.overflows() && scale.overflows());
+        assert_eq!(scale.scale, 1.0);
+        assert!(!scale.overflows());
+        assert_eq!(scale, new(4.0, 0));
     }
 }

@@ -258,8 +258,9 @@ impl<M: PolicyModel> Trainer<M> {
         let fresh = completions.all(|completion| completion.policy_version + 1 == step);
         let mut report = self.report(sampled, updated, began);
         report.metrics.extend(measured);
-        if fresh {
-            self.state.logprob_diff = report.metrics.get("rollout/logprob_diff_mean");
+        let difference = report.metrics.get("rollout/logprob_diff_mean");
+        if fresh && let Some(difference) = difference.filter(|it| it.is_finite()) {
+            self.state.logprob_diff = Some(difference);
         }
         Ok(report)
     }

@@ -68,14 +68,7 @@ pub(crate) fn grown(x: Tensor<3>, pages: usize) -> Tensor<3> {
     let [places, heads, width] = x.dims();
     let from = any(&x);
     let to = empty(&from, [places + pages * PAGE, heads, width], from.dtype);
-    copy_all::launch(
-        &to.client.clone(),
-        units(count(&from)),
-        dim(),
-        from.into_buffer_arg(),
-        to.clone().into_buffer_arg(),
-        format(&to),
-    );
+    rows::copy(from, &to);
     tensor(to)
 }
 
@@ -219,13 +212,6 @@ pub(crate) fn attend(
         formats[1],
     );
     tensor(output)
-}
-
-#[cube(launch)]
-fn copy_all<X: Float>(from: &[X], to: &mut [X], #[define(X)] _format: ElemType) {
-    if ABSOLUTE_POS < from.len() {
-        to[ABSOLUTE_POS] = from[ABSOLUTE_POS];
-    }
 }
 
 #[cube(launch)]

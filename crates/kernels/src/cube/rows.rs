@@ -166,3 +166,29 @@ fn add_in_place(more: &[f32], sum: &mut [f32], start: usize) {
         sum[start + ABSOLUTE_POS] += more[ABSOLUTE_POS];
     }
 }
+
+/// The same numbers in memory of their own.
+pub(super) fn copied(x: Buffer) -> Buffer {
+    let to = Buffer { handle: x.client.empty(count(&x) * x.dtype.size()), ..x.clone() };
+    copy(x, &to);
+    to
+}
+
+/// Copies numbers to the beginning of others.
+pub(super) fn copy(from: Buffer, to: &Buffer) {
+    copy_all::launch(
+        &to.client.clone(),
+        units(count(&from)),
+        dim(),
+        from.into_buffer_arg(),
+        to.clone().into_buffer_arg(),
+        format(to),
+    );
+}
+
+#[cube(launch)]
+fn copy_all<X: Float>(from: &[X], to: &mut [X], #[define(X)] _format: ElemType) {
+    if ABSOLUTE_POS < from.len() {
+        to[ABSOLUTE_POS] = from[ABSOLUTE_POS];
+    }
+}

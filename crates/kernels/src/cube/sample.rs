@@ -84,7 +84,9 @@ fn blocks_of_rows(logits: &[f32], parts: &mut [f32], divisor: f32, vocab: usize,
         let mut sum = f32::new(0.0);
         at = start + UNIT_POS as usize;
         while at < end {
-            sum += ((logits[at] - largest) / divisor).exp();
+            // Where all are −∞, none weighs anything.
+            let weight = ((logits[at] - largest) / divisor).exp();
+            sum += select(largest > f32::new(-3e38), weight, 0.0);
             at += CUBE_DIM as usize;
         }
         sum = sum_of_cube(sum);
@@ -142,7 +144,7 @@ fn drawn(
             while at < stop && logits[row + at] < largest {
                 at += 1;
             }
-            let chosen = first_of_cube(at < stop, at);
+            let chosen = min(first_of_cube(at < stop, at), vocab - 1);
             if unit == 0 {
                 found[0] = chosen as u32;
             }
@@ -172,7 +174,8 @@ fn drawn(
             let within = first_of_cube(sum > 0.0 && before + sum > target, unit);
             let last = last_of_cube(sum > 0.0, unit);
             if unit == min(within, last) {
-                let mut reached = before;
+                // The sums before may be rounded above the target, which the unit before did not reach.
+                let mut reached = min(before, target);
                 at = first;
                 while at < stop && reached <= target {
                     let weight = ((logits[row + at] - largest) / divisor).exp();
@@ -311,7 +314,8 @@ fn truncated(
         let within = first_of_cube(kept > 0.0 && before + kept > target, unit);
         let chosen = min(within, last_of_cube(kept > 0.0, unit));
         if unit == chosen {
-            let mut reached = before;
+            // The sums before may be rounded above the target, which the unit before did not reach.
+            let mut reached = min(before, target);
             let mut token = 0u32;
             seen = equal_before;
             at = first;
