@@ -4,7 +4,11 @@
 #![cfg(feature = "gpu")]
 #![allow(clippy::print_stderr)] // the counts are what a run is for
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
 
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use firebrick_core::Seed;
@@ -19,14 +23,19 @@ use firebrick_models::{
 const DECODING: usize = 15;
 const UPDATING: usize = 40;
 
-fn device() -> Option<Device> {
+/// Launches are counted, and recorded, for the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The device, for one test at a time.
+fn device() -> Option<(Device, MutexGuard<'static, ()>)> {
     let Ok(name) = std::env::var("FIREBRICK_TEST_DEVICE") else {
         eprintln!("SKIPPED: FIREBRICK_TEST_DEVICE names no GPU");
         return None;
     };
     let name: Name = name.parse().unwrap_or_else(|error| panic!("FIREBRICK_TEST_DEVICE: {error}"));
     let device = open(name, Precision::F32);
-    Some(device.unwrap_or_else(|error| panic!("{error}; {}", error.remedy())))
+    let device = device.unwrap_or_else(|error| panic!("{error}; {}", error.remedy()));
+    Some((device, ALONE.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// Of a family with norms of queries and keys, and with biases.
@@ -104,7 +113,7 @@ fn read(tokens: &Tensor<1, Int>) -> Vec<i32> {
 /// uploads nothing; and the recording makes the same tokens.
 #[test]
 fn device_decodes_by_itself() {
-    let Some(device) = device() else { return };
+    let Some((device, _alone)) = device() else { return };
     let new = || Decoding::new(decoder(Family::Qwen3, 2, &device).sampler(), 2, &device);
     let mut one_by_one = new();
     let expected: Vec<Vec<i32>> = (0..2).map(|_| read(&one_by_one.step())).collect();
@@ -119,7 +128,7 @@ fn device_decodes_by_itself() {
 /// What 152 thousand entries of a vocabulary cost a sampler, beside what a thousand do.
 #[test]
 fn device_sampler_grows_with_the_vocabulary() {
-    let Some(device) = device() else { return };
+    let Some((device, _alone)) = device() else { return };
     for (top_k, top_p) in [(0, 1.0), (20, 1.0), (0, 0.9)] {
         let choice = Choice { temperature: 1.0, top_k, top_p };
         let seconds = |vocab: usize| {
@@ -147,7 +156,7 @@ fn device_sampler_grows_with_the_vocabulary() {
 
 #[test]
 fn device_launches() {
-    let Some(device) = device() else { return };
+    let Some((device, _alone)) = device() else { return };
     for family in [Family::Qwen2, Family::Qwen3] {
         // A product of few rows is another kernel.
         for rows in [2, 40] {

@@ -6,6 +6,7 @@ use firebrick_device::{
     drivers::{System, Vendor, cards, driver},
     gibibytes, guard, list, missing, open, suite,
 };
+use firebrick_kernels::{Kernels, use_kernels};
 use serde::Serialize;
 
 use super::print;
@@ -30,6 +31,9 @@ pub struct Doctor {
     /// Of those only the ones with this in their names, such as operations/
     #[arg(long, value_name = "TEXT", requires = "suite")]
     cases: Option<String>,
+    /// Compute by plain tensor code instead of the device's own
+    #[arg(long)]
+    reference: bool,
     /// Print what to install for each maker's card on each system, and nothing else
     #[arg(long, conflicts_with_all = ["device", "smoke", "suite", "json"])]
     drivers: bool,
@@ -61,6 +65,9 @@ struct Missing {
 impl Doctor {
     /// Exit code 1 when a case failed.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
+        if self.reference {
+            use_kernels(Kernels::Reference);
+        }
         if self.drivers {
             return print(&for_stdout(&all_drivers(), 10)).map(|()| 0);
         }

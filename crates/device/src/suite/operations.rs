@@ -234,7 +234,7 @@ fn products(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure
         arrays.push(Array::new(format!("{name}, added"), values(sum)?));
         arrays.push(Array::new(format!("columns of {name}"), values(column_sums(onto))?));
     }
-    let many = column_sums(wave([70_000, 3], 0.37, device));
+    let many = column_sums(wave([20_000, 3], 0.37, device));
     arrays.push(Array::new("columns of many rows", values(many)?));
     Ok(arrays)
 }
