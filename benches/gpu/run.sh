@@ -163,7 +163,7 @@ outcome() {
 # Notes how a part ended, for the page of text.
 ended() {
     [ "$code" = 0 ] || failed=1
-    page+=$(printf '%-10s %-28s %-9s %8.1f s' "$device" "$1" "$([ "$code" = 0 ] && echo done || echo "ended: $code")" "$seconds")$'\n'
+    page+=$(printf '%-10s %-28s %-9s %8.1f s' "$device" "$1" "$([ "$code" = 0 ] && echo passed || echo "ended: $code")" "$seconds")$'\n'
 }
 
 wanted() {
