@@ -1,6 +1,6 @@
 """What a step ought to take on cards that nobody has measured yet: launches, bytes and FLOPs, and the two limits.
 
-    python benches/expect.py
+    python3 benches/expect.py
 
 Every number that goes in is below. A card's figures are its maker's: dense peak of products with sums in f32, and
 memory bandwidth. Of Apple's chip the peak is cores · 128 lanes · 2 · clock, because Apple names none.
@@ -9,7 +9,7 @@ memory bandwidth. Of Apple's chip the peak is cores · 128 lanes · 2 · clock, 
 from dataclasses import dataclass
 
 # Launches as `cargo test --test launches` counts them: for a layer and a token, besides; for a layer and an update.
-DECODING, BESIDES, UPDATING = 10, 8, 39
+DECODING, BESIDES, UPDATING = 10, 7, 39
 # One launch from the host, in seconds: what CUDA and Vulkan take when nothing else is slow.
 LAUNCH = 5e-6
 

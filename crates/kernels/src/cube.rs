@@ -1,7 +1,7 @@
 //! The bodies for GPUs: one source of kernels for CUDA, ROCm, Vulkan, Metal and WebGPU.
 //!
-//! A kernel reads and writes buffers of numbers, row by row, of which it has nine at most, and one that tells the sizes: more
-//! than WebGPU promises, and fewer than drivers of GPUs have. Whatever is added up is added in f32, in an order that the
+//! A kernel reads and writes buffers of numbers, row by row, of which it has nine at most, and one that tells the sizes. WebGPU
+//! promises eight, so that a device with no more refuses the largest. Whatever is added up is added in f32, in an order that the
 //! sizes alone decide, without atomics: a device gives the same bits each time. What the units of a cube share takes 32 KiB
 //! at most, and no kernel asks how many units compute in step.
 
