@@ -10,7 +10,7 @@ use firebrick_kernels::keep_memory;
 
 use crate::{
     Failure, Kind, Name, Precision,
-    describe::{computes, is_software},
+    describe::{computes, describe, is_software},
     guard,
 };
 
@@ -133,10 +133,13 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
     if name.kind == Kind::Cpu {
         keep_memory();
     }
-    // cubecl-spirv 0.11.3 declares shared memory with the type of a pointer to it where the driver
-    // lacks VK_KHR_workgroup_memory_explicit_layout, and Mesa's llvmpipe crashes on that.
     if cfg!(feature = "spirv") && is_software(&device) {
-        return Err(OpenError::Spirv { name });
+        // cubecl-spirv 0.11.3 declares shared memory with the type of a pointer to it where the driver lacks
+        // VK_KHR_workgroup_memory_explicit_layout, and Mesa's llvmpipe crashes on that. Those that have it, like 26.2,
+        // have matrix units too, and those that were seen without it, up to 25.0, have none.
+        if !guard(|| describe(name, &device).matrix_units).unwrap_or(false) {
+            return Err(OpenError::Spirv { name });
+        }
     }
     let computes = guard(|| match device.sync() {
         Ok(()) => Ok(computes(name.kind, &device)),
@@ -180,9 +183,9 @@ pub enum OpenError {
         /// What it computes.
         computes: Vec<Precision>,
     },
-    /// SPIR-V kernels crash the drivers that compute on the processor.
+    /// SPIR-V kernels crash older drivers that compute on the processor.
     #[error(
-        "device {name} computes on the processor, and can't run the SPIR-V kernels of this build"
+        "device {name} computes on the processor, and its driver is too old for the SPIR-V kernels of this build"
     )]
     Spirv {
         /// What was asked for.
@@ -224,7 +227,9 @@ impl OpenError {
             OpenError::Absent { .. } | OpenError::Precision { .. } => {
                 "firebrick doctor lists the devices of this machine".into()
             }
-            OpenError::Spirv { .. } => "build without the feature spirv".into(),
+            OpenError::Spirv { .. } => {
+                "build with the feature vulkan in the place of spirv, or install Mesa 26.2".into()
+            }
             OpenError::Broken { .. } => {
                 "firebrick doctor shows what the driver says of each device; is the driver as new \
                  as the card, and does another program hold it?"

@@ -13,10 +13,12 @@ pub(crate) mod head;
 pub(crate) mod looks;
 pub(crate) mod norm;
 pub(crate) mod pages;
+pub(crate) mod plan;
 pub(crate) mod product;
 pub(crate) mod rows;
 pub(crate) mod sample;
 mod shared;
+mod tiles;
 
 use burn::tensor::{DType, Device, Int, Shape, Tensor, TensorData};
 use burn_cubecl::{

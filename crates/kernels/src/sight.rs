@@ -24,7 +24,7 @@ pub struct Sight {
     /// As tensors, made when they are first asked for.
     tiled: OnceLock<Tiled>,
     #[cfg(feature = "gpu")]
-    pub(crate) on_gpu: OnceLock<crate::cube::attention::Plan>,
+    pub(crate) on_gpu: OnceLock<crate::cube::plan::Plan>,
 }
 
 /// A batch's segments as rectangles, so that tensor operations can go through many of them at once.

@@ -20,11 +20,11 @@ pub(super) fn cases() -> Vec<Case> {
         ("operations/linear", Tolerance::PRODUCT, products),
         ("operations/head", Tolerance::FORWARD, head),
         ("operations/attention", Tolerance::FORWARD, attended),
+        ("operations/attention_back", Tolerance::BACKWARD, attended_back),
     ];
     let in_f32_only = [
         in_f32("operations/norm_back", Tolerance::SUM, norm_back),
         in_f32("operations/looks_back", Tolerance::SUM, rotated_back),
-        in_f32("operations/attention_back", Tolerance::BACKWARD, attended_back),
         in_f32("operations/lookup_back", Tolerance::SUM, lookups),
         in_f32("operations/adamw", Tolerance::ELEMENTWISE, steps),
     ];

@@ -247,36 +247,11 @@ fn turned<Y: Float>(
     #[comptime] normed: bool,
     #[define(Y)] _format: ElemType,
 ) {
-    let (half, all) = (width / 2, queries + 2 * keys);
-    let (head, place) = (CUBE_POS % all, CUBE_POS / all);
-    if CUBE_POS * width < projected.len() {
-        let mut scale = f32::new(1.0);
-        if normed && head < queries + keys {
-            scale = norm::scale(&projected[CUBE_POS * width..(CUBE_POS + 1) * width], epsilon);
-        }
-        let mut pair = UNIT_POS as usize;
-        while pair < half {
-            let at = CUBE_POS * width + pair;
-            let (x, y) = (projected[at] * scale, projected[at + half] * scale);
-            let turn = 2 * (place * half + pair);
-            if head < queries {
-                let to = (place * queries + head) * width + pair;
-                let (x, y) = look(x, y, angles, turn, of_queries, offset, pair, half, normed);
-                query[to] = Y::cast_from(x);
-                query[to + half] = Y::cast_from(y);
-            } else if head < queries + keys {
-                let to = (place * keys + head - queries) * width + pair;
-                let (x, y) = look(x, y, angles, turn, of_keys, offset, pair, half, normed);
-                key[to] = Y::cast_from(x);
-                key[to + half] = Y::cast_from(y);
-            } else {
-                let to = (place * keys + head - queries - keys) * width + pair;
-                value[to] = Y::cast_from(x);
-                value[to + half] = Y::cast_from(y);
-            }
-            pair += CUBE_DIM as usize;
-        }
-    }
+    let place = CUBE_POS / (queries + 2 * keys);
+    turned_to(
+        projected, angles, of_queries, of_keys, place, query, key, value, epsilon, offset, queries,
+        keys, width, normed,
+    );
 }
 
 #[cube(launch)]
@@ -299,33 +274,60 @@ fn turned_into_pages<Y: Float>(
     #[comptime] normed: bool,
     #[define(Y)] _format: ElemType,
 ) {
+    let row = CUBE_POS / (queries + 2 * keys);
+    if row < newest.len() {
+        let place = place(pages, row * across, newest[row] as usize);
+        turned_to(
+            projected, angles, of_queries, of_keys, place, query, to_keys, to_values, epsilon,
+            offset, queries, keys, width, normed,
+        );
+    }
+}
+
+/// A head of one place: queries stay at theirs, and keys and values go to `to`.
+#[cube]
+fn turned_to<Y: Float>(
+    projected: &[f32],
+    angles: &[f32],
+    of_queries: &[f32],
+    of_keys: &[f32],
+    to: usize,
+    query: &mut [Y],
+    key: &mut [Y],
+    value: &mut [Y],
+    epsilon: f32,
+    offset: f32,
+    queries: usize,
+    keys: usize,
+    width: usize,
+    #[comptime] normed: bool,
+) {
     let (half, all) = (width / 2, queries + 2 * keys);
-    let (head, row) = (CUBE_POS % all, CUBE_POS / all);
+    let (head, place) = (CUBE_POS % all, CUBE_POS / all);
     if CUBE_POS * width < projected.len() {
         let mut scale = f32::new(1.0);
         if normed && head < queries + keys {
             scale = norm::scale(&projected[CUBE_POS * width..(CUBE_POS + 1) * width], epsilon);
         }
-        let place = place(pages, row * across, newest[row] as usize) * keys;
         let mut pair = UNIT_POS as usize;
         while pair < half {
             let at = CUBE_POS * width + pair;
             let (x, y) = (projected[at] * scale, projected[at + half] * scale);
-            let turn = 2 * (row * half + pair);
+            let turn = 2 * (place * half + pair);
             if head < queries {
-                let to = (row * queries + head) * width + pair;
+                let to = (place * queries + head) * width + pair;
                 let (x, y) = look(x, y, angles, turn, of_queries, offset, pair, half, normed);
                 query[to] = Y::cast_from(x);
                 query[to + half] = Y::cast_from(y);
             } else if head < queries + keys {
-                let to = (place + head - queries) * width + pair;
+                let to = (to * keys + head - queries) * width + pair;
                 let (x, y) = look(x, y, angles, turn, of_keys, offset, pair, half, normed);
-                to_keys[to] = Y::cast_from(x);
-                to_keys[to + half] = Y::cast_from(y);
+                key[to] = Y::cast_from(x);
+                key[to + half] = Y::cast_from(y);
             } else {
-                let to = (place + head - queries - keys) * width + pair;
-                to_values[to] = Y::cast_from(x);
-                to_values[to + half] = Y::cast_from(y);
+                let to = (to * keys + head - queries - keys) * width + pair;
+                value[to] = Y::cast_from(x);
+                value[to + half] = Y::cast_from(y);
             }
             pair += CUBE_DIM as usize;
         }

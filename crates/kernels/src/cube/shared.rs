@@ -5,27 +5,18 @@ use super::*;
 /// The sum of what the units have, for each of them. There are a power of two of them, and [`UNITS`] at most.
 #[cube]
 pub(super) fn sum_of_cube(x: f32) -> f32 {
-    let mut all = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
-    all[UNIT_POS as usize] = x;
-    sync_cube();
-    let mut step = CUBE_DIM / 2;
-    while step > 0 {
-        if UNIT_POS < step {
-            let other = all[(UNIT_POS + step) as usize];
-            all[UNIT_POS as usize] += other;
-        }
-        step /= 2;
-        sync_cube();
-    }
-    let sum = all[0];
-    // The next sum writes where this one is read.
-    sync_cube();
-    sum
+    of_cube(x, false)
 }
 
 /// The largest that a unit has, for each of them.
 #[cube]
 pub(super) fn largest_of_cube(x: f32) -> f32 {
+    of_cube(x, true)
+}
+
+/// The sum of what the units have, or the largest.
+#[cube]
+fn of_cube(x: f32, #[comptime] largest: bool) -> f32 {
     let mut all = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
     all[UNIT_POS as usize] = x;
     sync_cube();
@@ -33,14 +24,19 @@ pub(super) fn largest_of_cube(x: f32) -> f32 {
     while step > 0 {
         if UNIT_POS < step {
             let other = all[(UNIT_POS + step) as usize];
-            all[UNIT_POS as usize] = max(all[UNIT_POS as usize], other);
+            if largest {
+                all[UNIT_POS as usize] = max(all[UNIT_POS as usize], other);
+            } else {
+                all[UNIT_POS as usize] += other;
+            }
         }
         step /= 2;
         sync_cube();
     }
-    let largest = all[0];
+    let found = all[0];
+    // The next one writes where this one is read.
     sync_cube();
-    largest
+    found
 }
 
 /// The sum of what the units before a unit have, and the sum of all.

@@ -1,0 +1,103 @@
+//! Who sees whom in an update's attention, as kernels go through it: items of queries and of keys, a cube for each and each
+//! head.
+
+use super::{
+    tiles::{EACH, STRIP},
+    *,
+};
+use crate::Segment;
+
+/// Queries that one cube goes through for some keys, at most: many completions may see the same prompt.
+const QUERIES: usize = 1024;
+
+/// Numbers of an item of a [`Plan`].
+pub(super) const ITEM: usize = 5;
+
+/// Who sees whom, on the device.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    /// The position of each place in its text, and then items.
+    pub(super) numbers: Buffer,
+    /// Items of queries: their places, those of the keys before their segment, and where that begins.
+    pub(super) queries: usize,
+    /// Items of keys: their places, those of some queries, and the row that the gradients go to.
+    pub(super) keys: usize,
+    /// Items of gradients in more rows than there are places: the first place that they belong to and the next, and the
+    /// first of those rows and the next.
+    pub(super) more: usize,
+    pub(super) rows: usize,
+    /// Rows and columns of a tile that one unit has: fewer where all segments are short.
+    pub(super) each: usize,
+    /// Whether each place is in a segment.
+    full: bool,
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} blocks of queries, {} of keys", self.queries, self.keys)
+    }
+}
+
+impl Plan {
+    pub(super) fn new(segments: &[Segment], places: usize, x: &Buffer) -> Self {
+        let longest = segments.iter().map(|segment| segment.places.len()).max().unwrap_or(0);
+        let each = longest.div_ceil(STRIP).next_power_of_two().min(EACH);
+        let tile = STRIP * each;
+        let mut numbers = vec![0u32; places];
+        let [mut queries, mut keys, mut more]: [Vec<[usize; ITEM]>; 3] = Default::default();
+        let mut rows = places;
+        for (index, segment) in segments.iter().enumerate() {
+            let own = &segment.places;
+            let before = segment.after.map_or(0..0, |before| segments[before].places.clone());
+            for place in own.clone() {
+                numbers[place] = (before.len() + place - own.start) as u32;
+            }
+            let after = segments.iter().filter(|other| other.after == Some(index));
+            let mut seen_by: Vec<std::ops::Range<usize>> = Vec::new();
+            for other in after.map(|other| &other.places) {
+                match seen_by.last_mut() {
+                    Some(last) if last.end == other.start => last.end = other.end,
+                    _ => seen_by.push(other.clone()),
+                }
+            }
+            for first in own.clone().step_by(tile) {
+                let end = own.end.min(first + tile);
+                queries.push([first, end, before.start, before.end, own.start]);
+                let more_from = rows;
+                let mut row = first;
+                for seen_by in std::iter::once(&(first..own.end)).chain(&seen_by) {
+                    for start in seen_by.clone().step_by(QUERIES) {
+                        keys.push([first, end, start, seen_by.end.min(start + QUERIES), row]);
+                        row = rows;
+                        rows += tile;
+                    }
+                }
+                // What a next one would have begun with.
+                rows -= tile;
+                if rows > more_from {
+                    more.push([first, end, more_from, rows, 0]);
+                }
+            }
+        }
+        let items = queries.iter().chain(&keys).chain(&more).flatten();
+        numbers.extend(items.map(|&number| number as u32));
+        let covered: usize = segments.iter().map(|segment| segment.places.len()).sum();
+        Plan {
+            numbers: uploaded(numbers, x),
+            queries: queries.len(),
+            keys: keys.len(),
+            more: more.len(),
+            rows,
+            each,
+            full: covered == places,
+        }
+    }
+
+    /// Room for what the queries find; zeros where some places are of no segment.
+    pub(super) fn room<const D: usize>(&self, x: &Buffer, shape: [usize; D]) -> Buffer {
+        match self.full {
+            true => empty(x, shape, DType::F32),
+            false => own(tensor::<D>(empty(x, shape, DType::F32)).zeros_like()),
+        }
+    }
+}
