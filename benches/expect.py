@@ -18,21 +18,22 @@ LAUNCH = 5e-6
 class Card:
     name: str
     through: str
-    # FLOP/s of products, of everything else in f32 (attention is computed there), and bytes/s.
+    # FLOP/s of products and of attention, which has matrix units in 16 bits, and bytes/s.
     products: float
-    plain: float
     bandwidth: float
     # Bytes of a number in products and in the cache.
     width: int
 
 
 CARDS = [
-    Card("H100 SXM", "CUDA, bf16", 989e12, 67e12, 3.35e12, 2),
-    Card("RTX 4090", "CUDA, bf16", 165e12, 82.6e12, 1.008e12, 2),
-    Card("RTX 4090", "Vulkan, f32", 82.6e12, 82.6e12, 1.008e12, 4),
-    Card("RX 7900 XTX", "Vulkan, f32", 61.4e12, 61.4e12, 0.96e12, 4),
-    Card("Arc B580", "Vulkan, f32", 13.7e12, 13.7e12, 0.456e12, 4),
-    Card("M4 Max, 40 cores", "Metal, f32", 40 * 128 * 2 * 1.6e9, 40 * 128 * 2 * 1.6e9, 0.546e12, 4),
+    Card("H100 SXM", "CUDA, bf16", 989e12, 3.35e12, 2),
+    Card("RTX 4090", "CUDA, bf16", 165e12, 1.008e12, 2),
+    Card("RTX 4090", "Vulkan, f32", 82.6e12, 1.008e12, 4),
+    Card("RX 7900 XTX", "Vulkan, f32", 61.4e12, 0.96e12, 4),
+    Card("RX 7900 XTX", "SPIR-V, f16", 122.8e12, 0.96e12, 2),
+    Card("Arc B580", "Vulkan, f32", 13.7e12, 0.456e12, 4),
+    Card("Arc B580", "SPIR-V, f16", 116.5e12, 0.456e12, 2),
+    Card("M4 Max, 40 cores", "Metal, f32", 40 * 128 * 2 * 1.6e9, 0.546e12, 4),
 ]
 
 
@@ -85,7 +86,7 @@ def updating(card, model, sequences, tokens, trained=1.0):
     # Scores are made again on the way back: five products for the forward pass's two.
     attention = 3.5 * sequences * model.attention(tokens)
     launches = UPDATING * model.layers * LAUNCH
-    return products / card.products, attention / card.plain, launches, products + attention
+    return products / card.products, attention / card.products, launches, products + attention
 
 
 def main():
