@@ -94,12 +94,8 @@ impl KvCache {
     pub fn next_places(&mut self) -> Tensor<2, Int> {
         let count = self.table.rows().len();
         if self.dense() {
-            if !self.blocks[0].own {
-                let mut rows = std::mem::take(self.table.rows_mut());
-                self.gather(&mut rows);
-                self.hold(rows);
-            }
-            self.reserve();
+            self.make_own();
+            self.reserve(1);
             self.slots.clear();
             return self.table.step(&self.device).reshape([count, 1]);
         }
@@ -223,17 +219,27 @@ impl KvCache {
         first.is_some_and(Pages::dense)
     }
 
-    /// Where a row has no room left, each row gets a page that it is going to go on in: so the device is told of pages once
-    /// in [`PAGE`] tokens, at most.
-    fn reserve(&mut self) {
-        let full = |row: &Vec<Span>| row.iter().all(|span| span.tokens == PAGE);
-        if !self.table.rows().iter().any(full) {
+    /// Has all pages in a block of its own.
+    fn make_own(&mut self) {
+        if !self.blocks[0].own {
+            let mut rows = std::mem::take(self.table.rows_mut());
+            self.gather(&mut rows);
+            self.hold(rows);
+        }
+    }
+
+    /// Where a row has no room for so many tokens, each row gets pages for them, and for a page's tokens at least: so the
+    /// device is told of pages once in [`PAGE`] tokens, at most.
+    fn reserve(&mut self, tokens: usize) {
+        let room = |row: &Vec<Span>| row.iter().map(|span| PAGE - span.tokens).sum::<usize>();
+        if self.table.rows().iter().all(|row| room(row) >= tokens) {
             return;
         }
-        let without = |row: &Vec<Span>| row.iter().all(|span| span.tokens > 0);
-        let rows = self.table.rows().iter().enumerate().filter(|(_, row)| without(row));
-        let rows: Vec<usize> = rows.map(|(row, _)| row).collect();
-        for (row, (block, page)) in rows.iter().zip(self.take_pages(rows.len())) {
+        let lacks = |row| (tokens.max(PAGE).saturating_sub(room(row))).div_ceil(PAGE);
+        let lacking = self.table.rows().iter().enumerate();
+        let lacking: Vec<usize> =
+            lacking.flat_map(|(index, row)| std::iter::repeat_n(index, lacks(row))).collect();
+        for (row, (block, page)) in lacking.iter().zip(self.take_pages(lacking.len())) {
             self.table.rows_mut()[*row].push(Span { block, page, tokens: 0 });
         }
     }
@@ -333,6 +339,24 @@ impl DecodeCache for KvCache {
     /// Pages are added as they are needed.
     fn room(&self) -> usize {
         usize::MAX
+    }
+
+    fn make_ready(&mut self) -> usize {
+        if !self.dense() {
+            return 0;
+        }
+        self.make_own();
+        let tokens = self.table.alike(&self.device);
+        self.reserve(tokens);
+        self.table.alike(&self.device)
+    }
+
+    fn counter(&self) -> Option<Tensor<1, Int>> {
+        self.table.counter()
+    }
+
+    fn count_on(&mut self, counter: Tensor<1, Int>, tokens: isize) {
+        self.table.count_on(counter, tokens);
     }
 
     fn arrange(

@@ -179,6 +179,24 @@ pub trait DecodeCache: Clone + Send {
     /// where it does not grow with them.
     fn room(&self) -> usize;
 
+    /// Makes ready for tokens that a device writes by itself, as launches that were recorded are repeated: gives how many each
+    /// row can take until the host is needed again or a step is launched in another way. Those who can't say 0, and are
+    /// asked for nothing more.
+    fn make_ready(&mut self) -> usize {
+        0
+    }
+
+    /// How many tokens stand before each row's newest, `[rows]`, as the device counts them: the one number of a step that the
+    /// device changes by itself beside what it writes.
+    fn counter(&self) -> Option<Tensor<1, Int>> {
+        None
+    }
+
+    /// Has `tokens` more for each row, or as many fewer: the device has written and counted them in `counter`.
+    fn count_on(&mut self, counter: Tensor<1, Int>, tokens: isize) {
+        let _ = (counter, tokens);
+    }
+
     /// A cache of the rows `keep` of this one, in that order, followed by the rows of `newcomers` at
     /// the indices beside it, with room for more tokens: for `room` of them, which is the most that a row
     /// still takes, or for fewer, and at least one.

@@ -6,18 +6,19 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
 use burn::tensor::{Device, Distribution, Int, Tensor};
-use firebrick_core::Seed;
+use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
 use firebrick_device::{Name, Precision, open};
 use firebrick_kernels::{Choice, Graph, Launched, launches, sample_on_device};
 use firebrick_models::{
     DecodeCache, Decoder, DecoderConfig, Family, GradientSum, KvCache, Padding, PolicyModel, Sizes,
     TokenBatch, head_logits, random,
 };
+use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 
 /// Launches of one layer, at most.
 const DECODING: usize = 15;
@@ -119,10 +120,57 @@ fn device_decodes_by_itself() {
     let expected: Vec<Vec<i32>> = (0..2).map(|_| read(&one_by_one.step())).collect();
     // The first step is done, and the second recorded.
     let mut recorded = new();
-    let graph =
+    let (_, graph) =
         Graph::record(&device, || recorded.step()).unwrap_or_else(|error| panic!("{error}"));
     graph.replay().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(read(graph.made()), expected[1]);
+}
+
+struct Silent;
+
+impl Detokenizer for Silent {
+    fn detokenize(&self, _: &[TokenId]) -> String {
+        String::new()
+    }
+}
+
+/// Completions whose steps the device repeats are those whose steps it is given one by one. Some are longer than the keys that
+/// one cube goes through, some end early, so that the rows are arranged anew, and others take their places.
+#[test]
+fn device_repeats_what_was_recorded() {
+    let Some((device, _alone)) = device() else { return };
+    let policy = decoder(Family::Qwen2, 1, &device);
+    let sampling = Sampling {
+        temperature: 0.1,
+        top_k: 0,
+        top_p: 1.0,
+        max_completion_tokens: 300,
+        stop: vec![3, 7],
+    };
+    let prompts = [5u32, 40, 11].map(|length| {
+        let tokens = (10..10 + length).collect();
+        let id = u64::from(length);
+        (id, Prompt { id, tokens, ..Prompt::default() })
+    });
+    let written = |repeat| {
+        let requests = GroupRequest::of_prompts(prompts.clone(), 4, &sampling, Seed::run(7));
+        let mut engine = LocalEngine::new(&policy, Arc::new(Silent), 6, 512, SampleOn::Device);
+        engine = engine.graphs(repeat);
+        let (groups, counts) = launches(|| generate(&mut engine, requests, &mut |_| {}));
+        let groups = groups.unwrap_or_else(|error| panic!("{error}"));
+        let of_groups = groups.iter().flat_map(|group| &group.completions);
+        let tokens: Vec<Vec<TokenId>> = of_groups.map(|one| one.tokens.clone()).collect();
+        (tokens, total(&counts))
+    };
+    let (one_by_one, _) = written(false);
+    let (repeated, less) = written(true);
+    // Kernels were chosen before.
+    let (_, asked) = written(false);
+    let lengths: Vec<usize> = one_by_one.iter().map(Vec::len).collect();
+    assert!(lengths.contains(&300) && lengths.iter().any(|&tokens| tokens < 100), "{lengths:?}");
+    assert_eq!(repeated, one_by_one);
+    eprintln!("{less} launches where steps are repeated, {asked} where they are not");
+    assert!(2 * less < asked, "{less} launches in the place of {asked}");
 }
 
 /// What 152 thousand entries of a vocabulary cost a sampler, beside what a thousand do.

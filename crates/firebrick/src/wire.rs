@@ -359,6 +359,7 @@ fn engine<M: PolicyModel>(
             _ => SampleOn::Device,
         },
     )
+    .graphs(recipe.rollout.graphs)
 }
 
 /// The sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model

@@ -29,6 +29,7 @@ mod cpu;
 mod cube;
 mod flex;
 mod gated;
+mod graph;
 mod head;
 mod heap;
 mod linear;
@@ -46,9 +47,8 @@ mod watch;
 pub use adamw::{AdamWStep, adamw, scaled_squares};
 pub use attention::{Attended, Look, attention, attention_backward};
 pub use compute::Compute;
-#[cfg(feature = "gpu")]
-pub use cube::graph::Graph;
 pub use gated::{Activation, gated, gated_back};
+pub use graph::{Graph, overwrite, overwrite_ints};
 pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_record};
 pub use heap::{give_memory_back, keep_memory};
 pub use linear::{add_product, column_sums, linear, product};

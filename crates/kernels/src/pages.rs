@@ -147,6 +147,48 @@ impl Table {
         ints(&newest.collect::<Vec<_>>(), device)
     }
 
+    /// How many tokens more each row can be given with the very launches of the next, as far as the device's bodies go: 0
+    /// where the device does not count by itself. It is told of the rows.
+    pub fn alike(&mut self, device: &Device) -> usize {
+        #[cfg(feature = "gpu")]
+        if cube::is_gpu(device) {
+            let rows = self.on_gpu.take().unwrap_or_else(|| cube::Rows::new(&self.rows, device));
+            return self.on_gpu.insert(rows).alike();
+        }
+        let _ = device;
+        0
+    }
+
+    /// The place of each row's newest token, `[rows]`, where the device counts by itself and was told of the rows.
+    pub fn counter(&self) -> Option<Tensor<1, Int>> {
+        #[cfg(feature = "gpu")]
+        return self.on_gpu.as_ref().map(cube::Rows::newest);
+        #[cfg(not(feature = "gpu"))]
+        None
+    }
+
+    /// Takes on so many tokens more for each row, or gives up as many, which the device has counted in `counter`.
+    ///
+    /// # Panics
+    /// When a row has no room for them, or has fewer.
+    pub fn count_on(&mut self, counter: Tensor<1, Int>, tokens: isize) {
+        #[cfg(feature = "gpu")]
+        if let Some(rows) = self.on_gpu.take() {
+            self.on_gpu = Some(rows.counted(counter, tokens));
+        }
+        #[cfg(not(feature = "gpu"))]
+        let _ = counter;
+        for row in &mut self.rows {
+            let length: usize = row.iter().map(|span| span.tokens).sum();
+            let mut left = length.checked_add_signed(tokens).expect("as many are there");
+            for span in row {
+                span.tokens = left.min(PAGE);
+                left -= span.tokens;
+            }
+            assert!(left == 0, "a row has room for its tokens");
+        }
+    }
+
     /// How many tokens a row has.
     pub fn length(&self, row: usize) -> usize {
         self.rows[row].iter().map(|span| span.tokens).sum()

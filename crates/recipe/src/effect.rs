@@ -139,6 +139,12 @@ impl Recipe {
             ),
             (
                 self.device.kind != Kind::Cpu,
+                "rollout.graphs",
+                &["device.kind"],
+                "device.kind other than \"cpu\"",
+            ),
+            (
+                self.device.kind != Kind::Cpu,
                 "train.offload",
                 &["device.kind"],
                 "device.kind other than \"cpu\"",

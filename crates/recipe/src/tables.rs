@@ -100,6 +100,9 @@ pub struct Rollout {
     /// Sequences decoded at once: more is faster and needs more memory for the KV cache.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_sequences: usize,
+    /// Have the device record the launches of a few steps once and repeat them (CUDA's and HIP's graphs), so that the
+    /// host need not ask for each. Tokens are the same.
+    pub graphs: bool,
 }
 
 impl Default for Rollout {
@@ -111,6 +114,7 @@ impl Default for Rollout {
             top_k: 0,
             top_p: 1.0,
             max_sequences: 256,
+            graphs: false,
         }
     }
 }

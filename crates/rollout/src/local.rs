@@ -30,6 +30,7 @@ pub struct LocalEngine<M: PolicyModel> {
     max_sequences: usize,
     max_tokens: usize,
     sample_on: SampleOn,
+    graphs: bool,
     decoding: Decoding<M>,
 }
 
@@ -50,8 +51,17 @@ impl<M: PolicyModel> LocalEngine<M> {
             max_sequences: max_sequences.max(1),
             max_tokens,
             sample_on,
+            graphs: false,
             decoding: Decoding::default(),
         }
+    }
+
+    /// Whether a device other than the CPU records the launches of a few steps once and repeats them, where the cache allows it:
+    /// it need not be asked for each launch then. A device that can't fails.
+    #[must_use]
+    pub fn graphs(mut self, graphs: bool) -> Self {
+        self.graphs = graphs;
+        self
     }
 
     fn policy(&self) -> Result<&M, RolloutError> {

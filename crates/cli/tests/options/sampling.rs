@@ -40,6 +40,9 @@ pub(crate) const CASES: &[Case] = &[
     case(&["rollout.top_p=0.01"], LETTERS, ALL, alike),
     // A group that is cut is the same group.
     default(&["rollout.max_sequences=3"], LETTERS, &[], |run| run.assert_is(&run.without())),
+    case(&["rollout.graphs=true"], LETTERS, &[], |run| {
+        run.fails(2, "device.kind other than \"cpu\"");
+    }),
     case(&["sampling.prompts_per_step=2"], LETTERS, &["train.mini_batch=8"], |run| {
         assert_eq!(run.values("sampling/groups_kept"), [2.0, 2.0]);
     }),

@@ -57,6 +57,17 @@ impl Rows {
         Rows { newest: self.newest.add_scalar(1), farthest: self.farthest + 1, ..self }
     }
 
+    /// The same when every row has so many tokens more, or fewer, which `newest` has counted.
+    pub(crate) fn counted(self, newest: Tensor<1, Int>, tokens: isize) -> Self {
+        Rows { newest, farthest: self.farthest.saturating_add_signed(tokens), ..self }
+    }
+
+    /// How many tokens more every row can be given until the longest fills the last of the pages that one cube goes through:
+    /// until then an attention is launched alike.
+    pub(crate) fn alike(&self) -> usize {
+        TOKENS - (self.farthest + 1) % TOKENS
+    }
+
     /// The place of each row's newest token.
     pub(crate) fn newest(&self) -> Tensor<1, Int> {
         self.newest.clone()

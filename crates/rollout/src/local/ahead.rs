@@ -1,9 +1,11 @@
 //! Steps that a device has been given before their tokens are read.
 
-use burn::tensor::{Int, Tensor, TensorData, Transaction};
+use std::iter::zip;
+
+use burn::tensor::{Int, Tensor, Transaction};
 use firebrick_core::TokenId;
-use firebrick_kernels::sample_on_device;
-use firebrick_models::{PolicyModel, head_logits};
+use firebrick_kernels::{Graph, joined, overwrite, overwrite_ints, sample_on_device};
+use firebrick_models::{DecodeCache, PolicyModel, head_logits};
 
 use crate::{RolloutError, Sampling};
 
@@ -11,28 +13,31 @@ use crate::{RolloutError, Sampling};
 /// next run, which is given before these are read.
 pub(super) const STEPS: usize = 4;
 
+/// Runs that have to be alike for a recording to be worth its making.
+pub(super) const ALIKE: usize = 4;
+
 /// A run of steps: the device draws each token from the one before, and only tokens and log-probabilities are ever read,
 /// eight bytes for each.
+#[derive(Clone, Debug)]
 pub(super) struct Ahead {
-    /// For each step `[rows]` and `[rows]`.
-    drawn: Vec<(Tensor<1, Int>, Tensor<1>)>,
+    rows: usize,
+    /// `[steps · rows]` each.
+    tokens: Tensor<1, Int>,
+    logprobs: Tensor<1>,
 }
 
 impl Ahead {
-    /// Gives the device a step for each row of `uniforms`, `[steps][rows]`, in which rows follow their tokens `last`.
+    /// Gives the device a step for each row of `uniforms`, `[steps · rows]`, in which rows follow their tokens `last`.
     pub(super) fn new<M: PolicyModel>(
         policy: &M,
         cache: &mut M::Cache,
         mut last: Tensor<1, Int>,
-        uniforms: &[Vec<f64>],
+        uniforms: &Tensor<1>,
         sampling: &Sampling,
     ) -> Self {
-        let (steps, rows) = (uniforms.len(), last.dims()[0]);
-        let numbers: Vec<f32> = uniforms.iter().flatten().map(|&uniform| uniform as f32).collect();
-        let numbers = TensorData::new(numbers, [steps * rows]);
-        let uniforms = Tensor::<1>::from_data(numbers, &policy.device().inner());
+        let rows = last.dims()[0];
         let (choice, head) = (sampling.choice(), policy.head().val());
-        let drawn = (0..steps).map(|step| {
+        let drawn = (0..uniforms.dims()[0] / rows).map(|step| {
             let hidden = policy.decode(last.clone(), cache);
             let uniforms = uniforms.clone().narrow(0, step * rows, rows);
             let logits = head_logits(hidden, head.clone());
@@ -40,29 +45,118 @@ impl Ahead {
             last = tokens.clone();
             (tokens, logprobs)
         });
-        Ahead { drawn: drawn.collect() }
+        let (tokens, logprobs): (Vec<_>, Vec<_>) = drawn.unzip();
+        let tokens = if tokens.len() == 1 { tokens[0].clone() } else { Tensor::cat(tokens, 0) };
+        Ahead { rows, tokens, logprobs: joined(logprobs, 0) }
     }
 
     pub(super) fn steps(&self) -> usize {
-        self.drawn.len()
+        self.tokens.dims()[0] / self.rows
     }
 
     /// The newest tokens, which the device knows already.
-    pub(super) fn last(&self) -> Option<Tensor<1, Int>> {
-        self.drawn.last().map(|(tokens, _)| tokens.clone())
+    pub(super) fn last(&self) -> Tensor<1, Int> {
+        self.tokens.clone().narrow(0, self.tokens.dims()[0] - self.rows, self.rows)
     }
 
     /// Waits for all, and reads them: `[steps][rows]`.
     pub(super) fn read(self) -> Result<Vec<Vec<(TokenId, f32)>>, RolloutError> {
-        let all = self.drawn.into_iter().fold(Transaction::default(), |all, (tokens, logprobs)| {
-            all.register(tokens).register(logprobs)
-        });
-        let data = all.try_execute();
-        let data = data.map_err(|error| RolloutError::Device(format!("{error:?}")))?;
-        let read = |pair: &[TensorData]| {
-            let tokens = pair[0].iter::<i64>().map(|token| token as TokenId);
-            tokens.zip(pair[1].iter::<f32>()).collect()
-        };
-        Ok(data.chunks_exact(2).map(read).collect())
+        let both = Transaction::default().register(self.tokens).register(self.logprobs);
+        let both = both.try_execute();
+        let both = both.map_err(|error| RolloutError::Device(format!("{error:?}")))?;
+        let tokens = both[0].iter::<i64>().map(|token| token as TokenId);
+        let drawn: Vec<(TokenId, f32)> = zip(tokens, both[1].iter::<f32>()).collect();
+        Ok(drawn.chunks_exact(self.rows).map(<[_]>::to_vec).collect())
     }
+}
+
+/// A run of [`STEPS`] that the device repeats by itself. It is right while the rows, the weights and what the cache has made
+/// ready stay as they are.
+pub(super) struct Recorded {
+    graph: Graph<Ahead>,
+    /// What a run begins with; it leaves there what the next one begins with.
+    #[expect(dead_code, reason = "the device reads and writes it")]
+    last: Tensor<1, Int>,
+    counter: Tensor<1, Int>,
+    /// The numbers that its tokens are drawn at.
+    uniforms: Tensor<1>,
+    /// The weights that were recorded.
+    version: u64,
+    /// Tokens of a row that the cache is still ready for.
+    left: usize,
+}
+
+impl Recorded {
+    /// Gives the device a run as [`Ahead::new`] does, and records it, where enough others can be like it.
+    pub(super) fn new<M: PolicyModel>(
+        policy: &M,
+        cache: &mut M::Cache,
+        last: &Tensor<1, Int>,
+        uniforms: &Tensor<1>,
+        sampling: &Sampling,
+        version: u64,
+    ) -> Result<Option<(Ahead, Self)>, RolloutError> {
+        let ready = cache.make_ready();
+        let Some(counter) = cache.counter().filter(|_| ready >= ALIKE * STEPS) else {
+            return Ok(None);
+        };
+        // Nobody else is to see it change.
+        let last = copy_of(last);
+        let run = || {
+            let run = Ahead::new(policy, cache, last.clone(), uniforms, sampling);
+            overwrite_ints(&last, &run.last());
+            if let Some(now) = cache.counter() {
+                overwrite_ints(&counter, &now);
+            }
+            cache.count_on(counter.clone(), 0);
+            run
+        };
+        let (first, graph) = Graph::record(&policy.device(), run).map_err(refused)?;
+        // The second run was recorded, and not done.
+        cache.count_on(counter.clone(), -(STEPS as isize));
+        let recorded = Recorded {
+            graph,
+            last,
+            counter,
+            uniforms: uniforms.clone(),
+            version,
+            left: ready - STEPS,
+        };
+        Ok(Some((recorded.copied(first), recorded)))
+    }
+
+    /// Whether the next run of so many steps is like the one that was recorded.
+    pub(super) fn holds(&self, steps: usize, version: u64) -> bool {
+        steps == STEPS && self.left >= STEPS && self.version == version
+    }
+
+    /// Gives the device one more run.
+    pub(super) fn repeat<C: DecodeCache>(
+        &mut self,
+        cache: &mut C,
+        uniforms: &Tensor<1>,
+    ) -> Result<Ahead, RolloutError> {
+        overwrite(&self.uniforms, uniforms);
+        self.graph.replay().map_err(refused)?;
+        cache.count_on(self.counter.clone(), STEPS as isize);
+        self.left -= STEPS;
+        Ok(self.copied(self.graph.made().clone()))
+    }
+
+    /// A run's tokens, before the next run takes their place.
+    fn copied(&self, run: Ahead) -> Ahead {
+        let logprobs = run.logprobs.zeros_like();
+        overwrite(&logprobs, &run.logprobs);
+        Ahead { rows: run.rows, tokens: copy_of(&run.tokens), logprobs }
+    }
+}
+
+fn copy_of(tokens: &Tensor<1, Int>) -> Tensor<1, Int> {
+    let copy = tokens.zeros_like();
+    overwrite_ints(&copy, tokens);
+    copy
+}
+
+fn refused(said: String) -> RolloutError {
+    RolloutError::Device(format!("a run of steps could not be recorded or repeated: {said}"))
 }

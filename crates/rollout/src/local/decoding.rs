@@ -12,7 +12,7 @@ use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logit
 
 use super::{
     LocalEngine,
-    ahead::{Ahead, STEPS},
+    ahead::{ALIKE, Ahead, Recorded, STEPS},
 };
 use crate::{GroupRequest, RequestId, RolloutError, SampleOn, Sampling, sampler::draw_tokens};
 
@@ -32,6 +32,8 @@ pub(super) struct Decoding<M: PolicyModel> {
     cache: Option<M::Cache>,
     /// Tokens of all rows that the device is drawing.
     ahead: Option<Ahead>,
+    /// What the device repeats to draw them, where it does.
+    recorded: Option<Recorded>,
     /// Completions that have ended in this turn.
     ended: usize,
     groups: Vec<(RequestId, Group)>,
@@ -125,6 +127,7 @@ impl<M: PolicyModel> Default for Decoding<M> {
             rows: Vec::new(),
             cache: None,
             ahead: None,
+            recorded: None,
             ended: 0,
             groups: Vec::new(),
         }
@@ -168,11 +171,13 @@ impl<M: PolicyModel> Decoding<M> {
         if self.goes_ahead(engine) {
             self.ahead(engine)?;
         } else {
+            self.recorded = None;
             self.settle(engine)?;
             self.admit_and_draw(engine)?;
         }
         if !self.in_flight() {
             self.rows.clear();
+            self.recorded = None;
             (self.cache, self.ready, self.ahead) = (None, None, None);
         }
         Ok(std::mem::take(&mut self.ended))
@@ -221,13 +226,32 @@ impl<M: PolicyModel> Decoding<M> {
         {
             let policy = engine.policy()?;
             let known: Vec<usize> = self.rows.iter().map(Row::last).collect();
-            let last = before.as_ref().and_then(Ahead::last);
+            let last = before.as_ref().map(Ahead::last);
             let last = last.unwrap_or_else(|| indices(&known, &policy.device()));
-            let step = |step| self.rows.iter_mut().map(|row| row.uniform(drawn + step)).collect();
-            let uniforms: Vec<Vec<f64>> = (0..steps).map(step).collect();
+            let uniforms = (0..steps * self.rows.len()).map(|at| {
+                let (step, row) = (at / known.len(), at % known.len());
+                self.rows[row].uniform(drawn + step) as f32
+            });
+            let uniforms = TensorData::new(uniforms.collect::<Vec<f32>>(), [steps * known.len()]);
+            let uniforms = Tensor::from_data(uniforms, &policy.device().inner());
             let sampling = self.rows[0].sampling.clone();
-            let ahead = || Ahead::new(policy, cache, last, &uniforms, &sampling);
-            self.ahead = Some(together(&policy.device(), ahead));
+            let (graphs, version) = (engine.graphs, engine.version);
+            let recorded = self.recorded.take().filter(|it| it.holds(steps, version));
+            let ahead = || {
+                if let Some(mut recorded) = recorded {
+                    let ahead = recorded.repeat(cache, &uniforms)?;
+                    return Ok((ahead, Some(recorded)));
+                }
+                if graphs && left - drawn >= ALIKE * STEPS {
+                    let both = Recorded::new(policy, cache, &last, &uniforms, &sampling, version)?;
+                    if let Some((ahead, recorded)) = both {
+                        return Ok((ahead, Some(recorded)));
+                    }
+                }
+                Ok((Ahead::new(policy, cache, last, &uniforms, &sampling), None))
+            };
+            let (ahead, recorded) = together(&policy.device(), ahead)?;
+            (self.ahead, self.recorded) = (Some(ahead), recorded);
         }
         if let Some(before) = before {
             self.take(before, engine)?;
@@ -395,6 +419,7 @@ impl<M: PolicyModel> Decoding<M> {
 
     /// The cache of those of its rows and of the prompts that are ready.
     fn arrange(&mut self, keep: &[usize], join: &[usize]) -> Result<(), RolloutError> {
+        self.recorded = None;
         let left = |row: &Row| row.sampling.max_completion_tokens - row.tokens.len();
         let room = self.rows.iter().map(left).max().unwrap_or(0).max(1);
         if keep.is_empty() {
