@@ -24,6 +24,9 @@ use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate}
 const DECODING: usize = 15;
 const UPDATING: usize = 40;
 
+/// Bytes that are read for each row and step, at most.
+const READ: usize = 8;
+
 /// Launches are counted, and recorded, for the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -101,8 +104,12 @@ impl Decoding {
         let hidden = self.policy.decode(self.tokens.clone(), &mut self.cache);
         let logits = head_logits(hidden, self.policy.head().val());
         let choice = Choice { temperature: 0.2, top_k: 0, top_p: 1.0 };
-        self.tokens = sample_on_device(logits, self.uniforms.clone(), &choice).0;
-        self.tokens.clone()
+        let (tokens, logprobs) = sample_on_device(logits, self.uniforms.clone(), &choice);
+        // What a rollout reads, and nothing else.
+        let bytes = tokens.dtype().size() + logprobs.dtype().size();
+        assert!(bytes <= READ && tokens.dims() == logprobs.dims(), "{bytes} bytes for a row");
+        self.tokens = tokens.clone();
+        tokens
     }
 }
 
@@ -179,26 +186,83 @@ fn device_sampler_grows_with_the_vocabulary() {
     let Some((device, _alone)) = device() else { return };
     for (top_k, top_p) in [(0, 1.0), (20, 1.0), (0, 0.9)] {
         let choice = Choice { temperature: 1.0, top_k, top_p };
-        let seconds = |vocab: usize| {
+        let drawing = |vocab: usize| {
             let logits = Tensor::<2>::random([4, vocab], Distribution::Default, &device);
             let uniforms = Tensor::<1>::from_floats([0.1, 0.4, 0.5, 0.9], &device);
             let draw = || read(&sample_on_device(logits.clone(), uniforms.clone(), &choice).0);
-            draw();
-            let mut times: Vec<f64> = (0..5)
-                .map(|_| {
-                    let began = Instant::now();
-                    draw();
-                    began.elapsed().as_secs_f64()
-                })
-                .collect();
-            times.sort_by(f64::total_cmp);
-            times[2]
+            seconds(|| drop(draw()))
         };
-        let times = seconds(152_000) / seconds(1_000);
+        let times = drawing(152_000) / drawing(1_000);
         eprintln!(
             "152,000 entries take {times:.1} times as long as 1,000, top_k {top_k}, top_p {top_p}"
         );
         assert!(times <= 160.0, "{times} times as long");
+    }
+}
+
+/// The median of three.
+fn seconds(mut work: impl FnMut()) -> f64 {
+    work();
+    let mut times: Vec<f64> = (0..3)
+        .map(|_| {
+            let began = Instant::now();
+            work();
+            began.elapsed().as_secs_f64()
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[1]
+}
+
+/// A step and an update that have many times as much to do launch as often, and take as many times as long, or half as many
+/// again.
+#[test]
+fn device_work_grows_in_proportion() {
+    let Some((device, _alone)) = device() else { return };
+    let policy = || decoder(Family::Qwen2, 1, &device).sampler();
+    // The same launches: how many, and how long.
+    let step = |rows: usize, tokens: usize| {
+        let prompt: Vec<u32> = (0..tokens as u32).map(|token| token % 250).collect();
+        let batch = TokenBatch::new(&[&prompt], Padding::Left, &device);
+        let policy = policy();
+        let (_, cache) = policy.prefill(&batch);
+        let mut decoding = Decoding {
+            policy,
+            cache: cache.arrange(&vec![0; rows], None, 20),
+            tokens: Tensor::arange(0..rows as i64, &device),
+            uniforms: Tensor::full([rows], 0.3, &device),
+        };
+        decoding.step();
+        let count = total(&launches(|| decoding.step()).1);
+        (count, seconds(|| drop(read(&decoding.step()))))
+    };
+    let update = |texts: usize| {
+        let device = device.clone().autodiff();
+        let policy = decoder(Family::Qwen2, 1, &device);
+        let row: Vec<u32> = (0..200).collect();
+        let batch = TokenBatch::new(&vec![row.as_slice(); texts], Padding::Right, &device);
+        let pass = || {
+            let context = policy.context(&batch);
+            let (x, tape) = policy.record(0, policy.embed(&batch).inner(), &context);
+            let mut sum = GradientSum::default();
+            (tape.back(x.ones_like(), &mut sum), sum.finish())
+        };
+        let wait = || {
+            let _: f32 = pass().0.sum().into_scalar();
+        };
+        wait();
+        (total(&launches(|| drop(pass())).1), seconds(wait))
+    };
+    for (what, times, few, many) in [
+        ("a step's rows", 8, step(20, 64), step(160, 64)),
+        ("a step's tokens", 8, step(20, 250), step(20, 2000)),
+        // More than 4,096 tokens are gone through in pieces.
+        ("an update's texts", 8, update(2), update(16)),
+    ] {
+        let grown = many.1 / few.1;
+        eprintln!("{what}, {times} times as many: {} launches, {grown:.1} times as long", many.0);
+        assert_eq!(few.0, many.0, "{what}: launches");
+        assert!(grown <= 1.5 * f64::from(times), "{what}: {grown} times as long");
     }
 }
 
