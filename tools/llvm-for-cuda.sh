@@ -210,8 +210,9 @@ mv "$root"/lib/gcc/"$triplet"/*/libstdc++.a "$new/lib/"
 
 # The packages are compiled against a newer glibc than a stable distribution has. These are the
 # functions of it they use, by their newer names, written with the older ones. arc4random is new in
-# 2.36: with one of our own, a program built here also runs on a machine whose glibc is 2.35.
+# 2.36, mallinfo2 in 2.33 and the flag in 2.32: with our own, a program also runs where glibc is 2.28.
 cat >"$work/glibc.c" <<'C'
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -235,6 +236,13 @@ NUMBER(unsigned long long, strtoull)
 SCAN(sscanf, (text, format, rest), const char *text, const char *format)
 SCAN(scanf, (format, rest), const char *format)
 #endif
+// "There may be other threads", which is always right.
+char __libc_single_threaded = 0;
+// Nobody reads it but for statistics.
+struct mallinfo2 mallinfo2(void) {
+    struct mallinfo2 none = {0};
+    return none;
+}
 uint32_t arc4random(void) {
     uint32_t number;
     if (getentropy(&number, sizeof number)) abort();

@@ -75,6 +75,14 @@ pack() {
     trap "rm -rf '$work'" EXIT
     [ -z "$libdevice" ] || libdevice=$(realpath "$libdevice")
 
+    # With zig it runs on older systems than this one; the linker keeps its place, so that cargo knows it again.
+    local linker=${CARGO_TARGET_DIR:-$top/target}/zig
+    if "$top/tools/zig.sh" "$linker"; then
+        export "CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_LINKER=$linker/link"
+    else
+        say "no zig here: the program will need this machine's glibc"
+    fi
+
     local cargo=(--release --locked --bin firebrick --features "$features" -p firebrick-cli)
     program=$(cd "$top" && cargo build "${cargo[@]}" --message-format json-render-diagnostics | executable)
     [ -x "$program" ] || fail "cargo does not say where it put the program"

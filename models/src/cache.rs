@@ -341,14 +341,15 @@ impl DecodeCache for KvCache {
         usize::MAX
     }
 
-    fn make_ready(&mut self) -> usize {
+    fn make_ready(&mut self, tokens: usize) -> usize {
         if !self.dense() {
             return 0;
         }
         self.make_own();
-        let tokens = self.table.alike(&self.device);
+        let tokens = tokens.min(self.table.alike(&self.device));
         self.reserve(tokens);
-        self.table.alike(&self.device)
+        // What was reserved, it is told.
+        tokens.min(self.table.alike(&self.device))
     }
 
     fn counter(&self) -> Option<Tensor<1, Int>> {

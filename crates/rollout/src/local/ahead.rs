@@ -14,7 +14,7 @@ use crate::{RolloutError, Sampling};
 pub(super) const STEPS: usize = 4;
 
 /// Runs that have to be alike for a recording to be worth its making.
-pub(super) const ALIKE: usize = 4;
+const ALIKE: usize = 4;
 
 /// A run of steps: the device draws each token from the one before, and only tokens and log-probabilities are ever read,
 /// eight bytes for each.
@@ -87,17 +87,19 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// Gives the device a run as [`Ahead::new`] does, and records it, where enough others can be like it.
+    /// Gives the device a run as [`Ahead::new`] does, and records it, where enough others can be like it: `left` is how many
+    /// tokens a row may take yet.
     pub(super) fn new<M: PolicyModel>(
         policy: &M,
         cache: &mut M::Cache,
-        last: &Tensor<1, Int>,
-        uniforms: &Tensor<1>,
+        (last, uniforms): (&Tensor<1, Int>, &Tensor<1>),
         sampling: &Sampling,
         version: u64,
+        left: usize,
     ) -> Result<Option<(Ahead, Self)>, RolloutError> {
-        let ready = cache.make_ready();
-        let Some(counter) = cache.counter().filter(|_| ready >= ALIKE * STEPS) else {
+        let worth = ALIKE * STEPS;
+        let ready = if left < worth { 0 } else { cache.make_ready(left) };
+        let Some(counter) = cache.counter().filter(|_| ready >= worth) else {
             return Ok(None);
         };
         // Nobody else is to see it change.

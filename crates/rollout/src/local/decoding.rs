@@ -12,7 +12,7 @@ use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logit
 
 use super::{
     LocalEngine,
-    ahead::{ALIKE, Ahead, Recorded, STEPS},
+    ahead::{Ahead, Recorded, STEPS},
 };
 use crate::{GroupRequest, RequestId, RolloutError, SampleOn, Sampling, sampler::draw_tokens};
 
@@ -242,8 +242,10 @@ impl<M: PolicyModel> Decoding<M> {
                     let ahead = recorded.repeat(cache, &uniforms)?;
                     return Ok((ahead, Some(recorded)));
                 }
-                if graphs && left - drawn >= ALIKE * STEPS {
-                    let both = Recorded::new(policy, cache, &last, &uniforms, &sampling, version)?;
+                if graphs && steps == STEPS {
+                    let first = (&last, &uniforms);
+                    let both =
+                        Recorded::new(policy, cache, first, &sampling, version, left - drawn)?;
                     if let Some((ahead, recorded)) = both {
                         return Ok((ahead, Some(recorded)));
                     }
