@@ -8,8 +8,9 @@ memory bandwidth. Of Apple's chip the peak is cores · 128 lanes · 2 · clock, 
 
 from dataclasses import dataclass
 
-# Launches as `cargo test --test launches` counts them: for a layer and a token, besides; for a layer and an update.
-DECODING, BESIDES, UPDATING = 10, 7, 39
+# Launches as `cargo test --test launches` counts them: for a layer and a token of more than 16 rows, besides; for a layer
+# and an update.
+DECODING, BESIDES, UPDATING = 12, 7, 39
 # One launch from the host, in seconds: what CUDA and Vulkan take when nothing else is slow.
 LAUNCH = 5e-6
 
@@ -83,8 +84,9 @@ def updating(card, model, sequences, tokens, trained=1.0):
     gradient, which is a third less."""
     all_tokens = sequences * tokens
     products = (4 + 2 * trained) * model.matrices * all_tokens
-    # Scores are made again on the way back: five products for the forward pass's two.
-    attention = 3.5 * sequences * model.attention(tokens)
+    # The way back makes seven products for the forward pass's two: scores and their gradients twice, once for queries and
+    # once for keys, and the gradients of queries, keys and values.
+    attention = 4.5 * sequences * model.attention(tokens)
     launches = UPDATING * model.layers * LAUNCH
     return products / card.products, attention / card.products, launches, products + attention
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes C compilers for other systems out of zig: FOLDER/cc-TARGET for each zig target below, and FOLDER/ar.
-# With them `cargo check --target` gets past the dependencies that are compiled from C. FOLDER/link links a
+# With them `cargo check --target` gets past the dependencies that are compiled from C. FOLDER/cc-linux links a
 # program of this machine's architecture for Linux with glibc 2.28 or newer.
 set -euo pipefail
 
@@ -26,7 +26,7 @@ SH
 done
 # zig has a C++ library of its own, which is not the one that LLVM was compiled with, and takes no static library
 # where a shared one is asked for: so what lies in a folder of the link is given by its path.
-cat >"$folder/link" <<SH
+cat >"$folder/cc-linux" <<SH
 #!/usr/bin/env bash
 arguments=() folders=() before=
 for argument in "\$@"; do
@@ -50,6 +50,6 @@ for argument in "\$@"; do
 done
 exec "$python" -m ziglang cc -target $(uname -m)-linux-gnu.2.28 "\${arguments[@]}"
 SH
-chmod +x "$folder/link"
+chmod +x "$folder/cc-linux"
 printf '#!/usr/bin/env bash\nexec "%s" -m ziglang ar "$@"\n' "$python" >"$folder/ar"
 chmod +x "$folder/ar"

@@ -11,30 +11,33 @@ export LC_ALL=C NODEVICE_SELECT=1
 usage() {
     cat <<'TEXT'
 usage: benches/gpu/run.sh --pack DIR [--features LIST] [--libdevice FILE]
-       firebrick-gpu/run.sh PLACE [--device NAME]... [--limit SECONDS] [--part NAME]... [--model DIR] [SIZE...]
+       firebrick-gpu/run.sh PLACE [--device NAME]... [--limit SECONDS] [--total SECONDS] [--part NAME]...
+                            [--model DIR] [SIZE...]
 
 The first, on the machine that builds: writes DIR/firebrick-gpu.tar.xz with the program and this script.
 
-  --features LIST    the devices built in (default: cuda,vulkan)
+  --features LIST    the devices built in (default: cuda,vulkan): vulkan for AMD and Intel, or spirv in its place,
+                     whose kernels have matrix units in f16
   --libdevice FILE   NVIDIA's libdevice.10.bc, to be packed for machines without a CUDA toolkit. Without
                      this option the file of this machine's toolkit is packed if it has one
 
-The second, on the machine with the GPU: does the parts below on each device, one after the other, and prints
-one JSON object. Each part has a time of its own, and none waits for another's success. What the programs say
-meanwhile goes to standard error, and at its end a page of text.
+The second, on the machine with the GPU, which may be the same: does the parts below, each on every device
+before the next, and prints one JSON object. Each part has a time of its own, and none waits for another's success.
+Programs speak to standard error meanwhile, and at its end there is a page of text.
 
   suite      all that training does, against the CPU                                        (120 s)
   limits     a launch, a copy, and products of a model's shapes in each format               (40 s)
   bench      a rollout and an update of each SIZE, in f32 and in the narrowest format that
              the device computes, with the kernels that took longest                   (60 s each)
-  train      the quickstart, shortened, and its curve; on the CPU too                        (60 s)
-  answers    what a model says greedily, with --model; on the CPU too                        (60 s)
+  train      the quickstart, shortened, and its curve, beside the CPU's                      (60 s)
+  answers    what a model says greedily, with --model, beside the CPU                        (60 s)
   torch      PyTorch's product of two matrices of 4096 by 4096, where python3 has it         (30 s)
 
   PLACE              firebrick-gpu.tar.xz, or the folder it unpacks to
   --device NAME      as `firebrick doctor` names it, such as cuda:0; may be repeated (default: every
                      device it lists but the CPU)
   --limit SECONDS    how long each part may take, in the place of its own time
+  --total SECONDS    how long all parts may take together (default: 480); what there is no time for is not begun
   --part NAME        only this part; may be repeated
   --model DIR        a model's folder, for the part answers
   SIZE               the sizes the bench is to run, such as 1m (default: qwen2.5-0.5b qwen2.5-1.5b)
@@ -75,10 +78,12 @@ pack() {
     trap "rm -rf '$work'" EXIT
     [ -z "$libdevice" ] || libdevice=$(realpath "$libdevice")
 
-    # With zig it runs on older systems than this one; the linker keeps its place, so that cargo knows it again.
-    local linker=${CARGO_TARGET_DIR:-$top/target}/zig
-    if "$top/tools/zig.sh" "$linker"; then
-        export "CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_LINKER=$linker/link"
+    # With zig it runs on older systems than this one. The folder is its own, because cargo builds everything anew for
+    # another linker.
+    local own=${CARGO_TARGET_DIR:-$top/target}/gpu
+    if "$top/tools/zig.sh" "$own/zig"; then
+        export "CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_LINKER=$own/zig/cc-linux"
+        export CARGO_TARGET_DIR=$own
     else
         say "no zig here: the program will need this machine's glibc"
     fi
@@ -148,9 +153,15 @@ gpus() {
 # Runs a program for $1 seconds at most, or for `limit` where that is set; leaves what it prints in $work/out and the last
 # it said in $work/said, and sets `code`, `seconds` and `allowed`.
 timed() {
-    local began
+    local began left=$((until - $(date +%s)))
     allowed=${limit:-$1}
     shift
+    [ "$allowed" -le "$left" ] || allowed=$left
+    if [ "$allowed" -lt 2 ]; then
+        code=124 seconds=0.000 allowed=0
+        : >"$work/out" >"$work/said"
+        return
+    fi
     began=$(date +%s%3N)
     set +e
     { timeout --foreground -k 20 "$allowed" "$@" 2>&1 >&3 3>&- | tee "$work/said" >&2; } 3>"$work/out"
@@ -194,6 +205,9 @@ part_limits() {
     ended limits
 }
 
+# The last value of the metric $1 in the lines of the standard input.
+metric() { sed -n "s/.*\"${1//\//\\/}\": *\([-0-9.e]*\).*/\1/p" | tail -n 1; }
+
 # One size and one format at a time: what one of them is too large for costs the others nothing.
 part_bench() {
     local size dtype all=''
@@ -227,11 +241,17 @@ curve() {
         --set warmup.steps=60 --set warmup.every=30 --set warmup.stop_at=0.9 --set train.steps=4 \
         --set sampling.prompts_per_step=16 --set sampling.dynamic=off --set train.mini_batch=64 \
         --set eval.prompts=100 --set eval.every=4 --set checkpoint.every=4
-    result=$(outcome metrics "[$(paste -sd, "$work/runs/curve/metrics.jsonl" 2>/dev/null)]")
+    local metrics=$work/runs/curve/metrics.jsonl
+    result=$(outcome metrics "[$(paste -sd, "$metrics" 2>/dev/null)]")
     ended train
+    reached=$(metric eval/heldout_accuracy 2>/dev/null <"$metrics" || true)
 }
 
-part_train() { curve "$device"; }
+# Accuracies of 100 sums have a standard error of 0.05 at most, and both are drawn from other tokens after a while.
+part_train() {
+    curve "$device"
+    page+="           held-out accuracy ${reached:-unknown}, on the CPU ${cpu_reached:-unknown}"$'\n'
+}
 
 answers() {
     local device=$1
@@ -239,6 +259,7 @@ answers() {
         --max-tokens 32 --json
     result=$(outcome said "$(object "$work/out")")
     ended answers
+    reply=$(tr -d '\n' <"$work/out" | sed -n 's/.*"text": *"\(\([^"\\]\|\\.\)*\)".*/\1/p')
 }
 
 part_answers() {
@@ -246,6 +267,9 @@ part_answers() {
         result='"no --model"'
     else
         answers "$device"
+        local like="not the CPU's answer"
+        [ "$reply" != "$cpu_reply" ] || like="the CPU's answer"
+        page+="           $like: $reply"$'\n'
     fi
 }
 
@@ -307,6 +331,7 @@ run() {
     local carried=$folder/cuda
     if [ -z "${CUDA_PATH-}" ] && [ -d "$carried" ]; then export CUDA_PATH=$carried; fi
 
+    until=$(($(date +%s) + total))
     # Outside any folder whose cubecl.toml or recipes could change what is measured.
     cd "$work"
     timed 60 "$folder/firebrick" doctor --json
@@ -319,22 +344,29 @@ run() {
     fi
     [ ${#devices[@]} != 0 ] || fail "firebrick doctor lists no device but the CPU (is the driver there, and the feature built in?)"
 
-    local failed=0 reports='' device parts
-    cpu_curve=null cpu_answers=null
-    if wanted train; then curve cpu; cpu_curve=$result; fi
-    if wanted answers && [ -n "$model" ]; then answers cpu; cpu_answers=$result; fi
-    for device in "${devices[@]}"; do
-        parts=''
-        for part in suite limits bench train answers; do
-            wanted "$part" || continue
+    local failed=0 reports='' device cpu_curve=null cpu_answers=null reached='' reply='' cpu_reached='' cpu_reply=''
+    local -A parts=()
+    if wanted train; then
+        curve cpu
+        cpu_curve=$result cpu_reached=$reached
+    fi
+    if wanted answers && [ -n "$model" ]; then
+        answers cpu
+        cpu_answers=$result cpu_reply=$reply
+    fi
+    for part in suite limits bench train answers; do
+        wanted "$part" || continue
+        for device in "${devices[@]}"; do
             say "$device: $part"
             "part_$part" "$@"
-            parts+="${parts:+,
+            parts[$device]+="${parts[$device]:+,
 }\"$part\": $result"
         done
+    done
+    for device in "${devices[@]}"; do
         reports+="${reports:+,
-}{ \"device\": $(string <<<"$device"),
-$parts }"
+}{ \"device\": $(string <<<"$device")${parts[$device]:+,
+}${parts[$device]-} }"
     done
     local torch=null
     if wanted torch; then part_torch; torch=$result; fi
@@ -367,17 +399,18 @@ JSON
 
 # ---- what is asked --------------------------------------------------------------------------
 
-dir='' features=cuda,vulkan libdevice='' limit='' model='' page='' chosen=() devices=() words=()
+dir='' features=cuda,vulkan libdevice='' limit='' total=480 until=0 model='' page='' chosen=() devices=() words=()
 while [ $# -gt 0 ]; do
     case $1 in
         -h | --help) usage; exit 0 ;;
-        --pack | --features | --libdevice | --limit | --device | --part | --model)
+        --pack | --features | --libdevice | --limit | --total | --device | --part | --model)
             [ -n "${2-}" ] || fail "$1 needs a value"
             case $1 in
                 --pack) dir=$2 ;;
                 --features) features=$2 ;;
                 --libdevice) libdevice=$2 ;;
                 --limit) limit=$2 ;;
+                --total) total=$2 ;;
                 --device) devices+=("$2") ;;
                 --part) chosen+=("$2") ;;
                 --model) model=$(realpath "$2") ;;
@@ -389,6 +422,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 [[ $limit =~ ^([1-9][0-9]*)?$ ]] || fail "--limit: '$limit' is not a number of seconds"
+[[ $total =~ ^[1-9][0-9]*$ ]] || fail "--total: '$total' is not a number of seconds"
 
 if [ -n "$dir" ]; then
     [ ${#words[@]} = 0 ] || fail "--pack DIR takes no '${words[0]}'"

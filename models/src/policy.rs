@@ -180,8 +180,9 @@ pub trait DecodeCache: Clone + Send {
     fn room(&self) -> usize;
 
     /// Makes ready for `tokens` more of each row, which a device writes by itself, as launches that were recorded are
-    /// repeated: gives how many it can take until the host is needed again or a step is launched in another way. Those who
-    /// can't say 0, and are asked for nothing more.
+    /// repeated: gives how many it can take until the host is needed again or a step is launched in another way. Whatever a
+    /// step leaves for the next has to lie where it lay, but for the counter. Those who can't say 0, and are asked for
+    /// nothing more.
     fn make_ready(&mut self, tokens: usize) -> usize {
         let _ = tokens;
         0

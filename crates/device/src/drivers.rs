@@ -110,6 +110,7 @@ impl System {
 pub fn driver(vendor: Vendor, system: System) -> String {
     use System::{Arch, Debian, Fedora, Linux, Macos, Windows};
     use Vendor::{Amd, Apple, Intel, Nvidia};
+    const NVIDIA: &str = "vulkan, or cuda, which also needs libdevice.10.bc of the CUDA toolkit";
     let (how, feature) = match (vendor, system) {
         (Amd | Intel, Debian) => {
             ("sudo apt install mesa-vulkan-drivers libvulkan1 vulkan-tools", "vulkan")
@@ -123,19 +124,16 @@ pub fn driver(vendor: Vendor, system: System) -> String {
         (Nvidia, Debian) => (
             "sudo apt install nvidia-driver libvulkan1 (Debian, from non-free), or \
              sudo ubuntu-drivers install (Ubuntu)",
-            "cuda or vulkan",
+            NVIDIA,
         ),
-        (Nvidia, Fedora) => (
-            "sudo dnf install akmod-nvidia xorg-x11-drv-nvidia-cuda, from RPM Fusion",
-            "cuda or vulkan",
-        ),
-        (Nvidia, Arch) => {
-            ("sudo pacman -S nvidia-open nvidia-utils vulkan-icd-loader", "cuda or vulkan")
+        (Nvidia, Fedora) => {
+            ("sudo dnf install akmod-nvidia xorg-x11-drv-nvidia-cuda, from RPM Fusion", NVIDIA)
         }
-        (Nvidia, Linux) => ("install NVIDIA's driver and the Vulkan loader", "cuda or vulkan"),
+        (Nvidia, Arch) => ("sudo pacman -S nvidia-open nvidia-utils vulkan-icd-loader", NVIDIA),
+        (Nvidia, Linux) => ("install NVIDIA's driver and the Vulkan loader", NVIDIA),
         (Amd, Windows) => ("install AMD's Adrenalin driver, which brings Vulkan", "vulkan"),
         (Intel, Windows) => ("install Intel's graphics driver, which brings Vulkan", "vulkan"),
-        (Nvidia, Windows) => ("install NVIDIA's driver, which brings Vulkan", "vulkan or cuda"),
+        (Nvidia, Windows) => ("install NVIDIA's driver, which brings Vulkan", NVIDIA),
         (Apple, _) => ("Metal is part of macOS", "metal"),
         (Amd | Intel, Macos) => ("Metal is part of macOS", "metal"),
         (Nvidia, Macos) => return "macOS has no driver for NVIDIA cards".into(),

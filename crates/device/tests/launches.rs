@@ -117,7 +117,7 @@ fn read(tokens: &Tensor<1, Int>) -> Vec<i32> {
     tokens.clone().try_into_vec_as().unwrap_or_else(|error| panic!("{error:?}"))
 }
 
-/// While launches are recorded, a device takes nothing from the host and gives nothing back. So a step that can be recorded
+/// While launches are recorded, a device of wgpu takes nothing from the host and gives nothing back. So a step that can be recorded
 /// uploads nothing; and the recording makes the same tokens.
 #[test]
 fn device_decodes_by_itself() {
@@ -128,9 +128,35 @@ fn device_decodes_by_itself() {
     // The first step is done, and the second recorded.
     let mut recorded = new();
     let (_, graph) =
-        Graph::record(&device, || recorded.step()).unwrap_or_else(|error| panic!("{error}"));
+        Graph::record(&device, (), |()| recorded.step()).unwrap_or_else(|error| panic!("{error}"));
     graph.replay().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(read(graph.made()), expected[1]);
+}
+
+/// A row's numbers are the same bits whoever is beside it, as long as there are 16 of them at most: products of as many rows
+/// are kernels of our own.
+#[test]
+fn device_rows_have_bits_of_their_own() {
+    let Some((device, _alone)) = device() else { return };
+    let policy = decoder(Family::Qwen3, 2, &device).sampler();
+    let (long, short): (Vec<u32>, _) = ((0..300).map(|token| token % 250).collect(), [7, 8, 9]);
+    let batch = TokenBatch::new(&[&long, &short], Padding::Left, &device);
+    let (_, prefilled) = policy.prefill(&batch);
+    let hidden = |rows: &[usize]| -> Vec<Vec<f32>> {
+        let mut cache = prefilled.clone().arrange(rows, None, 20);
+        let ids: Vec<i32> = rows.iter().map(|&row| 40 + row as i32).collect();
+        let hidden = policy.decode(Tensor::from_ints(ids.as_slice(), &device), &mut cache);
+        let width = hidden.dims()[1];
+        let numbers: Vec<f32> =
+            hidden.try_into_vec_as().unwrap_or_else(|error| panic!("{error:?}"));
+        numbers.chunks(width).map(<[f32]>::to_vec).collect()
+    };
+    let together = hidden(&[0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    let (long, short) = (hidden(&[0]).remove(0), hidden(&[1]).remove(0));
+    for (row, numbers) in together.iter().enumerate() {
+        let alone = if [0, 3].contains(&row) { &long } else { &short };
+        assert_eq!(numbers, alone, "row {row}");
+    }
 }
 
 struct Silent;

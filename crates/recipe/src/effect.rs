@@ -143,6 +143,13 @@ impl Recipe {
                 &["device.kind"],
                 "device.kind other than \"cpu\"",
             ),
+            // It judges meanwhile, on the same device, and its launches would be recorded too.
+            (
+                self.reward_kind().models().is_empty(),
+                "rollout.graphs",
+                &["reward.kind"],
+                "no reward model",
+            ),
             (
                 self.device.kind != Kind::Cpu,
                 "train.offload",

@@ -21,7 +21,8 @@ pub struct Model {
     /// The shape of a new model with random weights, for tasks learnt from nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<NewModel>,
-    /// The format that matrices are multiplied in. Weights, moments and sums are 32 bits wide anyhow.
+    /// The format that matrices are multiplied in. Trained weights and the sums of their
+    /// gradients are 32 bits wide all the same.
     pub dtype: ComputeType,
     /// The format that the weights beside adapters are kept in. In fewer bits the model takes less memory, and
     /// is another one: `firebrick eval` says what it lost.

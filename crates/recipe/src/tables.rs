@@ -100,8 +100,8 @@ pub struct Rollout {
     /// Sequences decoded at once: more is faster and needs more memory for the KV cache.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_sequences: usize,
-    /// Have the device record the launches of a few steps once and repeat them (CUDA's and HIP's graphs), so that the
-    /// host need not ask for each. Tokens are the same.
+    /// Have a GPU record the launches of four steps once and repeat them, so that the host need not ask for each: CUDA and
+    /// HIP take a recording as one launch. Tokens are the same; no card has shown what it saves.
     pub graphs: bool,
 }
 
@@ -538,8 +538,8 @@ pub enum SharePrompts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OldLogprobs {
-    /// The trainer's, while on the same weights they differ from the sampler's by more than 0.005 on average. In 32 bits that
-    /// is watched; in a narrower format the first step begins with the trainer's, which tells.
+    /// The sampler's; the trainer's, which cost a pass through the model, once on the same weights the two differ by more than
+    /// 0.005 on average. In 16 bits the first step uses the trainer's, to measure the difference.
     #[default]
     Auto,
     /// The sampler's.

@@ -83,7 +83,8 @@ impl<M: PolicyModel> LocalEngine<M> {
 impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
         // First, because a rounded copy shares nothing with the policy: the old one and the next are
-        // never there at once.
+        // never there at once. What was recorded holds the old one.
+        self.decoding.forget();
         self.policy = None;
         self.policy = Some(policy.sampler());
         self.version = version;

@@ -99,6 +99,8 @@ pub struct Work {
     pub group_size: u128,
     /// Completions that are decoded at once.
     pub sequences: u128,
+    /// Whether a device records its steps.
+    pub graphs: bool,
     /// Completions that a step trains on.
     pub completions: u128,
     /// Completions per update.
@@ -247,6 +249,7 @@ impl Work {
             room: bounded(context.saturating_sub(prompt)),
             group_size: bounded(rollout.group_size),
             sequences: bounded(sequences),
+            graphs: rollout.graphs,
             completions: bounded(completions),
             mini_batch: bounded(completions.div_ceil(updates)),
             updates: bounded(updates),

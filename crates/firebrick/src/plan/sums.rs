@@ -115,12 +115,13 @@ fn moments(facts: &Facts, values: u128, one: u128) -> u128 {
 }
 
 /// Keys and values of every layer: of a group's prompt once, of each row its completion, both in whole pages. The
-/// prompts count twice, because those that were prefilled together stay until the last of them is finished. Plain
-/// tensor code lays the keys and values of one layer out by rows, in f32, to attend to them.
+/// prompts count twice, because those that were prefilled together stay until the last of them is finished. What a device
+/// records, it has pages for, up to the next 256 tokens. Plain tensor code lays the keys and values of one layer out by rows, in f32, to attend to them.
 fn kv_cache(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let pages = |tokens: u128| tokens.next_multiple_of(PAGE as u128);
-    let rows = work.sequences * (pages(work.completion) + PAGE as u128);
+    let more = if work.graphs { 256.min(pages(work.completion)) } else { PAGE as u128 };
+    let rows = work.sequences * (pages(work.completion) + more);
     let prompts = 2 * work.sequences.div_ceil(work.group_size) * pages(work.prompt);
     let kept = shape.layers * (rows + prompts) * if facts.half { BF16 } else { F32 };
     2 * shape.key * (kept + work.sequences * facts.length() * F32)
@@ -186,12 +187,15 @@ fn kept(facts: &Facts) -> u128 {
 }
 
 /// The layer that the backward pass is in, when it goes through the attention: queries, keys, values and what came of
-/// them, with their gradients, the residual stream and its gradient; and the gradient of one of its weights. (By the
+/// them, with their gradients, the residual stream and its gradient; and the gradient of one of its weights. On a GPU long
+/// texts have the gradients of keys and values in four parts. (By the
 /// bench `memory`, of the shapes of 135 and 494 million parameters, with adapters and sequences of 1,024 to 8,192
 /// tokens, updates held 84 and 107 kB a token; with what is kept of the layers this makes 88 and 113.)
 fn layer_backward(facts: &Facts) -> u128 {
     let shape = &facts.shape;
-    let layer = 2 * shape.hidden + 4 * shape.query + 4 * shape.key + shape.before_norms;
+    let long = !facts.work.on_host && facts.length() > 1024;
+    let keys = 4 * shape.key + if long { 2 * 3 * shape.key } else { 0 };
+    let layer = 2 * shape.hidden + 4 * shape.query + keys + shape.before_norms;
     let tokens = facts.tokens();
     tokens * layer * F32 + portion(facts, tokens) + scores(facts) + facts.largest_in_layer * F32
 }

@@ -80,6 +80,7 @@ pub(crate) fn back(
         wide(&attended.logsum)?.into_buffer_arg(),
         pairs.clone().into_buffer_arg(),
         width,
+        how.staged(&query),
     );
     let d_query = plan.room(&query, [places, heads, width]);
     attend_back::launch(
@@ -285,14 +286,22 @@ fn attend<X: Float, S: Float>(
 }
 
 /// For each query and head the logarithm of its sum of weights, and the mean of its values' gradients, which is that of
-/// the output times the output.
+/// the output times the output. That is rounded as it is when tiles are multiplied: their difference is what counts.
 #[cube(launch)]
-fn means(output: &[f32], d_output: &[f32], logsum: &[f32], pairs: &mut [f32], width: usize) {
+fn means<S: Float>(
+    output: &[f32],
+    d_output: &[f32],
+    logsum: &[f32],
+    pairs: &mut [f32],
+    width: usize,
+    #[define(S)] _staged: ElemType,
+) {
     if CUBE_POS < logsum.len() {
         let mut sum = f32::new(0.0);
         let mut at = UNIT_POS as usize;
         while at < width {
-            sum += output[CUBE_POS * width + at] * d_output[CUBE_POS * width + at];
+            let d = S::cast_from(d_output[CUBE_POS * width + at]);
+            sum += output[CUBE_POS * width + at] * f32::cast_from(d);
             at += CUBE_DIM as usize;
         }
         sum = sum_of_cube(sum);
@@ -435,48 +444,51 @@ fn attended_back<X: Float, S: Float>(
         while head < (kv_head + 1) * group {
             let mut start = plan[item + 2] as usize;
             while start < stop {
-                let queries = Rows { first: start, end: stop, heads, head };
-                products::<X, X, S>(key, &keys, query, &queries, &mut bench, &mut scores, how);
-                products::<X, f32, S>(
-                    value,
-                    &keys,
-                    d_output,
-                    &queries,
-                    &mut bench,
-                    &mut d_weights,
-                    how,
-                );
-                #[unroll]
-                for row in 0..each {
-                    let at = down + STRIP * row;
+                let tile_end = min(start + comptime!(how.tile()), stop);
+                if !left_behind(plan, start, tile_end, end - 1, window) {
+                    let queries = Rows { first: start, end: stop, heads, head };
+                    products::<X, X, S>(key, &keys, query, &queries, &mut bench, &mut scores, how);
+                    products::<X, f32, S>(
+                        value,
+                        &keys,
+                        d_output,
+                        &queries,
+                        &mut bench,
+                        &mut d_weights,
+                        how,
+                    );
                     #[unroll]
-                    for column in 0..each {
-                        let query = start + across + STRIP * column;
-                        let mut weight = f32::new(0.0);
-                        let mut d = f32::new(0.0);
-                        if sees(plan, query, stop, first + at, end, window) {
-                            let pair = 2 * (query * heads + head);
-                            weight = (scores[row * each + column] * scale - pairs[pair]).exp();
-                            d = weight * (d_weights[row * each + column] - pairs[pair + 1]);
+                    for row in 0..each {
+                        let at = down + STRIP * row;
+                        #[unroll]
+                        for column in 0..each {
+                            let query = start + across + STRIP * column;
+                            let mut weight = f32::new(0.0);
+                            let mut d = f32::new(0.0);
+                            if sees(plan, query, stop, first + at, end, window) {
+                                let pair = 2 * (query * heads + head);
+                                weight = (scores[row * each + column] * scale - pairs[pair]).exp();
+                                d = weight * (d_weights[row * each + column] - pairs[pair + 1]);
+                            }
+                            bench.weights[at * comptime!(how.across()) + across + STRIP * column] =
+                                S::cast_from(weight);
+                            scores[row * each + column] = d;
                         }
-                        bench.weights[at * comptime!(how.across()) + across + STRIP * column] =
-                            S::cast_from(weight);
-                        scores[row * each + column] = d;
                     }
-                }
-                sync_cube();
-                weighted::<f32, S>(d_output, &queries, &mut bench, &mut of_values, how);
-                #[unroll]
-                for row in 0..each {
-                    let at = down + STRIP * row;
+                    sync_cube();
+                    weighted::<f32, S>(d_output, &queries, &mut bench, &mut of_values, how);
                     #[unroll]
-                    for column in 0..each {
-                        bench.weights[at * comptime!(how.across()) + across + STRIP * column] =
-                            S::cast_from(scores[row * each + column]);
+                    for row in 0..each {
+                        let at = down + STRIP * row;
+                        #[unroll]
+                        for column in 0..each {
+                            bench.weights[at * comptime!(how.across()) + across + STRIP * column] =
+                                S::cast_from(scores[row * each + column]);
+                        }
                     }
+                    sync_cube();
+                    weighted::<X, S>(query, &queries, &mut bench, &mut of_keys, how);
                 }
-                sync_cube();
-                weighted::<X, S>(query, &queries, &mut bench, &mut of_keys, how);
                 start += comptime!(how.tile());
             }
             head += 1;
@@ -492,6 +504,18 @@ fn attended_back<X: Float, S: Float>(
 fn hidden(plan: &[u32], query: usize, start: usize, window: u32) -> usize {
     let distance = plan[query] - plan[start];
     select(distance >= window, distance - window + 1, 0) as usize
+}
+
+/// Whether all queries from `start` to `end` stand so far behind a key, and all before it, that none sees any.
+#[cube]
+fn left_behind(plan: &[u32], start: usize, end: usize, key: usize, window: u32) -> bool {
+    // Where a text begins among them, positions begin anew.
+    let in_order = plan[end - 1] - plan[start] == (end - 1 - start) as u32;
+    let mut behind = false;
+    if in_order && plan[end - 1] >= plan[start] && plan[start] >= plan[key] {
+        behind = plan[start] - plan[key] >= window;
+    }
+    behind
 }
 
 /// Whether a query, of those before `queries`, sees a key, of those before `keys`.

@@ -1,6 +1,9 @@
 //! What recordings are made with.
 
-use super::{cubecl::client, *};
+use super::{
+    cubecl::client::{self, Client},
+    *,
+};
 
 /// Recorded launches.
 #[derive(Debug)]
@@ -13,18 +16,34 @@ pub(crate) fn record<R>(
 ) -> Result<(R, R, Recording), String> {
     let client = any(&Tensor::<1>::empty([1], device)).client;
     client.graph_prepare().map_err(said)?;
+    // Whatever ends the work, also a panic: nothing could be read from a device that still records.
+    let mut open = Open(Some(client.clone()));
     let first = work();
     client.start_capture().map_err(said)?;
     let made = work();
+    open.0 = None;
     let graph = client.stop_capture().map_err(said)?;
     Ok((first, made, Recording(graph)))
 }
 
+/// A recording that is not finished.
+struct Open(Option<Client>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(client) = &self.0 {
+            // The work failed before; nobody asks for what was recorded.
+            drop(client.stop_capture());
+        }
+    }
+}
+
 impl Recording {
     pub(crate) fn replay(&self) -> Result<(), String> {
-        // SAFETY: every buffer that the launches touch is there. Those that they made are held beside the recording or were
-        // given back to the graph's own pages, which nobody else gets while it lives; those that they were given are held
-        // by whoever holds the graph. The process has one stream, so nothing runs beside a replay.
+        // SAFETY: every buffer that the launches touch is there. `Graph` holds what the work was given to change and what
+        // it made; of everything else, such as weights and pages of a cache, the server guards the memory while the graph
+        // lives (`PageGuard` of cubecl-server 0.11.3), and whoever holds the graph drops it before they change. The device
+        // crate opens one stream for the process, so nothing runs beside a replay.
         #[allow(unsafe_code)]
         unsafe {
             self.0.replay().map_err(said)

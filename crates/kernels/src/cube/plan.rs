@@ -7,8 +7,13 @@ use super::{
 };
 use crate::Segment;
 
-/// Queries that one cube goes through for some keys, at most: many completions may see the same prompt.
+/// Queries that one cube goes through for some keys, unless they make more than [`PARTS`] parts: many completions may see
+/// the same prompt.
 const QUERIES: usize = 1024;
+
+/// Parts that the queries of some keys make, at most: each has a gradient in rows of its own, whose number therefore grows with the
+/// tokens and not with their square.
+const PARTS: usize = 4;
 
 /// Numbers of an item of a [`Plan`].
 pub(super) const ITEM: usize = 5;
@@ -64,10 +69,12 @@ impl Plan {
                 let end = own.end.min(first + tile);
                 queries.push([first, end, before.start, before.end, own.start]);
                 let more_from = rows;
+                let all: usize = seen_by.iter().map(|seen_by| seen_by.len()).sum();
+                let queries_each = (all + own.end - first).div_ceil(PARTS).max(QUERIES);
                 let mut row = first;
                 for seen_by in std::iter::once(&(first..own.end)).chain(&seen_by) {
-                    for start in seen_by.clone().step_by(QUERIES) {
-                        keys.push([first, end, start, seen_by.end.min(start + QUERIES), row]);
+                    for start in seen_by.clone().step_by(queries_each) {
+                        keys.push([first, end, start, seen_by.end.min(start + queries_each), row]);
                         row = rows;
                         rows += tile;
                     }

@@ -11,6 +11,9 @@ pub(super) const STRIP: usize = 16;
 /// Rows and columns of a tile that one unit has, at most.
 pub(super) const EACH: usize = 4;
 
+/// Where matrix units want the numbers to begin, in bytes.
+const ALIGNED: usize = 32;
+
 /// How tiles are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct How {
@@ -137,10 +140,13 @@ pub(super) struct Bench<S: Float> {
 impl<S: Float> Bench<S> {
     pub(super) fn new(#[comptime] how: How) -> Self {
         Bench::<S> {
-            left: Shared::<[S]>::new_slice(comptime!(how.tile() * how.pitch())),
-            right: Shared::<[S]>::new_slice(comptime!(how.tile() * how.pitch())),
-            weights: Shared::<[S]>::new_slice(comptime!(how.tile() * how.across())),
-            found: Shared::<[f32]>::new_slice(comptime!(how.tile() * how.found())),
+            left: Shared::<[S]>::new_aligned_slice(comptime!(how.tile() * how.pitch()), ALIGNED),
+            right: Shared::<[S]>::new_aligned_slice(comptime!(how.tile() * how.pitch()), ALIGNED),
+            weights: Shared::<[S]>::new_aligned_slice(
+                comptime!(how.tile() * how.across()),
+                ALIGNED,
+            ),
+            found: Shared::<[f32]>::new_aligned_slice(comptime!(how.tile() * how.found()), ALIGNED),
         }
     }
 }

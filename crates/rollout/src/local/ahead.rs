@@ -73,17 +73,17 @@ impl Ahead {
 /// A run of [`STEPS`] that the device repeats by itself. It is right while the rows, the weights and what the cache has made
 /// ready stay as they are.
 pub(super) struct Recorded {
-    graph: Graph<Ahead>,
-    /// What a run begins with; it leaves there what the next one begins with.
-    #[expect(dead_code, reason = "the device reads and writes it")]
-    last: Tensor<1, Int>,
-    counter: Tensor<1, Int>,
-    /// The numbers that its tokens are drawn at.
-    uniforms: Tensor<1>,
-    /// The weights that were recorded.
-    version: u64,
+    graph: Graph<Begun, Ahead>,
     /// Tokens of a row that the cache is still ready for.
     left: usize,
+}
+
+/// What a run begins with: it leaves there what the next one begins with.
+struct Begun {
+    last: Tensor<1, Int>,
+    counter: Tensor<1, Int>,
+    /// The numbers that its tokens are drawn at, which are sent before each.
+    uniforms: Tensor<1>,
 }
 
 impl Recorded {
@@ -94,7 +94,6 @@ impl Recorded {
         cache: &mut M::Cache,
         (last, uniforms): (&Tensor<1, Int>, &Tensor<1>),
         sampling: &Sampling,
-        version: u64,
         left: usize,
     ) -> Result<Option<(Ahead, Self)>, RolloutError> {
         let worth = ALIKE * STEPS;
@@ -102,34 +101,28 @@ impl Recorded {
         let Some(counter) = cache.counter().filter(|_| ready >= worth) else {
             return Ok(None);
         };
-        // Nobody else is to see it change.
-        let last = copy_of(last);
-        let run = || {
+        // Nobody else is to see them change.
+        let (last, counter) = (copy_of(last), copy_of(&counter));
+        cache.count_on(counter.clone(), 0);
+        let begun = Begun { last, counter, uniforms: uniforms.clone() };
+        let run = |Begun { last, counter, uniforms }: &Begun| {
             let run = Ahead::new(policy, cache, last.clone(), uniforms, sampling);
-            overwrite_ints(&last, &run.last());
+            overwrite_ints(last, &run.last());
             if let Some(now) = cache.counter() {
-                overwrite_ints(&counter, &now);
+                overwrite_ints(counter, &now);
             }
             cache.count_on(counter.clone(), 0);
             run
         };
-        let (first, graph) = Graph::record(&policy.device(), run).map_err(refused)?;
+        let (first, graph) = Graph::record(&policy.device(), begun, run).map_err(refused)?;
         // The second run was recorded, and not done.
-        cache.count_on(counter.clone(), -(STEPS as isize));
-        let recorded = Recorded {
-            graph,
-            last,
-            counter,
-            uniforms: uniforms.clone(),
-            version,
-            left: ready - STEPS,
-        };
-        Ok(Some((recorded.copied(first), recorded)))
+        cache.count_on(graph.inputs().counter.clone(), -(STEPS as isize));
+        Ok(Some((first, Recorded { graph, left: ready - STEPS })))
     }
 
     /// Whether the next run of so many steps is like the one that was recorded.
-    pub(super) fn holds(&self, steps: usize, version: u64) -> bool {
-        steps == STEPS && self.left >= STEPS && self.version == version
+    pub(super) fn holds(&self, steps: usize) -> bool {
+        steps == STEPS && self.left >= STEPS
     }
 
     /// Gives the device one more run.
@@ -138,18 +131,16 @@ impl Recorded {
         cache: &mut C,
         uniforms: &Tensor<1>,
     ) -> Result<Ahead, RolloutError> {
-        overwrite(&self.uniforms, uniforms);
+        let begun = self.graph.inputs();
+        overwrite(&begun.uniforms, uniforms);
         self.graph.replay().map_err(refused)?;
-        cache.count_on(self.counter.clone(), STEPS as isize);
+        cache.count_on(begun.counter.clone(), STEPS as isize);
         self.left -= STEPS;
-        Ok(self.copied(self.graph.made().clone()))
-    }
-
-    /// A run's tokens, before the next run takes their place.
-    fn copied(&self, run: Ahead) -> Ahead {
+        // Before the next run takes their place.
+        let run = self.graph.made();
         let logprobs = run.logprobs.zeros_like();
         overwrite(&logprobs, &run.logprobs);
-        Ahead { rows: run.rows, tokens: copy_of(&run.tokens), logprobs }
+        Ok(Ahead { rows: run.rows, tokens: copy_of(&run.tokens), logprobs })
     }
 }
 
@@ -160,5 +151,7 @@ fn copy_of(tokens: &Tensor<1, Int>) -> Tensor<1, Int> {
 }
 
 fn refused(said: String) -> RolloutError {
-    RolloutError::Device(format!("a run of steps could not be recorded or repeated: {said}"))
+    RolloutError::Device(format!(
+        "steps could not be recorded or repeated, so set rollout.graphs = false: {said}"
+    ))
 }

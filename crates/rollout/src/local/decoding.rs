@@ -154,6 +154,11 @@ impl<M: PolicyModel> Decoding<M> {
         Ok(())
     }
 
+    /// Gives up what was recorded with weights that are about to go.
+    pub(super) fn forget(&mut self) {
+        self.recorded = None;
+    }
+
     pub(super) fn in_flight(&self) -> bool {
         !self.open.is_empty()
     }
@@ -235,8 +240,8 @@ impl<M: PolicyModel> Decoding<M> {
             let uniforms = TensorData::new(uniforms.collect::<Vec<f32>>(), [steps * known.len()]);
             let uniforms = Tensor::from_data(uniforms, &policy.device().inner());
             let sampling = self.rows[0].sampling.clone();
-            let (graphs, version) = (engine.graphs, engine.version);
-            let recorded = self.recorded.take().filter(|it| it.holds(steps, version));
+            let graphs = engine.graphs;
+            let recorded = self.recorded.take().filter(|it| it.holds(steps));
             let ahead = || {
                 if let Some(mut recorded) = recorded {
                     let ahead = recorded.repeat(cache, &uniforms)?;
@@ -244,8 +249,7 @@ impl<M: PolicyModel> Decoding<M> {
                 }
                 if graphs && steps == STEPS {
                     let first = (&last, &uniforms);
-                    let both =
-                        Recorded::new(policy, cache, first, &sampling, version, left - drawn)?;
+                    let both = Recorded::new(policy, cache, first, &sampling, left - drawn)?;
                     if let Some((ahead, recorded)) = both {
                         return Ok((ahead, Some(recorded)));
                     }
