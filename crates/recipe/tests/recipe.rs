@@ -370,6 +370,13 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "optim.warmup_steps above 0",
             "optim.warmup_steps=2",
         ),
+        (&["rollout.graphs=true"], "rollout.graphs", "device.kind other", "device.kind=vulkan"),
+        (
+            &["device.kind=vulkan", "reward={kind='model',path='judge'}", "rollout.graphs=true"],
+            "rollout.graphs",
+            "no reward model",
+            "reward={kind='regex',pattern='(a)'}",
+        ),
         (&["data.train_size=9"], "data.train_size", "data.task", GENERATED),
         (
             &["data.heldout=\"h.jsonl\"", "data.heldout_size=9"],
