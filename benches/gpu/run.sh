@@ -267,8 +267,9 @@ part_answers() {
         result='"no --model"'
     else
         answers "$device"
-        local like="not the CPU's answer"
+        local like="not the CPU's answer, which was: $cpu_reply; but"
         [ "$reply" != "$cpu_reply" ] || like="the CPU's answer"
+        [ -n "$reply" ] || like="no answer"
         page+="           $like: $reply"$'\n'
     fi
 }
