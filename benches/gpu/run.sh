@@ -159,7 +159,8 @@ timed() {
     [ "$allowed" -le "$left" ] || allowed=$left
     if [ "$allowed" -lt 2 ]; then
         code=124 seconds=0.000 allowed=0
-        : >"$work/out" >"$work/said"
+        : >"$work/out"
+        : >"$work/said"
         return
     fi
     began=$(date +%s%3N)
