@@ -212,7 +212,6 @@ mv "$root"/lib/gcc/"$triplet"/*/libstdc++.a "$new/lib/"
 # functions of it they use, by their newer names, written with the older ones. arc4random is new in
 # 2.36, mallinfo2 in 2.33 and the flag in 2.32: with our own, a program also runs where glibc is 2.28.
 cat >"$work/glibc.c" <<'C'
-#include <malloc.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -238,9 +237,10 @@ SCAN(scanf, (format, rest), const char *format)
 #endif
 // "There may be other threads", which is always right.
 char __libc_single_threaded = 0;
-// Nobody reads it but for statistics.
-struct mallinfo2 mallinfo2(void) {
-    struct mallinfo2 none = {0};
+// Ten sizes, which are read for statistics alone. Headers before 2.33 do not know the struct by its name.
+struct sizes { size_t numbers[10]; };
+struct sizes mallinfo2(void) {
+    struct sizes none = {{0}};
     return none;
 }
 uint32_t arc4random(void) {

@@ -83,7 +83,7 @@ pub fn attention_backward(
     sight: &Sight,
     look: Look,
 ) -> [Tensor<3>; 3] {
-    on_gpu!(attention::back(looks, attended, d_output, sight, look));
+    on_gpu!(attention_back::back(looks, attended, d_output, sight, look));
     let all = (
         looks.map(numbers),
         numbers(&attended.output),

@@ -7,6 +7,7 @@
 
 pub(crate) mod adamw;
 pub(crate) mod attention;
+pub(crate) mod attention_back;
 pub(crate) mod gated;
 pub(crate) mod graph;
 pub(crate) mod head;

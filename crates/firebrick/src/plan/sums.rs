@@ -115,8 +115,9 @@ fn moments(facts: &Facts, values: u128, one: u128) -> u128 {
 }
 
 /// Keys and values of every layer: of a group's prompt once, of each row its completion, both in whole pages. The
-/// prompts count twice, because those that were prefilled together stay until the last of them is finished. What a device
-/// records, it has pages for, up to the next 256 tokens. Plain tensor code lays the keys and values of one layer out by rows, in f32, to attend to them.
+/// prompts count twice, because those that were prefilled together stay until the last of them is finished. A recording has
+/// pages up to the next 256 tokens. Plain tensor code lays the keys and values of one layer out by rows, in f32, to attend
+/// to them.
 fn kv_cache(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let pages = |tokens: u128| tokens.next_multiple_of(PAGE as u128);

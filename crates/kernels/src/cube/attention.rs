@@ -1,5 +1,4 @@
-//! Attention in [tiles], over the tokens of a segment alone: rows are queries that go through the keys they see or, for the
-//! gradients of keys and values, keys that go through the queries that see them.
+//! Attention in [tiles], over the tokens of a segment alone: rows are queries that go through the keys they see.
 
 use super::{
     plan::{ITEM, Plan},
@@ -9,19 +8,19 @@ use super::{
 use crate::{Attended, Look, Sight};
 
 impl Sight {
-    fn plan(&self, x: &Buffer) -> &Plan {
+    pub(super) fn plan(&self, x: &Buffer) -> &Plan {
         self.on_gpu.get_or_init(|| Plan::new(self.segments(), self.places(), x))
     }
 }
 
 /// The numbers of queries, keys and values, if they are in one format.
-fn looks_of(looks: [&Tensor<3>; 3]) -> Option<[Buffer; 3]> {
+pub(super) fn looks_of(looks: [&Tensor<3>; 3]) -> Option<[Buffer; 3]> {
     let formats = looks.map(Tensor::dtype);
     let [Some(query), Some(key), Some(value)] = looks.map(buffer) else { return None };
     (formats[0] == formats[1] && formats[0] == formats[2]).then_some([query, key, value])
 }
 
-fn window_of(look: Look) -> u32 {
+pub(super) fn window_of(look: Look) -> u32 {
     look.window.map_or(u32::MAX, |window| window as u32)
 }
 
@@ -53,95 +52,6 @@ pub(crate) fn forward(looks: [&Tensor<3>; 3], sight: &Sight, look: Look) -> Opti
         [format(&query), how.staged(&query)],
     );
     Some(Attended { output: tensor(output), logsum: tensor(logsum) })
-}
-
-/// See [`crate::attention_backward`].
-pub(crate) fn back(
-    looks: [&Tensor<3>; 3],
-    attended: &Attended,
-    d_output: &Tensor<3>,
-    sight: &Sight,
-    look: Look,
-) -> Option<[Tensor<3>; 3]> {
-    let [places, heads, width] = looks[0].dims();
-    let kv_heads = looks[1].dims()[1];
-    let [query, key, value] = looks_of(looks)?;
-    let (d_output, output) = (wide(d_output)?, wide(&attended.output)?);
-    let plan = sight.plan(&query);
-    let how = How::new(&query, plan.each, width);
-    let client = query.client.clone();
-    let pairs = empty(&query, [places * heads, 2], DType::F32);
-    means::launch(
-        &client,
-        cubes(places * heads),
-        CubeDim::new_1d(32),
-        output.into_buffer_arg(),
-        d_output.clone().into_buffer_arg(),
-        wide(&attended.logsum)?.into_buffer_arg(),
-        pairs.clone().into_buffer_arg(),
-        width,
-        how.staged(&query),
-    );
-    let d_query = plan.room(&query, [places, heads, width]);
-    attend_back::launch(
-        &client,
-        cubes(plan.queries * heads),
-        dim(),
-        query.clone().into_buffer_arg(),
-        key.clone().into_buffer_arg(),
-        value.clone().into_buffer_arg(),
-        d_output.clone().into_buffer_arg(),
-        pairs.clone().into_buffer_arg(),
-        plan.numbers.clone().into_buffer_arg(),
-        d_query.clone().into_buffer_arg(),
-        places,
-        plan.queries,
-        heads,
-        kv_heads,
-        window_of(look),
-        how,
-        [format(&query), how.staged(&query)],
-    );
-    let [d_key, d_value] = [0; 2].map(|_| plan.room(&query, [plan.rows, kv_heads, width]));
-    attended_back::launch(
-        &client,
-        cubes(plan.keys * kv_heads),
-        dim(),
-        query.clone().into_buffer_arg(),
-        key.into_buffer_arg(),
-        value.into_buffer_arg(),
-        d_output.into_buffer_arg(),
-        pairs.into_buffer_arg(),
-        plan.numbers.clone().into_buffer_arg(),
-        d_key.clone().into_buffer_arg(),
-        d_value.clone().into_buffer_arg(),
-        places + plan.queries * ITEM,
-        plan.keys,
-        heads,
-        kv_heads,
-        window_of(look),
-        how,
-        [format(&query), how.staged(&query)],
-    );
-    if plan.more > 0 {
-        add_more::launch(
-            &client,
-            units(plan.more * how.tile() * kv_heads * width),
-            dim(),
-            plan.numbers.clone().into_buffer_arg(),
-            d_key.clone().into_buffer_arg(),
-            d_value.clone().into_buffer_arg(),
-            places + (plan.queries + plan.keys) * ITEM,
-            plan.more,
-            kv_heads * width,
-            how.tile(),
-        );
-    }
-    let of_places = |x: Buffer| match plan.more {
-        0 => tensor::<3>(x),
-        _ => tensor::<3>(x).slice_dim(0, 0..places),
-    };
-    Some([tensor(d_query), of_places(d_key), of_places(d_value)])
 }
 
 /// One cube for each item of queries and each head. A query's largest score is carried along with its sum of weights and
@@ -285,272 +195,26 @@ fn attend<X: Float, S: Float>(
     }
 }
 
-/// For each query and head the logarithm of its sum of weights, and the mean of its values' gradients, which is that of
-/// the output times the output. That is rounded as it is when tiles are multiplied: their difference is what counts.
-#[cube(launch)]
-fn means<S: Float>(
-    output: &[f32],
-    d_output: &[f32],
-    logsum: &[f32],
-    pairs: &mut [f32],
-    width: usize,
-    #[define(S)] _staged: ElemType,
-) {
-    if CUBE_POS < logsum.len() {
-        let mut sum = f32::new(0.0);
-        let mut at = UNIT_POS as usize;
-        while at < width {
-            let d = S::cast_from(d_output[CUBE_POS * width + at]);
-            sum += output[CUBE_POS * width + at] * f32::cast_from(d);
-            at += CUBE_DIM as usize;
-        }
-        sum = sum_of_cube(sum);
-        if UNIT_POS == 0 {
-            pairs[2 * CUBE_POS] = logsum[CUBE_POS];
-            pairs[2 * CUBE_POS + 1] = sum;
-        }
-    }
-}
-
-/// The gradient of queries: a cube for each item of them and each head.
-#[cube(launch)]
-fn attend_back<X: Float, S: Float>(
-    query: &[X],
-    key: &[X],
-    value: &[X],
-    d_output: &[f32],
-    pairs: &[f32],
-    plan: &[u32],
-    d_query: &mut [f32],
-    items: usize,
-    count: usize,
-    heads: usize,
-    kv_heads: usize,
-    window: u32,
-    #[comptime] how: How,
-    #[define(X, S)] _formats: [ElemType; 2],
-) {
-    if CUBE_POS < count * heads {
-        let each = comptime!(how.each);
-        let head = CUBE_POS % heads;
-        let kv_head = head / (heads / kv_heads);
-        let item = items + CUBE_POS / heads * ITEM;
-        let first = plan[item] as usize;
-        let end = plan[item + 1] as usize;
-        let down = UNIT_POS as usize / STRIP;
-        let across = UNIT_POS as usize % STRIP;
-        let scale = 1.0 / f32::cast_from(comptime!(how.width as u32)).sqrt();
-
-        let mut bench = Bench::<S>::new(how);
-        let mut scores = Array::<f32>::new(comptime!(how.numbers()));
-        let mut d_weights = Array::<f32>::new(comptime!(how.numbers()));
-        let mut sums = Array::<f32>::new(comptime!(how.sums()));
-        #[unroll]
-        for at in 0..comptime!(how.sums()) {
-            sums[at] = 0.0;
-        }
-        let queries = Rows { first, end, heads, head };
-        let mut part = 0u32;
-        while part < 2 {
-            let mut start = plan[item + 2] as usize;
-            let mut stop = plan[item + 3] as usize;
-            if part == 1 {
-                start = plan[item + 4] as usize;
-                stop = end;
-            }
-            start = min(start + hidden(plan, first, start, window), stop);
-            while start < stop {
-                let keys = Rows { first: start, end: stop, heads: kv_heads, head: kv_head };
-                products::<X, X, S>(query, &queries, key, &keys, &mut bench, &mut scores, how);
-                products::<f32, X, S>(
-                    d_output,
-                    &queries,
-                    value,
-                    &keys,
-                    &mut bench,
-                    &mut d_weights,
-                    how,
-                );
-                #[unroll]
-                for row in 0..each {
-                    let at = down + STRIP * row;
-                    #[unroll]
-                    for column in 0..each {
-                        let mut d = f32::new(0.0);
-                        let key = start + across + STRIP * column;
-                        if sees(plan, first + at, end, key, stop, window) {
-                            let pair = 2 * ((first + at) * heads + head);
-                            let weight = (scores[row * each + column] * scale - pairs[pair]).exp();
-                            d = weight * (d_weights[row * each + column] - pairs[pair + 1]);
-                        }
-                        bench.weights[at * comptime!(how.across()) + across + STRIP * column] =
-                            S::cast_from(d);
-                    }
-                }
-                sync_cube();
-                weighted::<X, S>(key, &keys, &mut bench, &mut sums, how);
-                start += comptime!(how.tile());
-            }
-            part += 1;
-        }
-        write(&sums, d_query, first, &queries, scale, how);
-    }
-}
-
-/// The gradients of keys and values: a cube for each item of them and each head of theirs, whose heads of queries it goes
-/// through one after the other.
-#[cube(launch)]
-fn attended_back<X: Float, S: Float>(
-    query: &[X],
-    key: &[X],
-    value: &[X],
-    d_output: &[f32],
-    pairs: &[f32],
-    plan: &[u32],
-    d_key: &mut [f32],
-    d_value: &mut [f32],
-    items: usize,
-    count: usize,
-    heads: usize,
-    kv_heads: usize,
-    window: u32,
-    #[comptime] how: How,
-    #[define(X, S)] _formats: [ElemType; 2],
-) {
-    if CUBE_POS < count * kv_heads {
-        let each = comptime!(how.each);
-        let kv_head = CUBE_POS % kv_heads;
-        let group = heads / kv_heads;
-        let item = items + CUBE_POS / kv_heads * ITEM;
-        let first = plan[item] as usize;
-        let end = plan[item + 1] as usize;
-        let stop = plan[item + 3] as usize;
-        let down = UNIT_POS as usize / STRIP;
-        let across = UNIT_POS as usize % STRIP;
-        let scale = 1.0 / f32::cast_from(comptime!(how.width as u32)).sqrt();
-
-        let mut bench = Bench::<S>::new(how);
-        let mut scores = Array::<f32>::new(comptime!(how.numbers()));
-        let mut d_weights = Array::<f32>::new(comptime!(how.numbers()));
-        let mut of_keys = Array::<f32>::new(comptime!(how.sums()));
-        let mut of_values = Array::<f32>::new(comptime!(how.sums()));
-        #[unroll]
-        for at in 0..comptime!(how.sums()) {
-            of_keys[at] = 0.0;
-            of_values[at] = 0.0;
-        }
-        let keys = Rows { first, end, heads: kv_heads, head: kv_head };
-        let mut head = kv_head * group;
-        while head < (kv_head + 1) * group {
-            let mut start = plan[item + 2] as usize;
-            while start < stop {
-                let tile_end = min(start + comptime!(how.tile()), stop);
-                if !left_behind(plan, start, tile_end, end - 1, window) {
-                    let queries = Rows { first: start, end: stop, heads, head };
-                    products::<X, X, S>(key, &keys, query, &queries, &mut bench, &mut scores, how);
-                    products::<X, f32, S>(
-                        value,
-                        &keys,
-                        d_output,
-                        &queries,
-                        &mut bench,
-                        &mut d_weights,
-                        how,
-                    );
-                    #[unroll]
-                    for row in 0..each {
-                        let at = down + STRIP * row;
-                        #[unroll]
-                        for column in 0..each {
-                            let query = start + across + STRIP * column;
-                            let mut weight = f32::new(0.0);
-                            let mut d = f32::new(0.0);
-                            if sees(plan, query, stop, first + at, end, window) {
-                                let pair = 2 * (query * heads + head);
-                                weight = (scores[row * each + column] * scale - pairs[pair]).exp();
-                                d = weight * (d_weights[row * each + column] - pairs[pair + 1]);
-                            }
-                            bench.weights[at * comptime!(how.across()) + across + STRIP * column] =
-                                S::cast_from(weight);
-                            scores[row * each + column] = d;
-                        }
-                    }
-                    sync_cube();
-                    weighted::<f32, S>(d_output, &queries, &mut bench, &mut of_values, how);
-                    #[unroll]
-                    for row in 0..each {
-                        let at = down + STRIP * row;
-                        #[unroll]
-                        for column in 0..each {
-                            bench.weights[at * comptime!(how.across()) + across + STRIP * column] =
-                                S::cast_from(scores[row * each + column]);
-                        }
-                    }
-                    sync_cube();
-                    weighted::<X, S>(query, &queries, &mut bench, &mut of_keys, how);
-                }
-                start += comptime!(how.tile());
-            }
-            head += 1;
-        }
-        let row = plan[item + 4] as usize;
-        write(&of_keys, d_key, row, &keys, scale, how);
-        write(&of_values, d_value, row, &keys, 1.0, how);
-    }
-}
-
 /// How many keys from `start` on a query and all behind it don't see.
 #[cube]
-fn hidden(plan: &[u32], query: usize, start: usize, window: u32) -> usize {
+pub(super) fn hidden(plan: &[u32], query: usize, start: usize, window: u32) -> usize {
     let distance = plan[query] - plan[start];
     select(distance >= window, distance - window + 1, 0) as usize
 }
 
-/// Whether all queries from `start` to `end` stand so far behind a key, and all before it, that none sees any.
-#[cube]
-fn left_behind(plan: &[u32], start: usize, end: usize, key: usize, window: u32) -> bool {
-    // Where a text begins among them, positions begin anew.
-    let in_order = plan[end - 1] - plan[start] == (end - 1 - start) as u32;
-    let mut behind = false;
-    if in_order && plan[end - 1] >= plan[start] && plan[start] >= plan[key] {
-        behind = plan[start] - plan[key] >= window;
-    }
-    behind
-}
-
 /// Whether a query, of those before `queries`, sees a key, of those before `keys`.
 #[cube]
-fn sees(plan: &[u32], query: usize, queries: usize, key: usize, keys: usize, window: u32) -> bool {
+pub(super) fn sees(
+    plan: &[u32],
+    query: usize,
+    queries: usize,
+    key: usize,
+    keys: usize,
+    window: u32,
+) -> bool {
     let mut seen = false;
     if query < queries && key < keys {
         seen = plan[query] >= plan[key] && plan[query] - plan[key] < window;
     }
     seen
-}
-
-/// Adds gradients in rows of their own to those of their places, one block after the other.
-#[cube(launch)]
-fn add_more(
-    plan: &[u32],
-    d_key: &mut [f32],
-    d_value: &mut [f32],
-    items: usize,
-    count: usize,
-    numbers: usize,
-    tile: usize,
-) {
-    let of_block = tile * numbers;
-    if ABSOLUTE_POS < count * of_block {
-        let item = items + ABSOLUTE_POS / of_block * ITEM;
-        let (at, number) = (ABSOLUTE_POS % of_block / numbers, ABSOLUTE_POS % numbers);
-        let place = plan[item] as usize + at;
-        if place < plan[item + 1] as usize {
-            let mut row = plan[item + 2] as usize + at;
-            while row < plan[item + 3] as usize {
-                d_key[place * numbers + number] += d_key[row * numbers + number];
-                d_value[place * numbers + number] += d_value[row * numbers + number];
-                row += tile;
-            }
-        }
-    }
 }

@@ -7,11 +7,11 @@ use super::{
 };
 use crate::Segment;
 
-/// Queries that one cube goes through for some keys, unless they make more than [`PARTS`] parts: many completions may see
+/// Queries that one cube goes through for some keys, unless that makes more than [`PARTS`] parts: many completions may see
 /// the same prompt.
 const QUERIES: usize = 1024;
 
-/// Parts that the queries of some keys make, at most: each has a gradient in rows of its own, whose number therefore grows with the
+/// Parts that the queries of some keys make, and one more at most for each stretch of places that they lie in: each has a gradient in rows of its own, whose number therefore grows with the
 /// tokens and not with their square.
 const PARTS: usize = 4;
 

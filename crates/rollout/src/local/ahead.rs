@@ -18,7 +18,7 @@ const ALIKE: usize = 4;
 
 /// A run of steps: the device draws each token from the one before, and only tokens and log-probabilities are ever read,
 /// eight bytes for each.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Ahead {
     rows: usize,
     /// `[steps · rows]` each.
