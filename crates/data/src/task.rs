@@ -1,5 +1,6 @@
 mod arithmetic;
 mod countdown;
+mod words;
 
 use std::collections::HashSet;
 
@@ -59,6 +60,20 @@ pub enum Task {
         /// The largest target, from `max_number` to 10⁹.
         max_target: u64,
     },
+    /// `What is 70 + 41?` or `What is 83 - 27?`, to be answered in whatever words; worked:
+    /// `70 + 41 = 111.`
+    Sums {
+        /// Digits of each number, 1 to 9; no difference is below 0.
+        digits: u32,
+    },
+    /// A story about somebody's things: `Mia has 14 apples. She buys 3 bags with 6 apples in each.
+    /// How many apples does Mia have now?` Worked: `3 * 6 = 18, 14 + 18 = 32. The answer is 32.`
+    ///
+    /// The same numbers in the same order, about other people and things, are in the same split.
+    WordProblems {
+        /// Operations that an answer takes, 1 to 10.
+        steps: u32,
+    },
 }
 
 impl Task {
@@ -69,6 +84,10 @@ impl Task {
             Task::Addition { .. } => "0123456789+=,;",
             Task::Multiplication { .. } => "0123456789*+=,;",
             Task::Countdown { .. } => "0123456789+-*/()=: ",
+            Task::Sums { .. } => "0123456789+-= Whatis?.",
+            Task::WordProblems { .. } => {
+                "0123456789+-*/= .,?abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+            }
         }
     }
 
@@ -151,6 +170,8 @@ impl Task {
             Task::Countdown { numbers, max_number, max_target } => {
                 countdown::countdown(&mut rng, numbers, max_number, max_target)
             }
+            Task::Sums { digits } => words::sum(&mut rng, digits),
+            Task::WordProblems { steps } => words::story(&mut rng, steps),
         }
     }
 
@@ -167,8 +188,13 @@ impl Task {
                      true"
                 )
             }
-            Task::Multiplication { digits, .. } if !(1..=9).contains(&digits) => {
+            Task::Multiplication { digits, .. } | Task::Sums { digits }
+                if !(1..=9).contains(&digits) =>
+            {
                 format!("`digits` is {digits}, and should be 1 to 9")
+            }
+            Task::WordProblems { steps } if !(1..=10).contains(&steps) => {
+                format!("`steps` is {steps}, and should be 1 to 10")
             }
             Task::Countdown { numbers, .. } if !(2..=16).contains(&numbers) => {
                 format!("`numbers` is {numbers}, and should be 2 to 16")
@@ -193,6 +219,8 @@ impl Task {
             Task::Addition { .. } => "addition",
             Task::Multiplication { .. } => "multiplication",
             Task::Countdown { .. } => "countdown",
+            Task::Sums { .. } => "sums",
+            Task::WordProblems { .. } => "word_problems",
         }
     }
 }
@@ -218,6 +246,8 @@ mod tests {
             Task::Addition { digits: 18, worked: false, second_look: 0.0 },
             Task::Multiplication { digits: 9, worked: true },
             Task::Countdown { numbers: 3, max_number: 9, max_target: 99 },
+            Task::Sums { digits: 2 },
+            Task::WordProblems { steps: 3 },
         ]
     }
 
@@ -272,6 +302,8 @@ mod tests {
             Task::Addition { digits: 2, worked: true, second_look: f64::NAN },
             Task::Addition { digits: 2, worked: false, second_look: 0.5 },
             Task::Multiplication { digits: 10, worked: true },
+            Task::Sums { digits: 10 },
+            Task::WordProblems { steps: 0 },
             Task::Countdown { numbers: 1, max_number: 9, max_target: 99 },
             Task::Countdown { numbers: 3, max_number: 0, max_target: 99 },
             Task::Countdown { numbers: 3, max_number: 9, max_target: 8 },

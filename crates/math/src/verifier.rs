@@ -1,6 +1,6 @@
 //! The verifier: its options, and the four steps of a judgement in their order.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, slice};
 
 use num_integer::Integer as _;
 use num_traits::One as _;
@@ -38,6 +38,10 @@ pub struct Verifier {
     pub relation_for_set: bool,
     /// Whether a fraction has to be in lowest terms.
     pub reduced_fractions: bool,
+    /// Whether an answer has to be evaluated where the gold answer is a number: `25 + 59` is then not
+    /// `84`, and `25 + 59 = 84` is. Otherwise a question that writes an expression down holds its own
+    /// answer.
+    pub evaluated: bool,
     /// Operations that one judgement may take.
     pub budget: u64,
 }
@@ -52,6 +56,7 @@ impl Default for Verifier {
             strict_names: true,
             relation_for_set: true,
             reduced_fractions: false,
+            evaluated: false,
             budget: 2_000_000,
         }
     }
@@ -128,6 +133,10 @@ impl Verifier {
         if self.reduced_fractions && value.any(&|expr| is_unreduced(expr)) {
             return Finding::texts(false, gold, response, "a fraction is not in lowest terms");
         }
+        if self.evaluated && is_number(&gold_value) && !self.says(&gold_value, &value, &mut budget)
+        {
+            return Finding::texts(false, gold, response, "the value is not written as a number");
+        }
         let decision = self.decide(&gold_value, &value, &mut budget);
         let same_words = matches!(gold_value, Value::Text(_)) != matches!(value, Value::Text(_))
             && words_of(gold).is_some_and(|words| Some(words) == words_of(response));
@@ -172,6 +181,17 @@ impl Verifier {
         compare::compare(gold, value, rules, budget)
     }
 
+    /// Whether a value is the number `gold`, or has it for one of its sides: `25 + 59 = 84`, but not
+    /// `25 + 59 ≈ 80`.
+    fn says(&self, gold: &Value, value: &Value, budget: &mut Budget) -> bool {
+        let terms = match value {
+            Value::Chain { terms, .. } => terms,
+            value => slice::from_ref(value),
+        };
+        let mut numbers = terms.iter().filter(|term| is_number(term));
+        numbers.any(|term| matches!(self.decide(gold, term, budget), Decision::Equal(_)))
+    }
+
     fn is_choice(&self, gold: &str) -> bool {
         let gold = bare_text(gold);
         self.choices.iter().any(|choice| choice.to_lowercase() == gold)
@@ -183,6 +203,19 @@ fn is_unreduced(expr: &Expr) -> bool {
     let Expr::Quotient(parts) = expr else { return false };
     let [Expr::Number(above), Expr::Number(below)] = parts.as_ref() else { return false };
     above.is_integer() && below.is_integer() && !above.numer().gcd(below.numer()).is_one()
+}
+
+/// Whether nothing is left to compute: a number, or a fraction in lowest terms.
+fn is_number(value: &Value) -> bool {
+    fn is(expr: &Expr) -> bool {
+        match expr {
+            Expr::Number(_) | Expr::Decimal(_) => true,
+            Expr::Negate(expr) => is(expr),
+            Expr::Quotient(parts) => parts.iter().all(is) && !is_unreduced(expr),
+            _ => false,
+        }
+    }
+    matches!(value, Value::Scalar(expr) | Value::Quantity(expr, ..) if is(expr))
 }
 
 /// What a comparison of two texts found.

@@ -127,6 +127,19 @@ pub enum Task {
         #[schemars(range(min = 1, max = 1_000_000_000))]
         max_target: u64,
     },
+    /// Sums and differences of two numbers, asked in words: `What is 70 + 41?`
+    Sums {
+        /// Digits of each number, 1 to 9.
+        #[schemars(range(min = 1, max = 9))]
+        digits: u32,
+    },
+    /// Stories about somebody's things, such as `Mia has 14 apples. She buys 3 bags with 6 apples in
+    /// each. How many apples does Mia have now?`
+    WordProblems {
+        /// Operations that an answer takes, 1 to 10.
+        #[schemars(range(min = 1, max = 10))]
+        steps: u32,
+    },
 }
 
 /// Which columns of a data set hold what; one that is left out is recognised by its name.

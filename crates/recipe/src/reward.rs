@@ -68,6 +68,10 @@ pub enum RewardKind {
         /// Whether a fraction has to be in lowest terms.
         #[serde(default)]
         reduced_fractions: bool,
+        /// Whether an answer has to be evaluated where the reference is a number: `25 + 59` is then
+        /// not `84`. Set it where a question writes the expression down that it asks for.
+        #[serde(default)]
+        evaluated: bool,
         /// Operations that one judgement may take.
         #[serde(default = "default_budget")]
         #[schemars(range(min = 1, max = bounds::OPERATIONS))]
@@ -334,6 +338,17 @@ pub enum PenaltyForm {
 }
 
 impl RewardKind {
+    /// Mathematics whose numbers have to be evaluated, for tasks whose questions are expressions.
+    pub(crate) fn evaluated() -> Self {
+        RewardKind::Math {
+            precision: default_precision(),
+            extraction: Extraction::default(),
+            reduced_fractions: false,
+            evaluated: true,
+            budget: default_budget(),
+        }
+    }
+
     /// Whether a reward model judges, alone or as a part.
     pub fn reads_conversations(&self) -> bool {
         !self.models().is_empty()

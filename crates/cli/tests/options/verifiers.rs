@@ -54,6 +54,8 @@ pub(crate) const JUDGED: &[Judged] = &[
         &[("It is 72", RIGHT, RIGHT), ("It is $7$, or 72", RIGHT, WRONG)]),
     judged(&["reward={kind='math',reduced_fractions=true}"], MATH, "1/2",
         &[("2/4", WRONG, RIGHT), ("1/2", RIGHT, RIGHT)]),
+    judged(&["reward={kind='math',evaluated=true}"], MATH, "84",
+        &[("25 + 59", WRONG, RIGHT), ("25 + 59 = 84", RIGHT, RIGHT)]),
     judged(&["reward={kind='math',budget=1}"], MATH, "(x+1)^2", &[("x^2+2x+1", OVER, RIGHT)]),
     judged(&["reward={kind='dapo',fork='published'}"], &["reward={kind='dapo_strict_box'}"], "34",
         &[("Answer: 34", RIGHT, NONE), ("Answer: 34<|im_end|>", WRONG, NONE)]),

@@ -49,7 +49,7 @@ fn of_kind(
     place: &Place,
 ) -> Result<Box<dyn Verifier>, Error> {
     Ok(match kind {
-        RewardKind::Math { precision, extraction, reduced_fractions, budget } => {
+        RewardKind::Math { precision, extraction, reduced_fractions, evaluated, budget } => {
             Box::new(math::Verifier {
                 precision,
                 extraction: match extraction {
@@ -61,6 +61,7 @@ fn of_kind(
                     recipe::Extraction::Plain => math::Extraction::Plain,
                 },
                 reduced_fractions,
+                evaluated,
                 budget,
                 ..math::Verifier::default()
             })
@@ -188,6 +189,7 @@ mod tests {
     fn every_kind_is_built_with_its_options() {
         const FILE: &str = "train = \"train.jsonl\"";
         const SUMS: &str = "task = { kind = \"addition\", digits = 2, worked = true }";
+        const WORDS: &str = "task = { kind = \"sums\", digits = 2 }";
         const GAME: &str = "task = { kind = \"countdown\", numbers = 3 }";
         const PARTS: &str = r#"kind = "weighted"
             parts = [
@@ -204,6 +206,8 @@ mod tests {
             (FILE, "kind = 'math'\nprecision = 2", "1/3", "It is 0.33.", "It is 0.32."),
             (FILE, "kind = 'math'\nextraction = 'boxed'", "4", r"\boxed{4}", "Answer: 4"),
             (FILE, "kind = 'math'\nreduced_fractions = true", "1/2", "1/2", "2/4"),
+            (FILE, "kind = 'math'\nevaluated = true", "84", "25 + 59 = 84", "25 + 59"),
+            (WORDS, "", "84", "It is 84.", "It is 25 + 59."),
             (FILE, "kind = 'dapo'", "34", "Answer: $34$", "Answer: 34<end>"),
             (FILE, "kind = 'dapo'\nfork = 'stop_at_lt'", "34", "Answer: 34<end>", "34"),
             (FILE, "kind = 'dapo_strict_box'", "34", r"\boxed{34}", "Answer: 34"),

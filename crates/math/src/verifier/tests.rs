@@ -307,6 +307,29 @@ fn lowest_terms_count_where_they_are_asked_for() {
     }
 }
 
+/// The question's own expression is the right value, and no answer.
+#[test]
+fn an_answer_is_evaluated_where_that_is_asked_for() {
+    let strict = Verifier { evaluated: true, ..Verifier::default() };
+    for (gold, response, verdict) in [
+        ("84", "25 + 59 = 84.", Verdict::Right),
+        ("84", "25 + 59 is 84", Verdict::Right),
+        ("84", "x = 84.0", Verdict::Right),
+        ("-3", "The answer is -3.", Verdict::Right),
+        ("84", "To add them we write 25 + 59.", Verdict::Wrong),
+        ("84", "x = 25 + 59", Verdict::Wrong),
+        ("84", "\\boxed{25 + 59}", Verdict::Wrong),
+        ("42", "Answer: 84 / 2", Verdict::Wrong),
+        ("33", "10 + 23 ≈ 24", Verdict::Wrong),
+        ("33", "10 + 23 ≈ 33", Verdict::Right),
+        ("\\frac12", "Answer: 1/2", Verdict::Right),
+        ("\\sqrt{12}", "\\boxed{2\\sqrt3}", Verdict::Right),
+    ] {
+        assert_eq!(strict.judge(gold, response).verdict, verdict, "{response}");
+        assert_eq!(judge(gold, response).verdict, Verdict::Right, "{response}");
+    }
+}
+
 #[test]
 fn a_judgement_says_what_it_rests_on() {
     let judgement = judge("\\frac12", "So we get \\boxed{0.50}, done.");

@@ -84,6 +84,7 @@ fn describe(rule: &Rule) -> String {
         (!verifier.strict_names, "; names of variables don't count"),
         (verifier.relation_for_set, "; an inequality may answer for a set"),
         (verifier.reduced_fractions, "; fractions have to be in lowest terms"),
+        (verifier.evaluated, "; numbers have to be evaluated"),
     ] {
         if option {
             text += what;

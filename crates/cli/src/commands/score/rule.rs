@@ -64,6 +64,8 @@ pub struct Options {
     pub allow_set_relation_comp: Option<bool>,
     /// Whether a fraction has to be in lowest terms.
     pub require_reduced_fractions: Option<bool>,
+    /// Whether numbers have to be evaluated.
+    pub evaluated: Option<bool>,
     /// The letters of a multiple-choice question.
     pub choices: Option<Vec<String>>,
     /// Whether small letters name the same choices.
@@ -131,6 +133,7 @@ impl Rule {
                 reduced_fractions: options
                     .require_reduced_fractions
                     .unwrap_or(default.reduced_fractions),
+                evaluated: options.evaluated.unwrap_or(default.evaluated),
                 ..default
             })
         };

@@ -1,0 +1,67 @@
+//! Arrays of the metadata, read when they are asked for.
+
+use crate::{
+    GgufError,
+    cursor::Cursor,
+    file::Gguf,
+    metadata::{Array, TEXT},
+};
+
+/// The most elements of an array that is read. The largest vocabularies have some 260,000 tokens, and twice as many
+/// merges.
+const ELEMENTS: u64 = 1 << 20;
+
+/// The most bytes of an array's texts.
+const TEXTS: u64 = 24 << 20;
+
+impl Gguf {
+    /// The texts of an array; `None` where there is no such key.
+    pub(crate) fn texts(&self, key: &str) -> Result<Option<Vec<String>>, GgufError> {
+        let Some(array) = self.array(key)? else { return Ok(None) };
+        let mut cursor = self.cursor(array.at)?;
+        if array.kind != TEXT {
+            return Err(self.model(format!("{key:?} should be an array of texts")));
+        }
+        let (mut texts, mut room) = (Vec::new(), TEXTS);
+        for _ in 0..array.count {
+            let text = cursor.text(room, &format!("a text of {key:?}"))?;
+            room -= text.len() as u64;
+            texts.push(text);
+        }
+        Ok(Some(texts))
+    }
+
+    /// The numbers of an array.
+    pub(crate) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, GgufError> {
+        let Some(array) = self.array(key)? else { return Ok(None) };
+        let mut cursor = self.cursor(array.at)?;
+        let numbers = (0..array.count).map(|_| number(&mut cursor, array.kind, key));
+        numbers.collect::<Result<_, _>>().map(Some)
+    }
+
+    fn array(&self, key: &str) -> Result<Option<Array>, GgufError> {
+        let array = self.metadata().array(key).map_err(|problem| self.model(problem))?;
+        match array {
+            Some(array) if array.count > ELEMENTS => {
+                let count = array.count;
+                Err(self.model(format!("{key:?} has {count} elements, and may have {ELEMENTS}")))
+            }
+            array => Ok(array),
+        }
+    }
+}
+
+fn number(cursor: &mut Cursor<'_>, kind: u32, key: &str) -> Result<f64, GgufError> {
+    let at = cursor.at();
+    Ok(match kind {
+        0 | 7 => u8::from_le_bytes(cursor.bytes()?).into(),
+        1 => i8::from_le_bytes(cursor.bytes()?).into(),
+        2 => u16::from_le_bytes(cursor.bytes()?).into(),
+        3 => i16::from_le_bytes(cursor.bytes()?).into(),
+        4 => cursor.u32()?.into(),
+        5 => i32::from_le_bytes(cursor.bytes()?).into(),
+        6 => f32::from_le_bytes(cursor.bytes()?).into(),
+        12 => f64::from_le_bytes(cursor.bytes()?),
+        _ => return Err(cursor.damaged(at, format!("{key:?} should be an array of numbers"))),
+    })
+}

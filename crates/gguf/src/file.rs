@@ -1,0 +1,299 @@
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    BlockType, GgufError,
+    config::Shape,
+    cursor::Cursor,
+    metadata::Metadata,
+    names::{self, Change},
+};
+
+/// What every file begins with.
+const MAGIC: [u8; 4] = *b"GGUF";
+
+/// The most tensors. A model of a hundred layers has some thousand.
+const TENSORS: u64 = 65_536;
+
+/// Bytes of a tensor's name, as the format has it.
+const NAME: u64 = 64;
+
+/// Sizes of a tensor, as the format has it.
+const SIZES: u32 = 4;
+
+/// Bytes that are read at once, and dequantised from there: whole blocks of every type.
+const BLOCKS_AT_ONCE: usize = 4096;
+
+/// A GGUF file: its metadata in memory, its tensors on disk until one is asked for.
+#[derive(Debug)]
+pub struct Gguf {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    metadata: Metadata,
+    /// By their names in a folder.
+    tensors: BTreeMap<String, Tensor>,
+}
+
+/// A tensor of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its name in the file, such as `blk.0.attn_q.weight`.
+    pub name: String,
+    /// How its weights are stored.
+    pub kind: BlockType,
+    /// Its shape; matrices are `[outputs, inputs]`.
+    pub shape: Vec<usize>,
+    /// Bytes that it takes in the file.
+    pub bytes: u64,
+    /// Where they begin.
+    at: u64,
+}
+
+/// Whether a path is a GGUF file, by its ending or by how it begins: the files of some programs have no ending.
+pub fn is_gguf(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    let named = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
+    let begins = || {
+        let mut bytes = [0; 4];
+        let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+        read.is_ok() && bytes == MAGIC
+    };
+    named || begins()
+}
+
+impl Gguf {
+    /// Reads what the file says, and checks it: every length against the file's end, every tensor's bytes against
+    /// its shape, and that they lie one behind the other.
+    ///
+    /// # Errors
+    /// When the file can't be read, or is no whole GGUF file of version 2 or 3 with weights that are read.
+    pub fn open(path: &Path) -> Result<Self, GgufError> {
+        let unreadable = |source| GgufError::Read { path: path.to_owned(), source };
+        // Looked at before it is opened: opening a pipe waits for somebody to write into it.
+        let found = fs::metadata(path).map_err(unreadable)?;
+        if !found.is_file() {
+            return Err(unreadable(io::Error::other("it is not a file")));
+        }
+        let (file, bytes) = (File::open(path).map_err(unreadable)?, found.len());
+        let mut cursor = Cursor::new(path, &file, 0, bytes)?;
+        let (tensors, keys) = head(&mut cursor)?;
+        let metadata = Metadata::read(&mut cursor, keys)?;
+        let tensors = read_tensors(&mut cursor, tensors, &metadata)?;
+        Ok(Gguf { path: path.to_owned(), file, bytes, metadata, tensors })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The tensors, by the names that they have in a folder, such as `model.layers.0.self_attn.q_proj.weight`.
+    pub fn tensors(&self) -> &BTreeMap<String, Tensor> {
+        &self.tensors
+    }
+
+    /// Appends the values of the tensor of that name in a folder to `values`, as they are there, and says whether all
+    /// are finite.
+    ///
+    /// # Errors
+    /// When there is no such tensor, or the file can't be read.
+    pub fn read(&self, name: &str, values: &mut Vec<f32>) -> Result<bool, GgufError> {
+        let unreadable = |source| GgufError::Read { path: self.path.clone(), source };
+        let tensor = self
+            .tensors
+            .get(name)
+            .ok_or_else(|| self.model(format!("there is no tensor for {name}")))?;
+        let change = self.change(name, tensor)?;
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(tensor.at)).map_err(unreadable)?;
+        let before = values.len();
+        let at_once = (BLOCKS_AT_ONCE * tensor.kind.bytes()) as u64;
+        let mut buffer = vec![0; at_once.min(tensor.bytes) as usize];
+        let mut left = tensor.bytes;
+        while left > 0 {
+            let part = &mut buffer[..at_once.min(left) as usize];
+            file.read_exact(part).map_err(unreadable)?;
+            left -= part.len() as u64;
+            tensor.kind.dequantise(part, values);
+        }
+        let values = &mut values[before..];
+        change.undo(tensor.shape[0], values);
+        Ok(values.iter().all(|value| value.is_finite()))
+    }
+
+    pub(crate) fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// A cursor at a place of the file.
+    pub(crate) fn cursor(&self, at: u64) -> Result<Cursor<'_>, GgufError> {
+        Cursor::new(&self.path, &self.file, at, self.bytes)
+    }
+
+    /// Something wrong with the model.
+    pub(crate) fn model(&self, problem: String) -> GgufError {
+        GgufError::Model { path: self.path.clone(), problem }
+    }
+
+    /// How the values of a tensor differ from those in a folder.
+    fn change(&self, name: &str, tensor: &Tensor) -> Result<Change, GgufError> {
+        let shape = Shape::of(self)?;
+        let heads = match name.rsplit('.').nth(1) {
+            Some("q_proj") => shape.heads,
+            Some("k_proj") => shape.kv_heads,
+            _ if shape.family.adds_one() && name.ends_with("norm.weight") => {
+                return Ok(Change::PlusOne);
+            }
+            _ => return Ok(Change::None),
+        };
+        if !shape.family.pairs() {
+            return Ok(Change::None);
+        }
+        let rows = tensor.shape[0];
+        if heads == 0 || !rows.is_multiple_of(2 * heads) {
+            let problem = format!("{} has {rows} rows, for {heads} heads", tensor.name);
+            return Err(self.model(problem));
+        }
+        Ok(Change::Pairs { heads })
+    }
+}
+
+/// How many tensors and keys there are.
+fn head(cursor: &mut Cursor<'_>) -> Result<(u64, u64), GgufError> {
+    let magic: [u8; 4] = cursor.bytes()?;
+    if magic != MAGIC {
+        let hint = match &magic {
+            b"vers" => "; it begins as a pointer of Git LFS: git lfs pull fetches the file",
+            _ => "",
+        };
+        let came = magic.escape_ascii();
+        return Err(
+            cursor.damaged(0, format!("a GGUF file begins with GGUF, this with {came}{hint}"))
+        );
+    }
+    let version = cursor.u32()?;
+    if !(2..=3).contains(&version) {
+        let problem = match version.swap_bytes() {
+            1..=3 => "its numbers have their highest byte first, which is not read".to_owned(),
+            _ => format!("it is of version {version}, expected 2 or 3"),
+        };
+        return Err(cursor.damaged(4, problem));
+    }
+    Ok((cursor.u64()?, cursor.u64()?))
+}
+
+fn read_tensors(
+    cursor: &mut Cursor<'_>,
+    count: u64,
+    metadata: &Metadata,
+) -> Result<BTreeMap<String, Tensor>, GgufError> {
+    if count > TENSORS {
+        let problem = format!("there would be {count} tensors, and there may be {TENSORS}");
+        return Err(cursor.damaged(8, problem));
+    }
+    let align = match metadata.count("general.alignment") {
+        Ok(None) => 32,
+        Ok(Some(align)) if align.is_power_of_two() && (8..=1 << 20).contains(&align) => align,
+        Ok(Some(align)) => {
+            let problem = format!("general.alignment is {align}, expected a power of 2, 8 to 2^20");
+            return Err(cursor.damaged(cursor.at(), problem));
+        }
+        Err(problem) => return Err(cursor.damaged(cursor.at(), problem)),
+    };
+    // One behind the other, each at the next whole multiple: then none is read twice or not at all.
+    let mut tensors = BTreeMap::new();
+    let mut next = 0u64;
+    for _ in 0..count {
+        let begins = cursor.at();
+        let tensor = read_tensor(cursor)?;
+        if tensor.at != next {
+            let problem = format!("{} begins at {}, expected {next}", tensor.name, tensor.at);
+            return Err(cursor.damaged(begins, problem));
+        }
+        let aligned =
+            next.checked_add(tensor.bytes).and_then(|end| end.checked_next_multiple_of(align));
+        next = aligned.ok_or_else(|| {
+            cursor.damaged(begins, format!("{} would be beyond all measure", tensor.name))
+        })?;
+        let name = names::in_folder(&tensor.name);
+        if let Some(other) = tensors.insert(name, tensor) {
+            return Err(cursor.damaged(begins, format!("{} is there twice", other.name)));
+        }
+    }
+    let start = cursor.at().next_multiple_of(align);
+    for tensor in tensors.values_mut() {
+        let end = start.checked_add(tensor.at).and_then(|at| at.checked_add(tensor.bytes));
+        if end.is_none_or(|end| end > cursor.at() + cursor.left()) {
+            let (name, bytes) = (&tensor.name, tensor.bytes);
+            let problem = format!("the {bytes} bytes of {name} would end behind the file");
+            return Err(cursor.damaged(start.saturating_add(tensor.at), problem));
+        }
+        tensor.at += start;
+    }
+    Ok(tensors)
+}
+
+/// A tensor whose place is still counted from where the first one begins.
+fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
+    let begins = cursor.at();
+    let name = cursor.text(NAME, "a tensor's name")?;
+    let sizes = cursor.u32()?;
+    if !(1..=SIZES).contains(&sizes) {
+        let problem = format!("{name} has {sizes} sizes, expected 1 to {SIZES}");
+        return Err(cursor.damaged(begins, problem));
+    }
+    let mut shape = Vec::new();
+    for _ in 0..sizes {
+        let size = cursor.u64()?;
+        match usize::try_from(size) {
+            Ok(size) if size > 0 => shape.push(size),
+            _ => return Err(cursor.damaged(begins, format!("{name} has a size of {size}"))),
+        }
+    }
+    let number = cursor.u32()?;
+    let Some(kind) = BlockType::of(number) else {
+        let (came, read) = (name_of(number), BlockType::ALL.map(BlockType::name).join(", "));
+        let problem = format!(
+            "{name} is of the type {number}{came}, which is not read; expected {read}: take another \
+             quantisation of the model"
+        );
+        return Err(cursor.damaged(begins, problem));
+    };
+    if !shape[0].is_multiple_of(kind.values()) {
+        let (inputs, kind, block) = (shape[0], kind.name(), kind.values());
+        let problem = format!("{name} has rows of {inputs}, and {kind} has blocks of {block}");
+        return Err(cursor.damaged(begins, problem));
+    }
+    let values = shape.iter().try_fold(1u64, |all, &size| all.checked_mul(size as u64));
+    let bytes =
+        values.and_then(|all| (all / kind.values() as u64).checked_mul(kind.bytes() as u64));
+    let Some(bytes) = bytes else {
+        return Err(cursor.damaged(begins, format!("{name} is beyond all measure: {shape:?}")));
+    };
+    // The innermost stands first in the file, and last in a folder.
+    shape.reverse();
+    while shape.len() > 1 && shape[0] == 1 && sizes > 2 {
+        shape.remove(0);
+    }
+    Ok(Tensor { name, kind, shape, bytes, at: cursor.u64()? })
+}
+
+/// What types are called that are not read.
+fn name_of(number: u32) -> &'static str {
+    match number {
+        10 => " (Q2_K)",
+        11 => " (Q3_K)",
+        15 => " (Q8_K)",
+        16..=23 | 29 => " (one of the IQ types)",
+        34 | 35 => " (one of the TQ types)",
+        39 => " (MXFP4)",
+        _ => "",
+    }
+}

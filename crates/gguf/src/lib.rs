@@ -1,0 +1,36 @@
+//! GGUF files, read as if they were Hugging Face model folders.
+//!
+//! A GGUF file holds a model whole: its sizes, its weights in blocks of a few bits, its tokenizer and its chat
+//! template. [`Gguf::file`] gives the files that the same model has as a folder, and [`Gguf::read`] the weights under
+//! the names that they have there, dequantised and in the order of rows that `transformers` wants.
+//!
+//! Such a file comes from anybody. All that it says is checked before it is believed: lengths against the file's end,
+//! counts against limits, tensors against each other. What is kept in memory is what a model needs, however much
+//! the file claims; arrays stay in the file until somebody asks for one.
+//!
+//! ```no_run
+//! use firebrick_gguf::Gguf;
+//!
+//! let model = Gguf::open("model.gguf".as_ref())?;
+//! let config = model.file("config.json")?.expect("every model has one");
+//! let mut values = Vec::new();
+//! model.read("model.norm.weight", &mut values)?;
+//! # Ok::<(), firebrick_gguf::GgufError>(())
+//! ```
+
+mod arrays;
+mod blocks;
+mod config;
+mod cursor;
+mod error;
+mod file;
+mod metadata;
+mod names;
+mod tokenizer;
+
+#[doc(hidden)]
+pub mod fuzzing;
+
+pub use blocks::BlockType;
+pub use error::GgufError;
+pub use file::{Gguf, Tensor, is_gguf};

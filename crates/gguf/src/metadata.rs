@@ -1,0 +1,216 @@
+//! What a file says about its model, by key. Numbers and texts are here, arrays in the file.
+
+use std::collections::BTreeMap;
+
+use crate::{GgufError, cursor::Cursor};
+
+/// The most keys; files of models have some fifty.
+const KEYS: u64 = 4096;
+
+/// Bytes of a key, as the format has it.
+const KEY: u64 = 65_535;
+
+/// Bytes of all keys and texts together. The longest chat templates have some 20 kB.
+const TEXTS: u64 = 8 << 20;
+
+/// The key's values by their keys.
+#[derive(Debug, Default)]
+pub(crate) struct Metadata(BTreeMap<String, Value>);
+
+/// The value of a key.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Bool(bool),
+    Text(String),
+    Array(Array),
+}
+
+/// Where an array is in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Array {
+    /// What it is an array of, as the format numbers it.
+    pub(crate) kind: u32,
+    pub(crate) count: u64,
+    /// Where its first element begins.
+    pub(crate) at: u64,
+}
+
+/// The number of texts in the format.
+pub(crate) const TEXT: u32 = 8;
+
+const ARRAY: u32 = 9;
+
+impl Metadata {
+    /// Reads `count` pairs of key and value.
+    pub(crate) fn read(cursor: &mut Cursor<'_>, count: u64) -> Result<Self, GgufError> {
+        if count > KEYS {
+            let problem = format!("there would be {count} keys, and there may be {KEYS}");
+            return Err(cursor.damaged(16, problem));
+        }
+        let (mut values, mut room) = (BTreeMap::new(), TEXTS);
+        for _ in 0..count {
+            let at = cursor.at();
+            let key = cursor.text(KEY.min(room), "a key")?;
+            room -= key.len() as u64;
+            let value = Value::read(cursor, &key, &mut room)?;
+            if values.insert(key.clone(), value).is_some() {
+                return Err(cursor.damaged(at, format!("the key {key:?} is there twice")));
+            }
+        }
+        Ok(Metadata(values))
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.0.get(key)
+    }
+
+    /// A text; an error in words where it is something else.
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, String> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(other) => Err(unlike(key, "a text", other)),
+        }
+    }
+
+    /// A whole number, from 0.
+    pub(crate) fn count(&self, key: &str) -> Result<Option<u64>, String> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Unsigned(number)) => Ok(Some(*number)),
+            Some(Value::Signed(number)) if *number >= 0 => Ok(Some(number.unsigned_abs())),
+            Some(other) => Err(unlike(key, "a whole number from 0", other)),
+        }
+    }
+
+    /// A finite number.
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, String> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Float(number)) if number.is_finite() => Ok(Some(*number)),
+            Some(Value::Unsigned(number)) => Ok(Some(*number as f64)),
+            Some(Value::Signed(number)) => Ok(Some(*number as f64)),
+            Some(other) => Err(unlike(key, "a number", other)),
+        }
+    }
+
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, String> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(unlike(key, "true or false", other)),
+        }
+    }
+
+    pub(crate) fn array(&self, key: &str) -> Result<Option<Array>, String> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Array(array)) => Ok(Some(*array)),
+            Some(other) => Err(unlike(key, "an array", other)),
+        }
+    }
+}
+
+impl Value {
+    fn read(cursor: &mut Cursor<'_>, key: &str, room: &mut u64) -> Result<Self, GgufError> {
+        let at = cursor.at();
+        let kind = cursor.u32()?;
+        Ok(match kind {
+            0 => Value::Unsigned(u8::from_le_bytes(cursor.bytes()?).into()),
+            1 => Value::Signed(i8::from_le_bytes(cursor.bytes()?).into()),
+            2 => Value::Unsigned(u16::from_le_bytes(cursor.bytes()?).into()),
+            3 => Value::Signed(i16::from_le_bytes(cursor.bytes()?).into()),
+            4 => Value::Unsigned(cursor.u32()?.into()),
+            5 => Value::Signed(i32::from_le_bytes(cursor.bytes()?).into()),
+            // By its shortest decimal: 1e-5 and not 9.999999747378752e-06.
+            6 => Value::Float(decimal(f32::from_le_bytes(cursor.bytes()?))),
+            7 => match cursor.bytes()? {
+                [flag @ (0 | 1)] => Value::Bool(flag == 1),
+                [other] => {
+                    let problem = format!("{key:?} should be 0 or 1, and is {other}");
+                    return Err(cursor.damaged(at, problem));
+                }
+            },
+            TEXT => {
+                let text = cursor.text(*room, &format!("the text of {key:?}"))?;
+                *room -= text.len() as u64;
+                Value::Text(text)
+            }
+            ARRAY => Value::Array(Array::read(cursor, key)?),
+            10 => Value::Unsigned(cursor.u64()?),
+            11 => Value::Signed(i64::from_le_bytes(cursor.bytes()?)),
+            12 => Value::Float(f64::from_le_bytes(cursor.bytes()?)),
+            other => {
+                let problem = format!("{key:?} has the type {other}, and types are 0 to 12");
+                return Err(cursor.damaged(at, problem));
+            }
+        })
+    }
+}
+
+impl Array {
+    /// Finds an array's elements and passes over them.
+    fn read(cursor: &mut Cursor<'_>, key: &str) -> Result<Self, GgufError> {
+        let begins = cursor.at();
+        let (kind, count) = (cursor.u32()?, cursor.u64()?);
+        let array = Array { kind, count, at: cursor.at() };
+        // An element has a byte at least.
+        if count > cursor.left() {
+            let problem = format!("{key:?} would have {count} elements, beyond the file's end");
+            return Err(cursor.damaged(begins, problem));
+        }
+        match kind {
+            TEXT => {
+                for _ in 0..count {
+                    let length = cursor.u64()?;
+                    cursor.skip(length)?;
+                }
+            }
+            _ => {
+                let Some(size) = size(kind) else {
+                    let problem =
+                        format!("{key:?} is an array of the type {kind}, which is not read");
+                    return Err(cursor.damaged(begins, problem));
+                };
+                let Some(bytes) = count.checked_mul(size) else {
+                    let problem = format!("{key:?} would have {count} elements");
+                    return Err(cursor.damaged(begins, problem));
+                };
+                cursor.skip(bytes)?;
+            }
+        }
+        Ok(array)
+    }
+}
+
+/// Bytes of a number of that type.
+pub(crate) fn size(kind: u32) -> Option<u64> {
+    match kind {
+        0 | 1 | 7 => Some(1),
+        2 | 3 => Some(2),
+        4..=6 => Some(4),
+        10..=12 => Some(8),
+        _ => None,
+    }
+}
+
+/// The number that is written as shortly as tells it from its neighbours in f32.
+fn decimal(number: f32) -> f64 {
+    // What an f32 is written as can be read.
+    number.to_string().parse().unwrap_or(f64::from(number))
+}
+
+fn unlike(key: &str, expected: &str, came: &Value) -> String {
+    let came = match came {
+        Value::Unsigned(number) => number.to_string(),
+        Value::Signed(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Text(_) => "a text".into(),
+        Value::Array(array) => format!("an array of {} elements", array.count),
+    };
+    format!("{key:?} should be {expected}, and is {came}")
+}

@@ -1,0 +1,449 @@
+//! The metadata as the files of a tokenizer and its chat template.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::PathBuf,
+};
+
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
+use crate::{Gguf, GgufError};
+
+/// The files that a tokenizer and a template are in.
+const FILES: [&str; 4] =
+    ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"];
+
+/// The most tokens; the largest vocabularies have some 260,000.
+const TOKENS: usize = 1 << 19;
+
+/// Bytes of a token that may be made of two others. No vocabulary has longer ones but for runs of blanks.
+const MERGED: usize = 512;
+
+/// The largest file beside this one that is read.
+const BESIDE: u64 = 256 << 20;
+
+/// The parts of tokens, as the format numbers them.
+mod kind {
+    pub(super) const NORMAL: u64 = 1;
+    pub(super) const CONTROL: u64 = 3;
+    pub(super) const USER_DEFINED: u64 = 4;
+    pub(super) const UNUSED: u64 = 5;
+}
+
+impl Gguf {
+    /// The file of that name in the folder that the same model would have: `config.json`, `generation_config.json`,
+    /// `tokenizer.json`, `tokenizer_config.json` and, where there is a template, `chat_template.jinja`; `None` for
+    /// any other.
+    ///
+    /// Where the file does not tell enough of its tokenizer, the files of one are taken from the folder that it is
+    /// in.
+    ///
+    /// # Errors
+    /// When the file can't be read or is of no model that is known here.
+    pub fn file(&self, name: &str) -> Result<Option<Vec<u8>>, GgufError> {
+        match name {
+            "config.json" => return Ok(Some(written(&self.config()?))),
+            "generation_config.json" => return Ok(Some(written(&self.generation_config()?))),
+            name if !FILES.contains(&name) => return Ok(None),
+            _ => {}
+        }
+        let rules = match self.rules()? {
+            Ok(rules) => rules,
+            Err(why) => return self.beside(name, &why),
+        };
+        Ok(match name {
+            "tokenizer.json" => Some(self.tokenizer(rules)?),
+            "tokenizer_config.json" => Some(written(&self.tokenizer_config()?)),
+            "chat_template.jinja" => {
+                let template = self.metadata().text("tokenizer.chat_template");
+                let template = template.map_err(|problem| self.model(problem))?;
+                template.map(|text| text.as_bytes().to_owned())
+            }
+            _ => None,
+        })
+    }
+
+    /// How its texts become tokens; in words why that is not known.
+    fn rules(&self) -> Result<Result<Rules, String>, GgufError> {
+        let text = |key| self.metadata().text(key).map_err(|problem| self.model(problem));
+        let has = |key| self.metadata().get(key).is_some();
+        let Some(model) = text("tokenizer.ggml.model")?.filter(|_| has("tokenizer.ggml.tokens"))
+        else {
+            return Ok(Err("it holds no tokenizer".into()));
+        };
+        Ok(match (model, text("tokenizer.ggml.pre")?) {
+            ("llama", _) if has("tokenizer.ggml.scores") => Ok(Rules::Scores),
+            ("gpt2", Some(pre)) if has("tokenizer.ggml.merges") => match Pieces::of(pre) {
+                Some(pieces) => Ok(Rules::Merges(pieces)),
+                None => Err(format!("its tokenizer cuts texts by the rules {pre:?}")),
+            },
+            ("gpt2", None) => Err("it does not say by which rules its tokenizer cuts texts".into()),
+            ("llama" | "gpt2", _) => Err("its tokenizer has no merges".into()),
+            (other, _) => Err(format!("its tokenizer is of the kind {other:?}")),
+        })
+    }
+
+    /// A file in the folder that this one is in.
+    fn beside(&self, name: &str, why: &str) -> Result<Option<Vec<u8>>, GgufError> {
+        let folder = self.path().parent().map(PathBuf::from).unwrap_or_default();
+        let path = folder.join(name);
+        let there = path.is_file();
+        if !there && name == "tokenizer.json" {
+            return Err(self.model(format!(
+                "{why}, which is not enough here: put tokenizer.json and tokenizer_config.json of the \
+                 model that it was made from beside it"
+            )));
+        }
+        if !there {
+            return Ok(None);
+        }
+        let unreadable = |source| GgufError::Read { path: path.clone(), source };
+        if fs::metadata(&path).map_err(unreadable)?.len() > BESIDE {
+            return Err(self.model(format!("{name} beside it has more than {BESIDE} bytes")));
+        }
+        fs::read(&path).map(Some).map_err(unreadable)
+    }
+
+    /// `tokenizer.json`.
+    fn tokenizer(&self, rules: Rules) -> Result<Vec<u8>, GgufError> {
+        let tokens = self.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
+        if tokens.is_empty() || tokens.len() > TOKENS {
+            let count = tokens.len();
+            return Err(self.model(format!("it has {count} tokens, expected 1 to {TOKENS}")));
+        }
+        let kinds = self.kinds(tokens.len())?;
+        let texts = match rules {
+            Rules::Merges(_) => self.texts("tokenizer.ggml.merges")?.unwrap_or_default(),
+            Rules::Scores => Vec::new(),
+        };
+        let mut vocab = HashMap::new();
+        let mut added = Vec::new();
+        for (id, (token, &kind)) in tokens.iter().zip(&kinds).enumerate() {
+            // What fills a vocabulary up has no token in a folder.
+            if kind == kind::UNUSED {
+                continue;
+            }
+            if vocab.insert(token.as_str(), id).is_some() {
+                return Err(self.model(format!("the token {token:?} is there twice")));
+            }
+            if kind == kind::CONTROL || kind == kind::USER_DEFINED {
+                added.push(json!({
+                    "id": id,
+                    "content": token,
+                    "single_word": false,
+                    "lstrip": false,
+                    "rstrip": false,
+                    "normalized": false,
+                    "special": kind == kind::CONTROL,
+                }));
+            }
+        }
+        let unknown = self.token("unknown")?.and_then(|id| tokens.get(usize::try_from(id).ok()?));
+        let of_scores = matches!(rules, Rules::Scores);
+        let (merges, steps, whole_tokens) = match rules {
+            Rules::Merges(pieces) => (self.merges(&texts)?, pieces.steps(), pieces.whole_tokens()),
+            Rules::Scores => {
+                (self.merges_of_scores(&tokens, &kinds, &vocab)?, self.steps_of_blanks()?, false)
+            }
+        };
+        let file = File {
+            version: "1.0",
+            added_tokens: added,
+            normalizer: steps.normalizer,
+            pre_tokenizer: steps.pre_tokenizer,
+            post_processor: self.around(rules, &tokens)?,
+            decoder: steps.decoder,
+            model: Model {
+                kind: "BPE",
+                unk_token: unknown.filter(|_| of_scores),
+                fuse_unk: of_scores,
+                byte_fallback: of_scores,
+                ignore_merges: whole_tokens,
+                // In the order of ids, which a map by name does not keep.
+                vocab: tokens.iter().zip(&kinds).enumerate().collect(),
+                merges,
+            },
+        };
+        Ok(written(&file))
+    }
+
+    /// What part each token plays.
+    fn kinds(&self, count: usize) -> Result<Vec<u64>, GgufError> {
+        const KEY: &str = "tokenizer.ggml.token_type";
+        let Some(kinds) = self.numbers(KEY)? else { return Ok(vec![kind::NORMAL; count]) };
+        if kinds.len() != count {
+            let came = kinds.len();
+            return Err(self.model(format!("{KEY} has {came} elements, for {count} tokens")));
+        }
+        Ok(kinds.into_iter().map(|kind| kind as u64).collect())
+    }
+
+    fn merges<'a>(&self, texts: &'a [String]) -> Result<Vec<[&'a str; 2]>, GgufError> {
+        let pair = |merge: &'a String| {
+            // Neither part is empty, and a blank may be the first character.
+            let first = merge.chars().next()?.len_utf8();
+            let blank = first + merge[first..].find(' ')?;
+            let (left, right) = (&merge[..blank], &merge[blank + 1..]);
+            (!right.is_empty()).then_some([left, right])
+        };
+        let pairs = texts.iter().map(|merge| {
+            pair(merge)
+                .ok_or_else(|| self.model(format!("the merge {merge:?} is not of two parts")))
+        });
+        pairs.collect()
+    }
+
+    /// The merges of a vocabulary that has a score for each token: every way to make a token of two others, the
+    /// best token first. It is the order of `transformers`.
+    fn merges_of_scores<'a>(
+        &self,
+        tokens: &'a [String],
+        kinds: &[u64],
+        vocab: &HashMap<&str, usize>,
+    ) -> Result<Vec<[&'a str; 2]>, GgufError> {
+        const KEY: &str = "tokenizer.ggml.scores";
+        let scores = self.numbers(KEY)?.unwrap_or_default();
+        if scores.len() != tokens.len() {
+            let (came, count) = (scores.len(), tokens.len());
+            return Err(self.model(format!("{KEY} has {came} elements, for {count} tokens")));
+        }
+        let mut merges = Vec::new();
+        for ((token, &score), &kind) in tokens.iter().zip(&scores).zip(kinds) {
+            if kind != kind::NORMAL || token.len() > MERGED {
+                continue;
+            }
+            let cuts = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
+            let mut ways: Vec<_> = cuts
+                .filter_map(|(left, right)| {
+                    Some((vocab.get(left)?, vocab.get(right)?, left, right))
+                })
+                .collect();
+            ways.sort_by_key(|&(left, right, ..)| (left, right));
+            merges.extend(ways.into_iter().map(|(.., left, right)| (score, [left, right])));
+        }
+        let length = |text: &str| Reverse(text.chars().count());
+        merges.sort_by(|(a, [left, right]), (b, [other, beside])| {
+            let (one, two) = ((length(left), length(right)), (length(other), length(beside)));
+            b.total_cmp(a).then_with(|| one.cmp(&two))
+        });
+        Ok(merges.into_iter().map(|(_, parts)| parts).collect())
+    }
+
+    /// Texts whose blanks are written as `▁`, one of them before the text where the file says so.
+    fn steps_of_blanks(&self) -> Result<Steps, GgufError> {
+        let first = self.metadata().flag("tokenizer.ggml.add_space_prefix");
+        let first = first.map_err(|problem| self.model(problem))?.unwrap_or(true);
+        let replace = |from: &str, to: &str| json!({ "type": "Replace", "pattern": { "String": from }, "content": to });
+        let mut normalizers = vec![replace(" ", "▁")];
+        let mut decoders =
+            vec![replace("▁", " "), json!({ "type": "ByteFallback" }), json!({ "type": "Fuse" })];
+        if first {
+            normalizers.insert(0, json!({ "type": "Prepend", "prepend": "▁" }));
+            decoders.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+        }
+        Ok(Steps {
+            normalizer: json!({ "type": "Sequence", "normalizers": normalizers }),
+            pre_tokenizer: Value::Null,
+            decoder: json!({ "type": "Sequence", "decoders": decoders }),
+        })
+    }
+
+    /// What stands around every text: the tokens that begin and end one, as far as the file says so.
+    fn around(&self, rules: Rules, tokens: &[String]) -> Result<Value, GgufError> {
+        let adds = |key: &str, default: bool| {
+            let flag = self.metadata().flag(&format!("tokenizer.ggml.add_{key}_token"));
+            flag.map_err(|problem| self.model(problem)).map(|flag| flag.unwrap_or(default))
+        };
+        let begins = match rules {
+            Rules::Scores => true,
+            Rules::Merges(pieces) => pieces.begins(),
+        };
+        let text = json!({ "Sequence": { "id": "A", "type_id": 0 } });
+        let mut single = vec![text];
+        let mut special = BTreeMap::new();
+        for (name, place, default) in [("bos", 0, begins), ("eos", 1, false)] {
+            let id = self.token(name)?.filter(|&id| (id as usize) < tokens.len());
+            if let Some(id) = id.filter(|_| adds(name, default).unwrap_or(default)) {
+                let token = &tokens[id as usize];
+                let place = place.min(1) * single.len();
+                single.insert(place, json!({ "SpecialToken": { "id": token, "type_id": 0 } }));
+                special.insert(token, json!({ "id": token, "ids": [id], "tokens": [token] }));
+            }
+            adds(name, default)?;
+        }
+        let second = json!({ "Sequence": { "id": "B", "type_id": 1 } });
+        let pair: Vec<Value> = single.iter().cloned().chain([second]).collect();
+        Ok(json!({
+            "type": "TemplateProcessing",
+            "single": single,
+            "pair": pair,
+            "special_tokens": special,
+        }))
+    }
+
+    fn tokenizer_config(&self) -> Result<Value, GgufError> {
+        let tokens = self.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
+        let mut config = json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": false,
+        });
+        for (field, name) in [
+            ("bos_token", "bos"),
+            ("eos_token", "eos"),
+            ("unk_token", "unknown"),
+            ("pad_token", "pad"),
+        ] {
+            let token = self.token(name)?.and_then(|id| tokens.get(usize::try_from(id).ok()?));
+            if let Some(token) = token {
+                config[field] = token.clone().into();
+            }
+        }
+        Ok(config)
+    }
+}
+
+/// How texts become tokens.
+#[derive(Clone, Copy)]
+enum Rules {
+    /// By pairs that are merged, after a text was cut into pieces.
+    Merges(Pieces),
+    /// By the scores of tokens.
+    Scores,
+}
+
+/// How a text is cut before its bytes are merged: the rules that the format has names for, of the families that are
+/// read (`llama-vocab.cpp` of llama.cpp lists them all).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pieces {
+    /// Words with the blank before them, numbers, the rest.
+    Gpt2,
+    /// The same, and each digit by itself.
+    SmolLm,
+    /// Numbers of up to three digits.
+    Llama3,
+    /// Each digit by itself.
+    Qwen2,
+    /// Words are cut where small letters become large.
+    Tekken,
+}
+
+/// The parts of a `tokenizer.json` around the model.
+struct Steps {
+    normalizer: Value,
+    pre_tokenizer: Value,
+    decoder: Value,
+}
+
+impl Pieces {
+    fn of(name: &str) -> Option<Self> {
+        match name {
+            "gpt-2" | "gpt2" => Some(Pieces::Gpt2),
+            "smollm" => Some(Pieces::SmolLm),
+            "llama-bpe" | "llama3" | "llama-v3" => Some(Pieces::Llama3),
+            "qwen2" | "deepseek-r1-qwen" => Some(Pieces::Qwen2),
+            "tekken" => Some(Pieces::Tekken),
+            _ => None,
+        }
+    }
+
+    /// Whether a piece that is a token is that token, however merges would make it.
+    fn whole_tokens(self) -> bool {
+        matches!(self, Pieces::Llama3 | Pieces::Tekken)
+    }
+
+    /// Whether texts begin with a token of their own where the file is silent.
+    fn begins(self) -> bool {
+        matches!(self, Pieces::Llama3 | Pieces::Tekken)
+    }
+
+    fn steps(self) -> Steps {
+        const WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+";
+        const REST: &str = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        const CASES: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        let bytes = |words: bool| {
+            json!({
+                "type": "ByteLevel",
+                "add_prefix_space": false,
+                "trim_offsets": true,
+                "use_regex": words,
+            })
+        };
+        let split = |pattern: &str| {
+            json!({
+                "type": "Split",
+                "pattern": { "Regex": pattern },
+                "behavior": "Isolated",
+                "invert": false,
+            })
+        };
+        let steps = match self {
+            Pieces::Gpt2 => vec![bytes(true)],
+            Pieces::SmolLm => {
+                vec![json!({ "type": "Digits", "individual_digits": true }), bytes(true)]
+            }
+            Pieces::Llama3 => {
+                vec![split(&format!(r"{WORDS}|\p{{N}}{{1,3}}|{REST}")), bytes(false)]
+            }
+            Pieces::Qwen2 => vec![split(&format!(r"{WORDS}|\p{{N}}|{REST}")), bytes(false)],
+            Pieces::Tekken => vec![split(CASES), bytes(false)],
+        };
+        Steps {
+            normalizer: match self {
+                Pieces::Qwen2 => json!({ "type": "NFC" }),
+                _ => Value::Null,
+            },
+            pre_tokenizer: json!({ "type": "Sequence", "pretokenizers": steps }),
+            decoder: bytes(true),
+        }
+    }
+}
+
+/// `tokenizer.json`, as the crate tokenizers reads it.
+#[derive(Serialize)]
+struct File<'a> {
+    version: &'static str,
+    added_tokens: Vec<Value>,
+    normalizer: Value,
+    pre_tokenizer: Value,
+    post_processor: Value,
+    decoder: Value,
+    model: Model<'a>,
+}
+
+/// A model of merges.
+#[derive(Serialize)]
+struct Model<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// What bytes can't write, where they are tokens too.
+    unk_token: Option<&'a String>,
+    fuse_unk: bool,
+    byte_fallback: bool,
+    ignore_merges: bool,
+    vocab: Vocab<'a>,
+    merges: Vec<[&'a str; 2]>,
+}
+
+/// Tokens and their ids, written as an object.
+struct Vocab<'a>(Vec<(&'a str, usize)>);
+
+impl<'a> FromIterator<(usize, (&'a String, &'a u64))> for Vocab<'a> {
+    fn from_iter<T: IntoIterator<Item = (usize, (&'a String, &'a u64))>>(tokens: T) -> Self {
+        let used = tokens.into_iter().filter(|(_, (_, kind))| **kind != kind::UNUSED);
+        Vocab(used.map(|(id, (token, _))| (token.as_str(), id)).collect())
+    }
+}
+
+impl Serialize for Vocab<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
+}
+
+fn written(value: &impl Serialize) -> Vec<u8> {
+    // Keys are texts and numbers finite: it can be written.
+    serde_json::to_vec_pretty(value).unwrap_or_default()
+}
