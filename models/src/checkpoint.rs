@@ -12,12 +12,14 @@ mod names;
 mod parameters;
 mod read;
 mod save;
+mod tensors;
 
 pub use adapter::{
     AdapterBase, adapter_config, adapter_lora, is_adapter, load_adapter, save_adapter,
 };
 pub use dtype::WeightDtype;
 pub use error::CheckpointError;
+pub use firebrick_gguf::is_gguf;
 pub use inventory::{Inventory, TensorInfo, inventory};
 pub use layout::{NamedTensor, named_tensors};
 pub use names::unread_tensors;

@@ -65,7 +65,7 @@ pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{
     AdapterBase, CheckpointError, Inventory, Loaded, NamedTensor, ParameterSet, SaveOptions,
-    TensorInfo, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load,
+    TensorInfo, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, is_gguf, load,
     load_adapter, load_config, load_noting, load_parameters, named_tensors, save, save_adapter,
     save_parameters, unread_tensors,
 };

@@ -27,7 +27,7 @@ use firebrick::{
     Error,
     source::{Need, Sources},
 };
-use firebrick_models::is_adapter;
+use firebrick_models::{is_adapter, is_gguf};
 
 pub(crate) use recipes::is_file_name;
 
@@ -143,7 +143,11 @@ fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError
     let remedy = "give a folder such as runs/quickstart/checkpoints/step-000200, or the name of a \
                   model on the Hugging Face Hub";
     match sources.model_folder("the model", given, None, Need::Model) {
-        Ok(folder) if folder.join("config.json").is_file() || is_adapter(&folder) => Ok(folder),
+        Ok(folder)
+            if folder.join("config.json").is_file() || is_adapter(&folder) || is_gguf(&folder) =>
+        {
+            Ok(folder)
+        }
         Ok(_) => refuse("it has no config.json", remedy),
         Err(Error::NoModel { .. }) if given.exists() => refuse("it is a file", remedy),
         Err(Error::NoModel { .. }) => refuse("there is no such folder", remedy),

@@ -13,6 +13,7 @@ use std::{
 };
 
 use firebrick_data::{ChatTemplate, Tokenizer, TokenizerFacts};
+use firebrick_gguf::{file_within, is_gguf};
 use firebrick_models::{
     DecoderConfig, Inventory, adapter_lora, inventory, is_adapter, load_config, unread_tensors,
 };
@@ -22,6 +23,8 @@ use serde_json::{Map, Value, json};
 pub struct Inspection {
     /// As given.
     pub folder: String,
+    /// Whether it is a GGUF file.
+    pub gguf: bool,
     /// `config.json` as it stands; empty where there is none, or none that can be read.
     pub fields: Map<String, Value>,
     /// What it means, if it is a model that can be trained.
@@ -79,6 +82,7 @@ impl Inspection {
         }
         let mut inspection = Inspection {
             folder: folder.display().to_string(),
+            gguf: is_gguf(folder),
             fields: fields.unwrap_or_default(),
             config: config.map(|(config, _)| config),
             inventory: found,
@@ -205,6 +209,10 @@ const MAX_BYTES: u64 = 16 << 20;
 /// The object in a JSON file; what is wrong with the file goes to `broken`.
 fn read(folder: &Path, name: &str, broken: &mut Vec<String>) -> Option<Map<String, Value>> {
     let path = folder.join(name);
+    if let Some(file) = file_within(&path) {
+        // What is wrong with the file is said by those who read the model.
+        return serde_json::from_slice(&file.ok()??).ok();
+    }
     // Looked at before it is opened: opening a pipe waits for somebody to write into it.
     let metadata = fs::metadata(&path).ok()?;
     let object = match metadata.is_file() && metadata.len() <= MAX_BYTES {

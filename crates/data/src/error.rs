@@ -123,6 +123,9 @@ pub enum DataError {
     /// The Hugging Face Hub, or its cache, does not give what was asked for.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// A GGUF file, where a model folder was expected, could not be read.
+    #[error(transparent)]
+    Gguf(#[from] firebrick_gguf::GgufError),
     /// A tokenizer that could not be loaded or made.
     #[error("{place}: {problem}")]
     Tokenizer {

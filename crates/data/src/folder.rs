@@ -3,6 +3,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use firebrick_gguf::file_within;
 use serde_json::{Map, Value};
 
 use crate::DataError;
@@ -14,8 +15,12 @@ const MAX_BYTES: u64 = 256 << 20;
 pub(crate) const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// The bytes of a file in a model folder; `None` when there is no such file.
+/// The bytes of a file in a model folder, or in what a GGUF file stands for; `None` when there is no such file.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
+    // A GGUF file is read as the folder that it stands for.
+    if let Some(file) = file_within(path) {
+        return Ok(file?);
+    }
     let error = |source| DataError::Read { path: path.to_owned(), source };
     let size = match fs::metadata(path) {
         // Looked at before it is opened: opening a pipe waits for somebody to write into it.

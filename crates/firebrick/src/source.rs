@@ -7,6 +7,7 @@ use std::{
 
 use firebrick_core::is_data_file;
 use firebrick_data::{DataError, Hub, HubError, HubName, Part, Progress, data_set_files};
+use firebrick_models::is_gguf;
 
 use crate::Error;
 
@@ -61,7 +62,7 @@ impl Sources {
         revision: Option<&str>,
         need: Need,
     ) -> Result<PathBuf, Error> {
-        if path.is_dir() {
+        if path.is_dir() || is_gguf(path) {
             return match revision {
                 Some(_) => Err(Error::RevisionOfFolder { folder: path.to_owned() }),
                 None => Ok(path.to_owned()),

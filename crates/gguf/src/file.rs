@@ -68,6 +68,17 @@ pub fn is_gguf(path: &Path) -> bool {
     named || begins()
 }
 
+/// The file at a path that leads into a GGUF file, such as `model.gguf/config.json`; `None` where the path leads
+/// elsewhere. See [`Gguf::file`].
+///
+/// # Errors
+/// As for [`Gguf::open`] and [`Gguf::file`].
+pub fn file_within(path: &Path) -> Option<Result<Option<Vec<u8>>, GgufError>> {
+    let model = path.parent().filter(|model| is_gguf(model))?;
+    let name = path.file_name()?.to_str()?;
+    Some(Gguf::open(model).and_then(|model| model.file(name)))
+}
+
 impl Gguf {
     /// Reads what the file says, and checks it: every length against the file's end, every tensor's bytes against
     /// its shape, and that they lie one behind the other.

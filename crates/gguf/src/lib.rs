@@ -33,4 +33,4 @@ pub mod fuzzing;
 
 pub use blocks::BlockType;
 pub use error::GgufError;
-pub use file::{Gguf, Tensor, is_gguf};
+pub use file::{Gguf, Tensor, file_within, is_gguf};

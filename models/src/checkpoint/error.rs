@@ -25,6 +25,9 @@ pub enum CheckpointError {
         /// Which file.
         path: PathBuf,
     },
+    /// A GGUF file is damaged, or is of no model that can be read.
+    #[error(transparent)]
+    Gguf(#[from] firebrick_gguf::GgufError),
     /// A file could not be written.
     #[error("cannot write {path}: {source}")]
     Write {

@@ -19,7 +19,7 @@ const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"]
 
 /// The safetensors files of a model folder, open.
 #[derive(Debug)]
-pub(super) struct Tensors {
+pub(super) struct Shards {
     /// The one file, or the index, for messages.
     path: PathBuf,
     files: Vec<TensorFile>,
@@ -32,7 +32,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-impl Tensors {
+impl Shards {
     /// Opens `model.safetensors`, or else the shards of `model.safetensors.index.json`: the order of
     /// `transformers`, so that a folder with both is the same model to it and to us.
     pub(super) fn open(folder: &Path) -> Result<Self, CheckpointError> {
@@ -42,12 +42,12 @@ impl Tensors {
             return Err(CheckpointError::Pickled { path });
         }
         if single.exists() || !index.exists() {
-            let mut tensors = Tensors::empty(single.clone());
+            let mut tensors = Shards::empty(single.clone());
             tensors.add(TensorFile::open(&single)?)?;
             return Ok(tensors);
         }
         let map = weight_map(&index)?;
-        let mut tensors = Tensors::empty(index);
+        let mut tensors = Shards::empty(index);
         for shard in map.values().collect::<BTreeSet<_>>() {
             let path = folder.join(shard);
             if !path.exists() {
@@ -76,7 +76,7 @@ impl Tensors {
     }
 
     fn empty(path: PathBuf) -> Self {
-        Tensors { path, files: Vec::new(), home: BTreeMap::new() }
+        Shards { path, files: Vec::new(), home: BTreeMap::new() }
     }
 
     fn add(&mut self, file: TensorFile) -> Result<(), CheckpointError> {

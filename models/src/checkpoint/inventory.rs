@@ -1,6 +1,10 @@
-use std::path::{Path, PathBuf};
+use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use super::{CheckpointError, WeightDtype, folder::Tensors};
+use super::{CheckpointError, WeightDtype, tensors::Tensors};
 
 /// What the weights of a model folder are, without their values.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +18,7 @@ pub struct Inventory {
 pub struct TensorInfo {
     /// Such as `model.norm.weight`.
     pub name: String,
-    /// Such as `BF16`, as safetensors names it.
+    /// Such as `BF16`, as safetensors or GGUF names it.
     pub dtype: String,
     /// Its shape; matrices are `[outputs, inputs]`.
     pub shape: Vec<usize>,
@@ -24,22 +28,13 @@ pub struct TensorInfo {
     pub file: PathBuf,
 }
 
-/// Lists the tensors of a model folder; reads headers only, whatever the size of the model.
+/// Lists the tensors of a model folder or GGUF file; reads headers only, whatever the size of the model.
 ///
 /// # Errors
-/// When a safetensors file or the index of the shards is missing or damaged.
+/// When a file of weights or the index of the shards is missing or damaged.
 pub fn inventory(folder: &Path) -> Result<Inventory, CheckpointError> {
     let tensors = Tensors::open(folder)?;
-    let info = |name: &str| {
-        let (file, info) = tensors.find(name)?;
-        Some(TensorInfo {
-            name: name.to_owned(),
-            dtype: info.dtype.to_string(),
-            shape: info.shape.clone(),
-            bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
-            file: file.path().to_owned(),
-        })
-    };
+    let info = |name| tensors.info(name);
     Ok(Inventory { tensors: tensors.names().filter_map(info).collect() })
 }
 
@@ -52,6 +47,20 @@ impl Inventory {
     /// Number of all values.
     pub fn parameters(&self) -> u64 {
         self.tensors.iter().map(TensorInfo::parameters).sum()
+    }
+
+    /// How many tensors are of which type, as `210 in Q4_1, 61 in F32`: the largest share of the values first.
+    pub fn types(&self) -> String {
+        let mut types: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
+        for tensor in &self.tensors {
+            let (values, count) = types.entry(&tensor.dtype).or_default();
+            *values += tensor.parameters();
+            *count += 1;
+        }
+        let mut types: Vec<_> = types.into_iter().collect();
+        types.sort_by_key(|(_, (values, _))| Reverse(*values));
+        let types = types.iter().map(|(dtype, (_, count))| format!("{count} in {dtype}"));
+        types.collect::<Vec<_>>().join(", ")
     }
 
     /// The type that most of the weights have; `None` when none has one that weights are read from.

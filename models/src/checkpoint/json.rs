@@ -4,6 +4,7 @@ use std::{
     path::Path,
 };
 
+use firebrick_gguf::file_within;
 use serde::de::DeserializeOwned;
 
 use super::CheckpointError;
@@ -16,6 +17,12 @@ pub(super) const INDEX: u64 = 64 << 20;
 
 /// Reads a JSON file of at most `limit` bytes.
 pub(super) fn read<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<T, CheckpointError> {
+    // What a GGUF file says is read as the files of the folder that it stands for.
+    if let Some(text) = file_within(path) {
+        let text = text?.unwrap_or_default();
+        return serde_json::from_slice(&text)
+            .map_err(|source| CheckpointError::Json { path: path.to_owned(), source });
+    }
     let (file, bytes) = open(path)?;
     if bytes > limit {
         return Err(CheckpointError::TooLarge { path: path.to_owned(), bytes, limit });

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use burn::tensor::Device;
 
-use super::{CheckpointError, folder::Tensors, layout, read::load_config};
+use super::{CheckpointError, layout, read::load_config, tensors::Tensors};
 use crate::{Decoder, DecoderConfig, init::ParameterSource};
 
 /// The tensors of a model folder that its model does not read, by name; reads no weights.
@@ -35,7 +35,7 @@ pub(super) fn check(
     if let Some(name) = unread.iter().find(deeper).cloned() {
         return Err(CheckpointError::Surplus { path: path(), name, layers });
     }
-    let is_there = |name: &String| tensors.find(name).is_some();
+    let is_there = |name: &String| tensors.info(name).is_some();
     // The first that is missing ends it, so a config.json with a million layers costs no time.
     let needed = (0..layers).flat_map(|layer| read.iter().map(move |name| in_layer(name, layer)));
     if let Some(name) = needed.into_iter().find(|name| !is_there(name)) {

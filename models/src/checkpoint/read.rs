@@ -3,7 +3,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 
-use super::{CheckpointError, WeightDtype, folder::Tensors, json, layout, names};
+use super::{CheckpointError, json, layout, names, tensors::Tensors};
 use crate::{Base, ConfigError, Decoder, DecoderConfig, Family, init::ParameterSource};
 
 /// A model that was read, with what a person should hear about it.
@@ -19,7 +19,8 @@ pub struct Loaded {
 }
 
 /// Reads the model of a Hugging Face folder: `config.json` with `model.safetensors`, or with the
-/// shards that `model.safetensors.index.json` lists. Weights in f32, bf16 and f16 become f32.
+/// shards that `model.safetensors.index.json` lists; or a GGUF file, which is read as that folder.
+/// Weights in f32, bf16, f16 and GGUF's blocks become f32.
 ///
 /// One parameter is read at a time, so the peak of memory is the model in f32 and its largest
 /// parameter once more.
@@ -142,21 +143,26 @@ impl Weights<'_> {
         shape: &[usize],
         values: &mut Vec<f32>,
     ) -> Result<(), CheckpointError> {
-        let (file, info) = self.tensors.find(name).ok_or_else(|| CheckpointError::Missing {
+        let info = self.tensors.info(name).ok_or_else(|| CheckpointError::Missing {
             path: self.tensors.path().to_owned(),
             name: name.to_owned(),
             layers: self.config.layers,
         })?;
-        let dtype = WeightDtype::of(info.dtype).filter(|_| info.shape == shape);
-        let dtype = dtype.ok_or_else(|| CheckpointError::Shape {
-            path: file.path().to_owned(),
+        let of_shape = info.shape == shape;
+        let read = if of_shape {
+            // No sooner: a shape that is in the file is no larger than the file.
+            values.reserve_exact(shape.iter().product());
+            self.tensors.read(name, values)?
+        } else {
+            None
+        };
+        let finite = read.ok_or_else(|| CheckpointError::Shape {
+            path: info.file,
             name: name.to_owned(),
             came: format!("{} {:?}", info.dtype, info.shape),
             expected: format!("F32, BF16 or F16 {shape:?}"),
         })?;
-        // No sooner: a shape that is in the file is no larger than the file.
-        values.reserve_exact(shape.iter().product());
-        if !file.read(info, dtype, values)? {
+        if !finite {
             self.nonfinite.push(name.to_owned());
         }
         Ok(())

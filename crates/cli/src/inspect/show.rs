@@ -133,7 +133,11 @@ impl Inspection {
 
     fn weights(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(inventory) = &self.inventory else { return Ok(()) };
-        let dtype = inventory.dtype().map_or("no weights", |dtype| dtype.name());
+        let dtype = match inventory.dtype() {
+            _ if self.gguf => inventory.types(),
+            None => "no weights".to_owned(),
+            Some(dtype) => dtype.name().to_owned(),
+        };
         line(
             f,
             "weights",

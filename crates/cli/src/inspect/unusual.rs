@@ -1,7 +1,5 @@
 //! What somebody should know before training on a model.
 
-use std::collections::BTreeMap;
-
 use firebrick::thousands;
 use serde_json::Value;
 
@@ -50,14 +48,12 @@ fn weights(inspection: &Inspection, unread: &[String], unusual: &mut Vec<String>
             names.join(", ")
         ));
     }
-    let mut dtypes: BTreeMap<&str, usize> = BTreeMap::new();
-    for tensor in &inventory.tensors {
-        *dtypes.entry(&tensor.dtype).or_default() += 1;
+    // A GGUF file has several of its nature.
+    if inspection.gguf {
+        return;
     }
-    if dtypes.len() > 1 {
-        let counts: Vec<String> =
-            dtypes.iter().map(|(dtype, count)| format!("{count} in {dtype}")).collect();
-        unusual.push(format!("the tensors are of different types: {}", counts.join(", ")));
+    if inventory.tensors.windows(2).any(|two| two[0].dtype != two[1].dtype) {
+        unusual.push(format!("the tensors are of different types: {}", inventory.types()));
     }
     let said = inspection.text("dtype").or(inspection.text("torch_dtype"));
     if let (Some(said), Some(found)) = (said, inventory.dtype())

@@ -1,0 +1,86 @@
+use std::path::Path;
+
+use firebrick_gguf::{Gguf, is_gguf};
+
+use super::{CheckpointError, TensorInfo, WeightDtype, folder::Shards};
+
+/// The tensors of a model, by their names in a Hugging Face folder.
+#[derive(Debug)]
+pub(super) enum Tensors {
+    /// Those of a folder's safetensors files.
+    Folder(Shards),
+    /// Those of a GGUF file.
+    Gguf(Box<Gguf>),
+}
+
+impl Tensors {
+    /// Opens a model folder, or a GGUF file; reads headers only.
+    pub(super) fn open(folder: &Path) -> Result<Self, CheckpointError> {
+        match is_gguf(folder) {
+            true => Ok(Tensors::Gguf(Box::new(Gguf::open(folder)?))),
+            false => Shards::open(folder).map(Tensors::Folder),
+        }
+    }
+
+    /// The one file, or the index of several, for messages.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Tensors::Folder(shards) => shards.path(),
+            Tensors::Gguf(file) => file.path(),
+        }
+    }
+
+    /// Every tensor's name, in alphabetical order.
+    pub(super) fn names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        match self {
+            Tensors::Folder(shards) => Box::new(shards.names()),
+            Tensors::Gguf(file) => Box::new(file.tensors().keys().map(String::as_str)),
+        }
+    }
+
+    /// What a tensor is and where.
+    pub(super) fn info(&self, name: &str) -> Option<TensorInfo> {
+        match self {
+            Tensors::Folder(shards) => {
+                let (file, info) = shards.find(name)?;
+                Some(TensorInfo {
+                    name: name.to_owned(),
+                    dtype: info.dtype.to_string(),
+                    shape: info.shape.clone(),
+                    bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
+                    file: file.path().to_owned(),
+                })
+            }
+            Tensors::Gguf(file) => {
+                let tensor = file.tensors().get(name)?;
+                Some(TensorInfo {
+                    name: name.to_owned(),
+                    dtype: tensor.kind.name().to_owned(),
+                    shape: tensor.shape.clone(),
+                    bytes: tensor.bytes,
+                    file: file.path().to_owned(),
+                })
+            }
+        }
+    }
+
+    /// Appends the values of a tensor to `values`, and says whether all are finite; `None` where there is no such
+    /// tensor, or its type is not one of weights.
+    pub(super) fn read(
+        &self,
+        name: &str,
+        values: &mut Vec<f32>,
+    ) -> Result<Option<bool>, CheckpointError> {
+        match self {
+            Tensors::Folder(shards) => {
+                let Some((file, info)) = shards.find(name) else { return Ok(None) };
+                let Some(dtype) = WeightDtype::of(info.dtype) else { return Ok(None) };
+                file.read(info, dtype, values).map(Some)
+            }
+            Tensors::Gguf(file) if file.tensors().contains_key(name) => {
+                Ok(Some(file.read(name, values)?))
+            }
+            Tensors::Gguf(_) => Ok(None),
+        }
+    }
+}
