@@ -20,6 +20,7 @@ use firebrick_tests::{
     computed::{CUT, read},
     expected::Tokens,
     fixture::for_each_checkpoint,
+    gguf::GgufFile,
     transformers::Transformers,
 };
 use firebrick_train::{AdamW, OptimConfig, warmup_step};
@@ -47,6 +48,40 @@ fn interop_new_models_open_in_transformers() {
         let decoder = written(&config, &options, folder.path());
         let said = transformers.check(folder.path(), &decoder, &tokenizer(), &texts());
         report(&format!("a new {:?}, tied = {}: {said}", config.family, config.tied));
+    }
+}
+
+/// The same file, read here and by `transformers`: those architectures that both read.
+#[test]
+fn interop_gguf_files_open_in_transformers() {
+    let Some(transformers) = Transformers::find() else { return };
+    let texts = ["What is 17 + 25?", "  two\n\nlines, café 😀", "<|im_start|>user"].map(String::from);
+    for family in [Family::Llama, Family::Qwen2, Family::Qwen3] {
+        let folder = tempfile::tempdir().unwrap();
+        let fixture = Path::new("fixtures/qwen2-f32");
+        let (qwen2, _) = load_config(fixture).unwrap();
+        let sizes = Sizes {
+            vocab_size: qwen2.vocab_size,
+            hidden_size: 48,
+            layers: 2,
+            heads: 6,
+            kv_heads: 3,
+            head_dim: 8,
+            intermediate_size: 80,
+            max_position_embeddings: 256,
+            rope_theta: 10_000.0,
+            tied: false,
+        };
+        written(&DecoderConfig::new(family, sizes), &SaveOptions::default(), folder.path());
+        for name in ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"] {
+            fs::copy(fixture.join(name), folder.path().join(name)).unwrap();
+        }
+        let path = folder.path().join("model.gguf");
+        fs::write(&path, GgufFile::of_folder(folder.path(), Some("qwen2")).bytes()).unwrap();
+        let decoder = load(&path, &Device::flex()).unwrap();
+        let tokenizer = Tokenizer::from_folder(&path).unwrap();
+        let said = transformers.check_gguf(&path, &decoder, &tokenizer, &texts);
+        report(&format!("{family:?} in GGUF: {said}"));
     }
 }
 

@@ -14,7 +14,10 @@ use std::{
 
 use firebrick_cli::commands::score::{Judged, Row};
 use firebrick_core::Verdict;
-use firebrick_tests::fixture::aloud;
+use firebrick_tests::{
+    fixture::aloud,
+    memory::{peak, reset_peak},
+};
 
 /// Rows whose expected verdict is mistaken, each with the reason. They are left out, and a row that
 /// comes to agree has to leave this list.
@@ -188,17 +191,4 @@ fn time(row: &Row) -> Duration {
     let began = Instant::now();
     let _ = rule.judge(&row.gold, &row.response);
     began.elapsed()
-}
-
-/// Forgets the peak of the memory in use; gives what is in use now, where Linux tells.
-fn reset_peak() -> Option<u64> {
-    fs::write("/proc/self/clear_refs", "5").ok()?;
-    peak()
-}
-
-/// The most memory that was in use, in bytes.
-fn peak() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
 }

@@ -39,7 +39,13 @@ macro_rules! recipes {
 pub const ALL: &[BuiltIn] = recipes! {
     "quickstart": "a new, tiny model learns to add; CPU, minutes",
     "gsm8k-tiny": "two steps that show whether a model and a file of GSM8K fit together; CPU",
-    "gsm8k": "Qwen2.5-0.5B-Instruct on grade-school mathematics, both from the Hub; 24 GB",
+    "gsm8k": "Qwen2.5-0.5B-Instruct on grade-school mathematics, both from the Hub; 12 GB",
+    "cards/8gb": "GSM8K on 8 GB: adapters beside a 1.5B model in 8 bits",
+    "cards/12gb": "GSM8K on 12 GB: adapters beside a 1.5B model",
+    "cards/16gb": "GSM8K on 16 GB: adapters beside a 3B model in 8 bits",
+    "cards/24gb": "GSM8K on 24 GB: adapters beside a 4B model in 8 bits",
+    "cards/48gb": "GSM8K on 48 GB: adapters beside a 4B model",
+    "cards/80gb": "GSM8K on 80 GB: all weights of a 3B model",
     "dapo-math-17k": "the DAPO paper's task at the size of one GPU",
     "paper/dapo-24gb": "the paper's run scaled to a card with 24 GB: a 7B model in 4 bits, through adapters",
     "paper/dapo-80gb": "the paper's run scaled to a card with 80 GB: a 7B model through adapters",
@@ -74,7 +80,7 @@ mod tests {
     fn the_list_is_the_folder() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut files = BTreeSet::new();
-        for folder in ["", "ablation", "paper", "variants"] {
+        for folder in ["", "ablation", "cards", "paper", "variants"] {
             for entry in fs::read_dir(root.join(folder)).unwrap() {
                 let path = entry.unwrap().path();
                 let name = path.strip_prefix(root).unwrap().to_str().unwrap().replace('\\', "/");

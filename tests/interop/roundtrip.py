@@ -1,11 +1,12 @@
 """Opens what Firebrick saved with transformers, and with peft, and compares logits and tokens.
 
-    python3 tests/interop/roundtrip.py FOLDER [EXPECTED.safetensors] [--adapter FOLDER]
+    python3 tests/interop/roundtrip.py FOLDER [EXPECTED.safetensors] [--adapter FOLDER] [--gguf NAME]
 
 EXPECTED holds `input_ids`, `attention_mask` and `logits` as Firebrick computed them, and in its
 metadata `texts`: texts with their tokens and the text that those decode to. Without it the folder
 is only opened. With an adapter, the logits are those of the model with the adapter on it, and then
-also those of the merged one. The exit status is 0 when everything agrees.
+also those of the merged one. With the name of a GGUF file, the model is read from that file of the
+folder. The exit status is 0 when everything agrees.
 """
 
 import argparse
@@ -22,15 +23,16 @@ ABSOLUTE, RELATIVE = 2e-4, 1e-4
 MERGED = 5e-4
 
 
-def open_folder(folder):
+def open_folder(folder, gguf=None):
+    of_file = {} if gguf is None else {"gguf_file": gguf}
     model, report = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **of_file
     )
     # transformers invents what a checkpoint does not hold; that is not a checkpoint that opens.
     for problem, names in report.items():
         if names:
             sys.exit(f"{problem}: {names}")
-    return model.eval(), AutoTokenizer.from_pretrained(folder)
+    return model.eval(), AutoTokenizer.from_pretrained(folder, **of_file)
 
 
 def compare_logits(model, expected, absolute=ABSOLUTE):
@@ -73,8 +75,8 @@ def adapted(model, adapter):
     return model
 
 
-def main(folder, expected, adapter):
-    model, tokenizer = open_folder(folder)
+def main(folder, expected, adapter, gguf):
+    model, tokenizer = open_folder(folder, gguf)
     if adapter is not None:
         model = adapted(model, adapter)
     if expected is None:
@@ -93,4 +95,5 @@ if __name__ == "__main__":
     parser.add_argument("folder")
     parser.add_argument("expected", nargs="?")
     parser.add_argument("--adapter")
+    parser.add_argument("--gguf")
     main(**vars(parser.parse_args()))

@@ -4,6 +4,8 @@ pub mod close;
 pub mod computed;
 pub mod expected;
 pub mod fixture;
+pub mod gguf;
 pub mod golden;
+pub mod memory;
 pub mod tiny;
 pub mod transformers;

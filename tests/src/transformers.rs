@@ -79,6 +79,21 @@ impl Transformers {
         self.compare(base, &adapter, decoder, tokenizer, texts)
     }
 
+    /// The same for a GGUF file that was read here.
+    ///
+    /// # Panics
+    /// As for [`Transformers::check`].
+    pub fn check_gguf(
+        &self,
+        file: &Path,
+        decoder: &Decoder,
+        tokenizer: &Tokenizer,
+        texts: &[String],
+    ) -> String {
+        let name = ["--gguf".as_ref(), file.file_name().unwrap()];
+        self.compare(file.parent().unwrap(), &name, decoder, tokenizer, texts)
+    }
+
     fn compare(
         &self,
         folder: &Path,

@@ -222,9 +222,8 @@ fn a_plan_says_whether_a_recipe_fits() {
     assert!(unit.code == Some(2) && unit.stderr.contains("say 24GiB"), "{}", unit.stderr);
 }
 
-/// What the headers of these recipes say of memory, with the published shapes of their models.
-#[test]
-fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
+/// The published shapes of models that recipes name, where a built-in recipe finds them.
+fn published() -> Place {
     let place = Place::new();
     let mut config: Value = serde_json::from_slice(
         &fs::read(repository("tests/fixtures/qwen2-f32/config.json")).unwrap(),
@@ -233,6 +232,10 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
     for (name, [hidden, layers, heads, kv_heads, inner, vocab], tied, positions) in [
         ("Qwen2.5-32B", [5120, 64, 40, 8, 27648, 152_064], false, 131_072),
         ("Qwen2.5-7B", [3584, 28, 28, 4, 18944, 152_064], false, 131_072),
+        ("Qwen2.5-0.5B-Instruct", [896, 24, 14, 2, 4864, 151_936], true, 32_768),
+        ("Qwen2.5-1.5B-Instruct", [1536, 28, 12, 2, 8960, 151_936], true, 32_768),
+        ("Qwen2.5-3B-Instruct", [2048, 36, 16, 2, 11008, 151_936], true, 32_768),
+        ("Qwen3-4B-Instruct-2507", [2560, 36, 32, 8, 9728, 151_936], true, 262_144),
     ] {
         for (key, value) in [
             ("hidden_size", hidden.into()),
@@ -247,8 +250,44 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
         ] {
             config[key] = value;
         }
+        if name.starts_with("Qwen3") {
+            config["model_type"] = "qwen3".into();
+            config["architectures"] = serde_json::json!(["Qwen3ForCausalLM"]);
+            config["head_dim"] = 128.into();
+        }
         place.write(&format!("Qwen/{name}/config.json"), config.to_string());
     }
+    place
+}
+
+/// What the headers of these recipes say of memory.
+#[test]
+fn recipes_fit_the_cards_that_they_name() {
+    let place = published();
+    for (name, memory, by_vulkan, by_cuda) in [
+        ("gsm8k", "12GB", "10.7", "10.0"),
+        ("cards/8gb", "8GB", "6.6", "6.7"),
+        ("cards/12gb", "12GB", "10.6", "8.1"),
+        ("cards/16gb", "16GB", "13.1", "12.0"),
+        ("cards/24gb", "24GB", "19.0", "14.9"),
+        ("cards/48gb", "48GB", "40.6", "22.9"),
+        ("cards/80gb", "80GB", "66.9", "66.6"),
+    ] {
+        let header = fs::read_to_string(repository(&format!("recipes/{name}.toml"))).unwrap();
+        for (device, needed) in [("vulkan:0", by_vulkan), ("cuda:0", by_cuda)] {
+            let outcome = place.run(&["plan", name, "--memory", memory, "--device", device]);
+            assert_eq!(outcome.code, Some(0), "{name}: {}{}", outcome.stdout, outcome.stderr);
+            let said = format!("{needed} GiB are needed");
+            assert!(outcome.stdout.contains(&said), "{name} on {device}: {}", outcome.stdout);
+            assert!(header.contains(needed), "{name} says another number for {device}");
+        }
+    }
+}
+
+/// What the headers of these recipes say of memory, with the published shapes of their models.
+#[test]
+fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
+    let place = published();
     for (name, memory, fits, needed) in [
         ("dapo-qwen2.5-32b", "80GB", false, "601.7 GiB"),
         ("dapo-80gb", "80GB", true, "65.0 GiB"),

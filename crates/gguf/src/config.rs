@@ -201,7 +201,10 @@ impl Gguf {
         let mut factors = Vec::new();
         self.read(NAME, &mut factors)?;
         let factor = f64::from(factors.last().copied().unwrap_or(1.0));
-        let (low, high, context) = (1.0, 4.0, 8192.0);
+        let keys = Keys { metadata: self.metadata(), name: shape.name };
+        let context = keys.number("rope.scaling.original_context_length");
+        let context = context.map_err(|problem| self.model(problem))?.unwrap_or(8192.0);
+        let (low, high) = (1.0, 4.0);
         let theta = config["rope_theta"].as_f64().unwrap_or(10_000.0);
         for (index, &came) in factors.iter().enumerate() {
             let wave = TAU * theta.powf(2.0 * index as f64 / head as f64);

@@ -1,8 +1,12 @@
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write as _},
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
-use firebrick::{Stage, Watcher as _, device, wire};
-use firebrick_core::{Seed, Verdict};
+use firebrick::{Error, Stage, Watcher as _, device, wire};
+use firebrick_core::{RewardedGroup, Seed, Verdict};
 use firebrick_device::Name;
 use firebrick_train::{EvalReport, evaluate};
 
@@ -30,6 +34,10 @@ pub struct Eval {
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
+    /// Write every completion into this file, one JSON object a line: question, reference, text, verdict,
+    /// and the tokens with their log-probabilities
+    #[arg(long, value_name = "FILE")]
+    completions: Option<PathBuf>,
 }
 
 impl Eval {
@@ -46,7 +54,7 @@ impl Eval {
         let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
         let bar = bars.bar(Stage::Eval.name(), (evaluation.heldout.len() * samples) as u64);
         let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));
-        let (report, _) = device::unsaved(&recipe, &device, "the evaluation", smaller, || {
+        let (report, groups) = device::unsaved(&recipe, &device, "the evaluation", smaller, || {
             Ok(evaluate(
                 &mut evaluation.engine,
                 &*evaluation.verifier,
@@ -62,6 +70,10 @@ impl Eval {
         for note in evaluation.notes.try_iter() {
             terminal.note(&note);
         }
+        if let Some(path) = &self.completions {
+            write_lines(path, &groups)
+                .map_err(|source| Error::File { path: path.clone(), source })?;
+        }
         let text = if self.json { json(&report) } else { table(&report, &evaluation.sampling) };
         super::print(&text)
     }
@@ -76,6 +88,28 @@ impl Eval {
         let nowhere = || ProgramError::NotACheckpoint { path: self.checkpoint.clone() };
         recipe.filter(|path| path.is_file()).ok_or_else(nowhere)
     }
+}
+
+/// A line for each completion, in the order of the prompts.
+fn write_lines(path: &Path, groups: &[RewardedGroup]) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    for RewardedGroup { group, rewards } in groups {
+        for (completion, reward) in group.completions.iter().zip(rewards) {
+            let line = serde_json::json!({
+                "question": group.prompt.asked(),
+                "reference": group.prompt.reference,
+                "text": completion.text,
+                "extracted": reward.score.extracted,
+                "verdict": reward.score.verdict.name(),
+                "finish": completion.finish,
+                "prompt_tokens": group.prompt.tokens,
+                "tokens": completion.tokens,
+                "logprobs": completion.logprobs,
+            });
+            writeln!(file, "{line}")?;
+        }
+    }
+    file.flush()
 }
 
 fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String {

@@ -1,0 +1,297 @@
+//! GGUF files as llama.cpp's converter writes them, and files that are wrong in one place.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be written fails the test")]
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use firebrick_models::{Decoder, DecoderConfig, Family, load, named_tensors, parameters};
+use serde_json::Value;
+
+/// A file to be: keys with their values and tensors with their bytes, in their order.
+#[derive(Clone, Default)]
+pub struct GgufFile {
+    /// What the file begins with.
+    pub magic: [u8; 4],
+    /// The version that it says.
+    pub version: u32,
+    /// How many keys it says; as many as there are if this is none.
+    pub says_keys: Option<u64>,
+    /// How many tensors it says.
+    pub says_tensors: Option<u64>,
+    /// Each key with the type and the bytes of its value.
+    pub keys: Vec<(String, u32, Vec<u8>)>,
+    /// The tensors.
+    pub tensors: Vec<TensorOfFile>,
+    /// What the tensors' places are multiples of.
+    pub align: u64,
+}
+
+/// A tensor of a file to be.
+#[derive(Clone)]
+pub struct TensorOfFile {
+    /// Its name.
+    pub name: String,
+    /// Its type, as the format numbers it.
+    pub kind: u32,
+    /// Its sizes, the innermost first.
+    pub sizes: Vec<u64>,
+    /// Its values.
+    pub bytes: Vec<u8>,
+    /// Where it says that it begins; where it does if this is none.
+    pub says_at: Option<u64>,
+}
+
+impl GgufFile {
+    /// An empty one.
+    pub fn new() -> Self {
+        GgufFile { magic: *b"GGUF", version: 3, align: 32, ..GgufFile::default() }
+    }
+
+    /// Adds a text.
+    pub fn text(&mut self, key: &str, text: &str) {
+        self.key(key, 8, text_bytes(text));
+    }
+
+    /// Adds a number of 32 bits.
+    pub fn number(&mut self, key: &str, number: u32) {
+        self.key(key, 4, number.to_le_bytes().to_vec());
+    }
+
+    /// Adds a number with a fraction.
+    pub fn float(&mut self, key: &str, number: f32) {
+        self.key(key, 6, number.to_le_bytes().to_vec());
+    }
+
+    /// Adds an array of texts.
+    pub fn texts<'a>(&mut self, key: &str, texts: impl IntoIterator<Item = &'a str>) {
+        let texts: Vec<Vec<u8>> = texts.into_iter().map(text_bytes).collect();
+        self.key(key, 9, array_bytes(8, texts.len() as u64, &texts.concat()))
+    }
+
+    /// Adds an array of numbers of 32 bits.
+    pub fn numbers(&mut self, key: &str, numbers: &[i32]) {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.key(key, 9, array_bytes(5, numbers.len() as u64, &bytes))
+    }
+
+    /// Adds a key, or replaces it.
+    pub fn key(&mut self, key: &str, kind: u32, bytes: Vec<u8>) {
+        self.keys.retain(|(known, ..)| known != key);
+        self.keys.push((key.to_owned(), kind, bytes));
+    }
+
+    /// Adds a tensor in f32; `shape` is that of a folder.
+    pub fn tensor(&mut self, name: &str, shape: &[usize], values: &[f32]) {
+        self.tensors.push(TensorOfFile {
+            name: name.to_owned(),
+            kind: 0,
+            sizes: shape.iter().rev().map(|&size| size as u64).collect(),
+            bytes: values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            says_at: None,
+        });
+    }
+
+    /// The file.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut file = [&self.magic[..], &self.version.to_le_bytes()].concat();
+        let counts = [
+            self.says_tensors.unwrap_or(self.tensors.len() as u64),
+            self.says_keys.unwrap_or(self.keys.len() as u64),
+        ];
+        file.extend(counts.iter().flat_map(|count| count.to_le_bytes()));
+        for (key, kind, value) in &self.keys {
+            file.extend(text_bytes(key));
+            file.extend(kind.to_le_bytes());
+            file.extend(value);
+        }
+        let mut at = 0u64;
+        for tensor in &self.tensors {
+            file.extend(text_bytes(&tensor.name));
+            file.extend((tensor.sizes.len() as u32).to_le_bytes());
+            file.extend(tensor.sizes.iter().flat_map(|size| size.to_le_bytes()));
+            file.extend(tensor.kind.to_le_bytes());
+            file.extend(tensor.says_at.unwrap_or(at).to_le_bytes());
+            at = (at + tensor.bytes.len() as u64).next_multiple_of(self.align);
+        }
+        for tensor in &self.tensors {
+            file.resize(file.len().next_multiple_of(self.align as usize), 0);
+            file.extend(&tensor.bytes);
+        }
+        file
+    }
+
+    /// The model in a folder, as the converter writes it in f32; with its tokenizer, whose texts are cut by the
+    /// rules `pre`, if that is given.
+    pub fn of_folder(folder: &Path, pre: Option<&str>) -> Self {
+        let decoder = load(folder, &Device::flex()).unwrap();
+        let config = decoder.config().clone();
+        let name = match config.family {
+            Family::Llama | Family::Mistral => "llama",
+            Family::Qwen2 => "qwen2",
+            Family::Qwen3 => "qwen3",
+            Family::Gemma => "gemma",
+        };
+        let mut file = GgufFile::new();
+        file.text("general.architecture", name);
+        for (key, size) in [
+            ("block_count", config.layers),
+            ("context_length", config.max_position_embeddings),
+            ("embedding_length", config.hidden_size),
+            ("feed_forward_length", config.intermediate_size),
+            ("attention.head_count", config.heads),
+            ("attention.head_count_kv", config.kv_heads),
+            ("attention.key_length", config.head_dim),
+        ] {
+            file.number(&format!("{name}.{key}"), size as u32);
+        }
+        file.float(&format!("{name}.rope.freq_base"), config.rope.theta as f32);
+        let epsilon = format!("{name}.attention.layer_norm_rms_epsilon");
+        file.float(&epsilon, config.norm_epsilon as f32);
+        if let Some(window) = config.windows[0].filter(|_| config.family == Family::Mistral) {
+            file.number(&format!("{name}.attention.sliding_window"), window as u32);
+        }
+        if let Some(scaling) = config.rope.scaling {
+            let context = scaling.original_max_position_embeddings as u32;
+            file.number(&format!("{name}.rope.scaling.original_context_length"), context);
+            file.tensor("rope_freqs.weight", &[config.head_dim / 2], &factors(&config));
+        }
+        if let Some(pre) = pre {
+            file.tokenizer(folder, pre);
+        }
+        file.weights(&decoder);
+        file
+    }
+
+    fn weights(&mut self, decoder: &Decoder) {
+        let config = decoder.config();
+        for parameter in parameters(decoder) {
+            let values = parameter.values.to_data().try_to_vec::<f32>().unwrap();
+            for tensor in named_tensors(config, &parameter.path, &parameter.shape, &values) {
+                let values = converted(config, &tensor.name, &tensor.shape, tensor.values);
+                self.tensor(&in_file(&tensor.name), &tensor.shape, &values);
+            }
+        }
+    }
+
+    fn tokenizer(&mut self, folder: &Path, pre: &str) {
+        let read = |name: &str| -> Value {
+            serde_json::from_slice(&std::fs::read(folder.join(name)).unwrap()).unwrap()
+        };
+        let (tokenizer, special) = (read("tokenizer.json"), read("special_tokens_map.json"));
+        let mut tokens: Vec<(u64, String, i32)> = Vec::new();
+        for token in tokenizer["added_tokens"].as_array().unwrap() {
+            let kind = if token["special"].as_bool().unwrap() { 3 } else { 4 };
+            let text = token["content"].as_str().unwrap().to_owned();
+            tokens.push((token["id"].as_u64().unwrap(), text, kind));
+        }
+        for (text, id) in tokenizer["model"]["vocab"].as_object().unwrap() {
+            let id = id.as_u64().unwrap();
+            if tokens.iter().all(|(known, ..)| *known != id) {
+                tokens.push((id, text.clone(), 1));
+            }
+        }
+        tokens.sort();
+        // The converter fills holes and the end up with tokens that nobody writes.
+        let last = tokens.last().unwrap().0 + 3;
+        for id in 0..last {
+            if tokens.iter().all(|(known, ..)| *known != id) {
+                tokens.push((id, format!("[PAD{id}]"), 5));
+            }
+        }
+        tokens.sort();
+        let merges: Vec<String> = tokenizer["model"]["merges"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|merge| match merge {
+                Value::Array(parts) => {
+                    format!("{} {}", parts[0].as_str().unwrap(), parts[1].as_str().unwrap())
+                }
+                merge => merge.as_str().unwrap().to_owned(),
+            })
+            .collect();
+        self.text("tokenizer.ggml.model", "gpt2");
+        self.text("tokenizer.ggml.pre", pre);
+        self.texts("tokenizer.ggml.tokens", tokens.iter().map(|(_, text, _)| text.as_str()));
+        let kinds: Vec<i32> = tokens.iter().map(|(.., kind)| *kind).collect();
+        self.numbers("tokenizer.ggml.token_type", &kinds);
+        self.texts("tokenizer.ggml.merges", merges.iter().map(String::as_str));
+        for (key, name) in [("eos", "eos_token"), ("bos", "bos_token"), ("padding", "pad_token")] {
+            let text = special[name].as_str().or(special[name]["content"].as_str());
+            let id = tokens.iter().find(|(_, token, _)| Some(token.as_str()) == text);
+            if let Some((id, ..)) = id {
+                self.number(&format!("tokenizer.ggml.{key}_token_id"), *id as u32);
+            }
+        }
+        let begins = tokenizer["post_processor"].to_string().contains("SpecialToken");
+        self.key("tokenizer.ggml.add_bos_token", 7, vec![u8::from(begins)]);
+        if let Ok(template) = std::fs::read_to_string(folder.join("chat_template.jinja")) {
+            self.text("tokenizer.chat_template", &template);
+        }
+    }
+}
+
+/// A tensor's name in a GGUF file.
+fn in_file(name: &str) -> String {
+    let name = name
+        .replace("model.embed_tokens", "token_embd")
+        .replace("model.norm", "output_norm")
+        .replace("lm_head", "output")
+        .replace("model.layers.", "blk.")
+        .replace("post_attention_layernorm", "ffn_norm")
+        .replace("input_layernorm", "attn_norm")
+        .replace("self_attn.o_proj", "attn_output");
+    name.replace("self_attn.", "attn_").replace("mlp.", "ffn_").replace("_proj", "")
+}
+
+/// Its values there.
+fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
+    if config.family == Family::Gemma && name.ends_with("norm.weight") {
+        return values.into_iter().map(|value| value + 1.0).collect();
+    }
+    let heads = match name {
+        _ if !matches!(config.family, Family::Llama | Family::Mistral) => return values,
+        name if name.contains("q_proj") => config.heads,
+        name if name.contains("k_proj") => config.kv_heads,
+        _ => return values,
+    };
+    // Rows of a head by half and place become rows by place and half.
+    let (half, width) = (shape[0] / heads / 2, values.len() / shape[0]);
+    let mut turned = vec![0.0; values.len()];
+    for row in 0..shape[0] {
+        let (head, which, place) = (row / (2 * half), row / half % 2, row % half);
+        let to = (head * 2 * half + 2 * place + which) * width;
+        turned[to..][..width].copy_from_slice(&values[row * width..][..width]);
+    }
+    turned
+}
+
+/// What Llama 3.1's scaling divides each frequency by.
+fn factors(config: &DecoderConfig) -> Vec<f32> {
+    let scaling = config.rope.scaling.unwrap();
+    let context = scaling.original_max_position_embeddings as f64;
+    let factor = |pair: usize| {
+        let turns = config.rope.theta.powf(-2.0 * pair as f64 / config.head_dim as f64);
+        let wave = std::f64::consts::TAU / turns;
+        let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
+        if wave < context / high {
+            1.0
+        } else if wave > context / low {
+            scaling.factor
+        } else {
+            let smooth = (context / wave - low) / (high - low);
+            1.0 / ((1.0 - smooth) / scaling.factor + smooth)
+        }
+    };
+    (0..config.head_dim / 2).map(|pair| factor(pair) as f32).collect()
+}
+
+fn text_bytes(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+}
+
+/// An array's bytes; `count` is what it says.
+pub fn array_bytes(kind: u32, count: u64, elements: &[u8]) -> Vec<u8> {
+    [&kind.to_le_bytes()[..], &count.to_le_bytes(), elements].concat()
+}
