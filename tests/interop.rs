@@ -55,7 +55,8 @@ fn interop_new_models_open_in_transformers() {
 #[test]
 fn interop_gguf_files_open_in_transformers() {
     let Some(transformers) = Transformers::find() else { return };
-    let texts = ["What is 17 + 25?", "  two\n\nlines, café 😀", "<|im_start|>user"].map(String::from);
+    let texts =
+        ["What is 17 + 25?", "  two\n\nlines, café 😀", "<|im_start|>user"].map(String::from);
     for family in [Family::Llama, Family::Qwen2, Family::Qwen3] {
         let folder = tempfile::tempdir().unwrap();
         let fixture = Path::new("fixtures/qwen2-f32");

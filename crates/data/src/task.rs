@@ -60,11 +60,13 @@ pub enum Task {
         /// The largest target, from `max_number` to 10⁹.
         max_target: u64,
     },
-    /// `What is 70 + 41?` or `What is 83 - 27?`, to be answered in whatever words; worked:
-    /// `70 + 41 = 111.`
+    /// `What is 70 + 41?`, to be answered in whatever words; worked: `70 + 41 = 111.`
     Sums {
-        /// Digits of each number, 1 to 9; no difference is below 0.
+        /// Digits of each number, 1 to 9.
         digits: u32,
+        /// Whether every second one is a difference instead, `What is 83 - 27?`, never below 0.
+        #[serde(default)]
+        differences: bool,
     },
     /// A story about somebody's things: `Mia has 14 apples. She buys 3 bags with 6 apples in each.
     /// How many apples does Mia have now?` Worked: `3 * 6 = 18, 14 + 18 = 32. The answer is 32.`
@@ -170,7 +172,7 @@ impl Task {
             Task::Countdown { numbers, max_number, max_target } => {
                 countdown::countdown(&mut rng, numbers, max_number, max_target)
             }
-            Task::Sums { digits } => words::sum(&mut rng, digits),
+            Task::Sums { digits, differences } => words::sum(&mut rng, digits, differences),
             Task::WordProblems { steps } => words::story(&mut rng, steps),
         }
     }
@@ -188,7 +190,7 @@ impl Task {
                      true"
                 )
             }
-            Task::Multiplication { digits, .. } | Task::Sums { digits }
+            Task::Multiplication { digits, .. } | Task::Sums { digits, .. }
                 if !(1..=9).contains(&digits) =>
             {
                 format!("`digits` is {digits}, and should be 1 to 9")
@@ -246,7 +248,7 @@ mod tests {
             Task::Addition { digits: 18, worked: false, second_look: 0.0 },
             Task::Multiplication { digits: 9, worked: true },
             Task::Countdown { numbers: 3, max_number: 9, max_target: 99 },
-            Task::Sums { digits: 2 },
+            Task::Sums { digits: 2, differences: true },
             Task::WordProblems { steps: 3 },
         ]
     }
@@ -302,7 +304,7 @@ mod tests {
             Task::Addition { digits: 2, worked: true, second_look: f64::NAN },
             Task::Addition { digits: 2, worked: false, second_look: 0.5 },
             Task::Multiplication { digits: 10, worked: true },
-            Task::Sums { digits: 10 },
+            Task::Sums { digits: 10, differences: false },
             Task::WordProblems { steps: 0 },
             Task::Countdown { numbers: 1, max_number: 9, max_target: 99 },
             Task::Countdown { numbers: 3, max_number: 0, max_target: 99 },

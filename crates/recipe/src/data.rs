@@ -127,11 +127,14 @@ pub enum Task {
         #[schemars(range(min = 1, max = 1_000_000_000))]
         max_target: u64,
     },
-    /// Sums and differences of two numbers, asked in words: `What is 70 + 41?`
+    /// Sums of two numbers, asked in words: `What is 70 + 41?`
     Sums {
         /// Digits of each number, 1 to 9.
         #[schemars(range(min = 1, max = 9))]
         digits: u32,
+        /// Whether every second one is a difference instead: `What is 83 - 27?`
+        #[serde(default)]
+        differences: bool,
     },
     /// Stories about somebody's things, such as `Mia has 14 apples. She buys 3 bags with 6 apples in
     /// each. How many apples does Mia have now?`

@@ -54,17 +54,18 @@ impl Eval {
         let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
         let bar = bars.bar(Stage::Eval.name(), (evaluation.heldout.len() * samples) as u64);
         let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));
-        let (report, groups) = device::unsaved(&recipe, &device, "the evaluation", smaller, || {
-            Ok(evaluate(
-                &mut evaluation.engine,
-                &*evaluation.verifier,
-                &evaluation.heldout,
-                samples,
-                &evaluation.sampling,
-                Seed::run(recipe.seed).derive("eval", &[]),
-                &mut |finished| bar.advance(finished as u64),
-            )?)
-        })?;
+        let (report, groups) =
+            device::unsaved(&recipe, &device, "the evaluation", smaller, || {
+                Ok(evaluate(
+                    &mut evaluation.engine,
+                    &*evaluation.verifier,
+                    &evaluation.heldout,
+                    samples,
+                    &evaluation.sampling,
+                    Seed::run(recipe.seed).derive("eval", &[]),
+                    &mut |finished| bar.advance(finished as u64),
+                )?)
+            })?;
         drop(bar);
         let mut terminal = Terminal::plain(bars);
         for note in evaluation.notes.try_iter() {

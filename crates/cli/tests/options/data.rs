@@ -34,6 +34,15 @@ fn prompts_are_what_their_options_say() {
 /// Nothing but the questions matters.
 const ASK: &[&str] = &["warmup={}", "train.steps=2", "sampling.dynamic=false"];
 
+/// The same, with room for a story.
+const TELL: &[&str] = &[
+    "warmup={}",
+    "train.steps=2",
+    "sampling.dynamic=false",
+    "model.new.max_position_embeddings=1024",
+    "train.micro_batch_tokens=4096",
+];
+
 /// A folder with the subsets `red` and `blue` of a data set.
 const SET: &[&str] = &["data.train=set", "data.split=train", "sampling.dynamic=false"];
 
@@ -163,6 +172,25 @@ pub(crate) const CASES: &[Case] = &[
             assert!(numbers(given, &[' ']).max() <= Some(7), "{prompt}");
             assert!(target.parse::<u64>().unwrap() <= 9, "{prompt}");
         }
+    }),
+    case(&["data.task={kind='sums',digits=3}"], TINY, ASK, |run| {
+        every_prompt(run, |prompt| {
+            let sum = prompt.strip_prefix("What is ").unwrap();
+            numbers(sum, &[' ', '+', '?']).all(|number| (100..1000).contains(&number))
+        });
+    }),
+    case(
+        &["data.task={kind='sums',digits=1,differences=true}"],
+        &["data.task={kind='sums',digits=1,differences=false}"],
+        ASK,
+        |run| assert!(run.prompts().iter().any(|prompt| prompt.contains(" - "))),
+    ),
+    case(&["data.task={kind='word_problems',steps=4}"], TINY, TELL, |run| {
+        // Of one operation nobody buys bags of something.
+        assert!(run.prompts().iter().any(|prompt| prompt.contains(" bags with ")));
+    }),
+    case(&["data.task={kind='word_problems',steps=1}"], TINY, TELL, |run| {
+        every_prompt(run, |prompt| prompt.ends_with('?') && !prompt.contains(" bags with "));
     }),
 ];
 

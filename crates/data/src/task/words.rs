@@ -2,13 +2,13 @@ use rand::{Rng, RngExt};
 
 use super::Sketch;
 
-/// A sum or a difference that is not below 0, asked in words; each number has `digits` digits.
-pub(super) fn sum(rng: &mut impl Rng, digits: u32) -> Sketch {
+/// A sum, or where that is asked for a difference that is not below 0, in words; each number has `digits` digits.
+pub(super) fn sum(rng: &mut impl Rng, digits: u32, differences: bool) -> Sketch {
     let lowest = if digits == 1 { 0 } else { 10u64.pow(digits - 1) };
     let mut number = || rng.random_range(lowest..10u64.pow(digits));
     let (a, b) = (number(), number());
     let (larger, smaller) = (a.max(b), a.min(b));
-    let (text, answer, key) = if rng.random::<bool>() {
+    let (text, answer, key) = if !differences || rng.random::<bool>() {
         (format!("{a} + {b}"), a + b, 0)
     } else {
         (format!("{larger} - {smaller}"), larger - smaller, 1)
@@ -223,7 +223,7 @@ mod tests {
         let mut rng = firebrick_core::Seed::run(7).rng();
         let mut signs = [0; 2];
         for _ in 0..500 {
-            let sketch = sum(&mut rng, 2);
+            let sketch = sum(&mut rng, 2, true);
             let text = sketch.prompt.strip_prefix("What is ").unwrap().strip_suffix('?').unwrap();
             let plus = text.contains('+');
             let (a, b) = text.split_once(if plus { " + " } else { " - " }).unwrap();

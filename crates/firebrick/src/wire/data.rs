@@ -221,7 +221,9 @@ pub(super) fn generator(task: &recipe::Task) -> firebrick_data::Task {
         recipe::Task::Countdown { numbers, max_number, max_target } => {
             firebrick_data::Task::Countdown { numbers, max_number, max_target }
         }
-        recipe::Task::Sums { digits } => firebrick_data::Task::Sums { digits },
+        recipe::Task::Sums { digits, differences } => {
+            firebrick_data::Task::Sums { digits, differences }
+        }
         recipe::Task::WordProblems { steps } => firebrick_data::Task::WordProblems { steps },
     }
 }
