@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use firebrick_gguf::BlockType;
 use firebrick_models::{Decoder, DecoderConfig, Family, load, named_tensors, parameters};
 use serde_json::Value;
 
@@ -163,6 +164,65 @@ impl GgufFile {
         file
     }
 
+    /// A file of a few kilobytes with a tensor of every type; with a tokenizer of scores, or else of merges. It says
+    /// all that a model of one layer needs, and its tensors are not those of one.
+    pub fn of_every_type(architecture: &str, scores: bool) -> Self {
+        let mut file = GgufFile::new();
+        file.text("general.architecture", architecture);
+        for (key, size) in [
+            ("block_count", 1),
+            ("context_length", 64),
+            ("embedding_length", 256),
+            ("feed_forward_length", 256),
+            ("attention.head_count", 4),
+            ("attention.head_count_kv", 2),
+        ] {
+            file.number(&format!("{architecture}.{key}"), size);
+        }
+        file.float(&format!("{architecture}.attention.layer_norm_rms_epsilon"), 1e-5);
+        let tokens = ["<unk>", "<s>", "</s>", "a", "b", "ab", "▁", "▁ab"];
+        file.texts("tokenizer.ggml.tokens", tokens);
+        file.numbers("tokenizer.ggml.token_type", &[2, 3, 3, 1, 1, 1, 1, 1]);
+        if scores {
+            file.text("tokenizer.ggml.model", "llama");
+            let scores: Vec<u8> = (0..8).flat_map(|id| (-(id as f32)).to_le_bytes()).collect();
+            file.key("tokenizer.ggml.scores", 9, array_bytes(6, 8, &scores));
+        } else {
+            file.text("tokenizer.ggml.model", "gpt2");
+            file.text("tokenizer.ggml.pre", "smollm");
+            file.texts("tokenizer.ggml.merges", ["a b", "▁ ab"]);
+        }
+        for (name, id) in [("unknown", 0), ("bos", 1), ("eos", 2)] {
+            file.number(&format!("tokenizer.ggml.{name}_token_id"), id);
+        }
+        file.text("tokenizer.chat_template", "{{ messages[0].content }}");
+        let names = [
+            "token_embd",
+            "output_norm",
+            "blk.0.attn_norm",
+            "blk.0.attn_q",
+            "blk.0.attn_k",
+            "blk.0.attn_v",
+            "blk.0.attn_output",
+            "blk.0.ffn_norm",
+            "blk.0.ffn_gate",
+            "blk.0.ffn_up",
+            "blk.0.ffn_down",
+        ];
+        for (name, kind) in names.into_iter().zip(BlockType::ALL) {
+            let bytes = 8 * 256 / kind.values() * kind.bytes();
+            file.tensors.push(TensorOfFile {
+                name: format!("{name}.weight"),
+                kind: kind.number(),
+                sizes: vec![256, 8],
+                // Small exponents, whatever part of a block they are.
+                bytes: (0..bytes).map(|at| (at * 7 % 60) as u8).collect(),
+                says_at: None,
+            });
+        }
+        file
+    }
+
     fn weights(&mut self, decoder: &Decoder) {
         let config = decoder.config();
         for parameter in parameters(decoder) {
@@ -226,7 +286,10 @@ impl GgufFile {
         }
         let begins = tokenizer["post_processor"].to_string().contains("SpecialToken");
         self.key("tokenizer.ggml.add_bos_token", 7, vec![u8::from(begins)]);
-        if let Ok(template) = std::fs::read_to_string(folder.join("chat_template.jinja")) {
+        let alone = std::fs::read_to_string(folder.join("chat_template.jinja")).ok();
+        let config = read("tokenizer_config.json");
+        let within = config["chat_template"].as_str().map(str::to_owned);
+        if let Some(template) = alone.or(within) {
             self.text("tokenizer.chat_template", &template);
         }
     }

@@ -61,8 +61,10 @@ impl Inspection {
         let mut or_say = |problem: String| {
             // The tokenizer's reader looks into config.json as well.
             let of_config = format!("{}", folder.join("config.json").display());
-            let said =
-                |known: &String| known.starts_with(&of_config) && problem.starts_with(&of_config);
+            let said = |known: &String| {
+                *known == problem
+                    || known.starts_with(&of_config) && problem.starts_with(&of_config)
+            };
             if adapter.is_none() && !broken.iter().any(said) {
                 broken.push(problem);
             }

@@ -140,6 +140,23 @@ fn a_checkpoint_is_evaluated() {
     for word in ["pass@1 ", "avg@4 ", "pass@2 ", "pass@4 ", "maj@4 ", "10 prompts × 4"] {
         assert!(table.contains(word), "{word} is not in {table}");
     }
+    let written = ["eval", checkpoint, "--samples", "4", "--completions", "answers.jsonl"];
+    assert_eq!(place.succeed(&written).stdout, table);
+    let lines = std::fs::read_to_string(place.path("answers.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 40);
+    let right = lines.iter().filter(|line| line["verdict"] == "right").count();
+    assert!(table.contains(&format!("verdicts {right} right")), "{table}");
+    for line in &lines {
+        let count = |key: &str| line[key].as_array().unwrap().len();
+        assert_eq!(count("tokens"), count("logprobs"), "{line}");
+        assert!(count("prompt_tokens") > 0 && line["reference"].is_string(), "{line}");
+    }
+    // A file that can't be written is told before anything is computed.
+    let refused = place.run(&["eval", checkpoint, "--completions", "nowhere/answers.jsonl"]);
+    assert!(refused.stderr.contains("nowhere/answers.jsonl"), "{}", refused.stderr);
+    assert_eq!((refused.stdout.as_str(), refused.code), ("", Some(1)));
+
     // One sample a prompt, drawn as the run draws its held-out completions.
     let json = place.succeed(&["eval", checkpoint, "--samples", "1", "--json"]).stdout;
     let json: Value = serde_json::from_str(&json).unwrap();

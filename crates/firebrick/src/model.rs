@@ -14,7 +14,7 @@ use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
     AdapterBase, Base, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, PolicyModel,
-    Sizes, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, load_adapter,
+    Sizes, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, is_gguf, load_adapter,
     load_config, load_noting, parameters, random,
 };
 
@@ -55,7 +55,7 @@ impl Folders {
         }
         let (_, base) = adapter_config(folder)?;
         let beside = folder.join(&base.name);
-        if beside.is_dir() {
+        if beside.is_dir() || is_gguf(&beside) {
             let base = absolute(&beside);
             return Ok(Folders::with_adapter(beside, base, folder));
         }

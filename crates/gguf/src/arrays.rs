@@ -15,20 +15,34 @@ const ELEMENTS: u64 = 1 << 20;
 const TEXTS: u64 = 24 << 20;
 
 impl Gguf {
-    /// The texts of an array; `None` where there is no such key.
-    pub(crate) fn texts(&self, key: &str) -> Result<Option<Vec<String>>, GgufError> {
-        let Some(array) = self.array(key)? else { return Ok(None) };
+    /// The texts of an array; none where there is no such key.
+    pub(crate) fn texts(&self, key: &str) -> Result<Vec<String>, GgufError> {
+        let mut texts = Vec::new();
+        self.each_text(key, |text| {
+            texts.push(text);
+            Ok(())
+        })?;
+        Ok(texts)
+    }
+
+    /// Gives `take` the texts of an array one by one, so that a million of them need not be kept.
+    pub(crate) fn each_text(
+        &self,
+        key: &str,
+        mut take: impl FnMut(String) -> Result<(), GgufError>,
+    ) -> Result<(), GgufError> {
+        let Some(array) = self.array(key)? else { return Ok(()) };
         let mut cursor = self.cursor(array.at)?;
         if array.kind != TEXT {
             return Err(self.model(format!("{key:?} should be an array of texts")));
         }
-        let (mut texts, mut room) = (Vec::new(), TEXTS);
+        let (what, mut room) = (format!("a text of {key:?}"), TEXTS);
         for _ in 0..array.count {
-            let text = cursor.text(room, &format!("a text of {key:?}"))?;
+            let text = cursor.text(room, &what)?;
             room -= text.len() as u64;
-            texts.push(text);
+            take(text)?;
         }
-        Ok(Some(texts))
+        Ok(())
     }
 
     /// The numbers of an array.

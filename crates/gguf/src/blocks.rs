@@ -47,7 +47,8 @@ impl BlockType {
         BlockType::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    fn number(self) -> u32 {
+    /// Its number in the format.
+    pub fn number(self) -> u32 {
         match self {
             BlockType::F32 => 0,
             BlockType::F16 => 1,

@@ -4,7 +4,9 @@ use std::f64::consts::TAU;
 
 use serde_json::{Map, Value, json};
 
-use crate::{Gguf, GgufError, metadata::Metadata};
+use crate::{Gguf, GgufError, error::quoted, metadata::Metadata, tokenizer::TOKENS_KEY};
+
+const EPSILON: &str = "attention.layer_norm_rms_epsilon";
 
 /// An architecture, as the format calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +65,8 @@ impl Shape {
         };
         let Some(&(name, family)) = Family::ALL.iter().find(|(known, _)| *known == name) else {
             let known = Family::ALL.map(|(name, _)| name).join(", ");
-            return Err(wrong(format!("its architecture is {name:?}, expected one of {known}")));
+            let came = quoted(name);
+            return Err(wrong(format!("its architecture is {came}, expected one of {known}")));
         };
         let keys = Keys { metadata, name };
         let heads = keys.needed("attention.head_count").map_err(wrong)?;
@@ -88,14 +91,32 @@ impl Gguf {
         Ok(Value::Object(config))
     }
 
-    /// `generation_config.json`: every token that ends a text or a turn.
+    /// `generation_config.json`: every token that ends a text or a turn. Files seldom name more than one of them, so
+    /// the others are known by their texts, as in llama.cpp.
     pub(crate) fn generation_config(&self) -> Result<Value, GgufError> {
+        const ENDS: [&str; 9] = [
+            "<|eot_id|>",
+            "<|eom_id|>",
+            "<|im_end|>",
+            "<|end|>",
+            "<end_of_turn>",
+            "<|endoftext|>",
+            "<|end_of_text|>",
+            "<EOT>",
+            "_<EOT>",
+        ];
         let mut ends: Vec<u64> = Vec::new();
         for token in ["eos", "eot", "eom"] {
-            if let Some(id) = self.token(token)?.filter(|id| !ends.contains(id)) {
+            ends.extend(self.token(token)?.filter(|id| !ends.contains(id)));
+        }
+        let mut id = 0;
+        self.each_text(TOKENS_KEY, |token| {
+            if ENDS.contains(&token.as_str()) && !ends.contains(&id) {
                 ends.push(id);
             }
-        }
+            id += 1;
+            Ok(())
+        })?;
         let mut config = Map::new();
         if let Some(id) = self.token("bos")? {
             config.insert("bos_token_id".into(), id.into());
@@ -142,24 +163,27 @@ impl Gguf {
             _ => None,
         };
         let (model_type, class) = shape.family.class(window.is_some());
-        let config = json!({
-            "architectures": [class],
-            "model_type": model_type,
-            "vocab_size": embedding.shape[0],
-            "hidden_size": hidden,
-            "intermediate_size": keys.needed("feed_forward_length")?,
-            "num_hidden_layers": keys.needed("block_count")?,
-            "num_attention_heads": shape.heads,
-            "num_key_value_heads": shape.kv_heads,
-            "head_dim": head,
-            "max_position_embeddings": keys.needed("context_length")?,
-            "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
-            "rope_theta": keys.number("rope.freq_base")?.unwrap_or(10_000.0),
-            "tie_word_embeddings": tensor("lm_head.weight").is_none(),
-            "torch_dtype": "float32",
-        });
-        let Value::Object(mut config) = config else { return Ok(Map::new()) };
+        let epsilon = keys.number(EPSILON)?.ok_or_else(|| keys.missing(EPSILON))?;
+        let mut config = Map::new();
         let mut set = |field: &str, value: Value| drop(config.insert(field.into(), value));
+        for (field, value) in [
+            ("architectures", json!([class])),
+            ("model_type", model_type.into()),
+            ("vocab_size", embedding.shape[0].into()),
+            ("hidden_size", hidden.into()),
+            ("intermediate_size", keys.needed("feed_forward_length")?.into()),
+            ("num_hidden_layers", keys.needed("block_count")?.into()),
+            ("num_attention_heads", shape.heads.into()),
+            ("num_key_value_heads", shape.kv_heads.into()),
+            ("head_dim", head.into()),
+            ("max_position_embeddings", keys.needed("context_length")?.into()),
+            ("rms_norm_eps", epsilon.into()),
+            ("rope_theta", keys.number("rope.freq_base")?.unwrap_or(10_000.0).into()),
+            ("tie_word_embeddings", tensor("lm_head.weight").is_none().into()),
+            ("torch_dtype", "float32".into()),
+        ] {
+            set(field, value);
+        }
         match shape.family {
             Family::Llama if window.is_some() => set("sliding_window", json!(window)),
             Family::Llama => {
@@ -170,12 +194,16 @@ impl Gguf {
             Family::Gemma => set("hidden_activation", "gelu_pytorch_tanh".into()),
             Family::Qwen2 | Family::Qwen3 => {}
         }
-        // Of what is not known here, the reader of a config.json says that it is not implemented.
-        if let Some(kind) = keys.text("rope.scaling.type")?.filter(|kind| *kind != "none") {
-            let factor = keys.number("rope.scaling.factor")?;
-            if factor != Some(1.0) {
-                set("rope_scaling", json!({ "rope_type": kind, "factor": factor }));
-            }
+        // Of what is not known here, the reader of a config.json says that it is not implemented. A factor without a
+        // type is linear, as in llama.cpp, where 0 is none and the second key is the older one.
+        let kind = keys.text("rope.scaling.type")?.unwrap_or("linear");
+        let factor = keys.number("rope.scaling.factor")?.or(keys.number("rope.scale_linear")?);
+        let scales = match factor {
+            None | Some(0.0) => kind != "linear",
+            Some(factor) => factor != 1.0,
+        };
+        if scales && kind != "none" {
+            set("rope_scaling", json!({ "rope_type": kind, "factor": factor }));
         }
         Ok(config)
     }
@@ -195,11 +223,13 @@ impl Gguf {
                 shape.name
             ))
         };
-        if tensor.shape != [head as usize / 2] {
+        if tensor.shape != [head as usize / 2] || config.contains_key("rope_scaling") {
             return Err(unlike());
         }
         let mut factors = Vec::new();
-        self.read(NAME, &mut factors)?;
+        if !self.read(NAME, &mut factors)? {
+            return Err(unlike());
+        }
         let factor = f64::from(factors.last().copied().unwrap_or(1.0));
         let keys = Keys { metadata: self.metadata(), name: shape.name };
         let context = keys.number("rope.scaling.original_context_length");
@@ -210,7 +240,8 @@ impl Gguf {
             let wave = TAU * theta.powf(2.0 * index as f64 / head as f64);
             let smooth = ((context / wave - low) / (high - low)).clamp(0.0, 1.0);
             let expected = 1.0 / ((1.0 - smooth) / factor + smooth);
-            if (f64::from(came) - expected).abs() > 1e-4 * expected {
+            let near = (f64::from(came) - expected).abs() <= 1e-4 * expected;
+            if !near {
                 return Err(unlike());
             }
         }
@@ -242,7 +273,11 @@ impl Keys<'_> {
     }
 
     fn needed(&self, key: &str) -> Result<usize, String> {
-        self.size(key)?.ok_or_else(|| format!("it says no {}", self.key(key)))
+        self.size(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    fn missing(&self, key: &str) -> String {
+        format!("it says no {}", self.key(key))
     }
 
     fn number(&self, key: &str) -> Result<Option<f64>, String> {

@@ -76,6 +76,11 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// Something at a place that is as it should be, and is not read.
+    pub(crate) fn unread(&self, at: u64, problem: String) -> GgufError {
+        GgufError::Unread { path: self.path.to_owned(), at, problem }
+    }
+
     /// Something wrong at a place.
     pub(crate) fn damaged(&self, at: u64, problem: String) -> GgufError {
         GgufError::Damaged { path: self.path.to_owned(), at, problem }

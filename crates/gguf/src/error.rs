@@ -21,6 +21,16 @@ pub enum GgufError {
         /// What was expected and what came.
         problem: String,
     },
+    /// It is whole, and of a kind that is not read.
+    #[error("{path}, byte {at}: {problem}")]
+    Unread {
+        /// Which file.
+        path: PathBuf,
+        /// Where in it.
+        at: u64,
+        /// What was expected, what came, and what to do.
+        problem: String,
+    },
     /// Its metadata describe no model that can be read.
     #[error("{path}: {problem}")]
     Model {
@@ -29,4 +39,13 @@ pub enum GgufError {
         /// What was expected, what came, and what to do.
         problem: String,
     },
+}
+
+/// A text of the file as a message has it: its first characters, control characters spelt out.
+pub(crate) fn quoted(text: &str) -> String {
+    const SHOWN: usize = 80;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
 }

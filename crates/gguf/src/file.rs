@@ -96,6 +96,7 @@ impl Gguf {
         let mut cursor = Cursor::new(path, &file, 0, bytes)?;
         let (tensors, keys) = head(&mut cursor)?;
         let metadata = Metadata::read(&mut cursor, keys)?;
+        whole(path, &metadata)?;
         let tensors = read_tensors(&mut cursor, tensors, &metadata)?;
         Ok(Gguf { path: path.to_owned(), file, bytes, metadata, tensors })
     }
@@ -111,7 +112,7 @@ impl Gguf {
     }
 
     /// Appends the values of the tensor of that name in a folder to `values`, as they are there, and says whether all
-    /// are finite.
+    /// are finite. The file has one position, so two threads must not read from one `Gguf` at a time.
     ///
     /// # Errors
     /// When there is no such tensor, or the file can't be read.
@@ -168,7 +169,7 @@ impl Gguf {
             return Ok(Change::None);
         }
         let rows = tensor.shape[0];
-        if heads == 0 || !rows.is_multiple_of(2 * heads) {
+        if heads == 0 || !rows.is_multiple_of(heads) || !(rows / heads).is_multiple_of(2) {
             let problem = format!("{} has {rows} rows, for {heads} heads", tensor.name);
             return Err(self.model(problem));
         }
@@ -180,14 +181,13 @@ impl Gguf {
 fn head(cursor: &mut Cursor<'_>) -> Result<(u64, u64), GgufError> {
     let magic: [u8; 4] = cursor.bytes()?;
     if magic != MAGIC {
-        let hint = match &magic {
-            b"vers" => "; it begins as a pointer of Git LFS: git lfs pull fetches the file",
-            _ => "",
-        };
+        if magic == *b"vers" {
+            let problem = "it begins as a pointer of Git LFS: git lfs pull fetches the file";
+            return Err(cursor.unread(0, problem.into()));
+        }
         let came = magic.escape_ascii();
-        return Err(
-            cursor.damaged(0, format!("a GGUF file begins with GGUF, this with {came}{hint}"))
-        );
+        let problem = format!("a GGUF file begins with GGUF, this with {came}");
+        return Err(cursor.damaged(0, problem));
     }
     let version = cursor.u32()?;
     if !(2..=3).contains(&version) {
@@ -195,9 +195,21 @@ fn head(cursor: &mut Cursor<'_>) -> Result<(u64, u64), GgufError> {
             1..=3 => "its numbers have their highest byte first, which is not read".to_owned(),
             _ => format!("it is of version {version}, expected 2 or 3"),
         };
-        return Err(cursor.damaged(4, problem));
+        return Err(cursor.unread(4, problem));
     }
     Ok((cursor.u64()?, cursor.u64()?))
+}
+
+/// Refuses one of several files that a model was split into.
+fn whole(path: &Path, metadata: &Metadata) -> Result<(), GgufError> {
+    let wrong = |problem| GgufError::Model { path: path.to_owned(), problem };
+    match metadata.count("split.count").map_err(wrong)? {
+        Some(parts) if parts > 1 => Err(wrong(format!(
+            "it is one of the {parts} files that a model was split into, expected a whole one: \
+             llama.cpp's llama-gguf-split --merge makes one of them"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn read_tensors(
@@ -209,15 +221,7 @@ fn read_tensors(
         let problem = format!("there would be {count} tensors, and there may be {TENSORS}");
         return Err(cursor.damaged(8, problem));
     }
-    let align = match metadata.count("general.alignment") {
-        Ok(None) => 32,
-        Ok(Some(align)) if align.is_power_of_two() && (8..=1 << 20).contains(&align) => align,
-        Ok(Some(align)) => {
-            let problem = format!("general.alignment is {align}, expected a power of 2, 8 to 2^20");
-            return Err(cursor.damaged(cursor.at(), problem));
-        }
-        Err(problem) => return Err(cursor.damaged(cursor.at(), problem)),
-    };
+    let align = alignment(metadata).map_err(|problem| cursor.damaged(cursor.at(), problem))?;
     // One behind the other, each at the next whole multiple: then none is read twice or not at all.
     let mut tensors = BTreeMap::new();
     let mut next = 0u64;
@@ -251,6 +255,17 @@ fn read_tensors(
     Ok(tensors)
 }
 
+/// What places of tensors are multiples of.
+fn alignment(metadata: &Metadata) -> Result<u64, String> {
+    match metadata.count("general.alignment")? {
+        None => Ok(32),
+        Some(align) if align.is_power_of_two() && (8..=1 << 20).contains(&align) => Ok(align),
+        Some(align) => {
+            Err(format!("general.alignment is {align}, expected a power of 2, 8 to 2^20"))
+        }
+    }
+}
+
 /// A tensor whose place is still counted from where the first one begins.
 fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
     let begins = cursor.at();
@@ -275,7 +290,7 @@ fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
             "{name} is of the type {number}{came}, which is not read; expected {read}: take another \
              quantisation of the model"
         );
-        return Err(cursor.damaged(begins, problem));
+        return Err(cursor.unread(begins, problem));
     };
     if !shape[0].is_multiple_of(kind.values()) {
         let (inputs, kind, block) = (shape[0], kind.name(), kind.values());

@@ -10,14 +10,20 @@ use std::{
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::{Gguf, GgufError};
+use crate::{Gguf, GgufError, error::quoted};
 
 /// The files that a tokenizer and a template are in.
 const FILES: [&str; 4] =
     ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"];
 
+/// Where the tokens are.
+pub(crate) const TOKENS_KEY: &str = "tokenizer.ggml.tokens";
+
 /// The most tokens; the largest vocabularies have some 260,000.
 const TOKENS: usize = 1 << 19;
+
+/// The most pairs that are merged. A vocabulary of scores can have far more ways to make its tokens than tokens.
+const MERGES: usize = 1 << 20;
 
 /// Bytes of a token that may be made of two others. No vocabulary has longer ones but for runs of blanks.
 const MERGED: usize = 512;
@@ -28,6 +34,7 @@ const BESIDE: u64 = 256 << 20;
 /// The parts of tokens, as the format numbers them.
 mod kind {
     pub(super) const NORMAL: u64 = 1;
+    pub(super) const UNKNOWN: u64 = 2;
     pub(super) const CONTROL: u64 = 3;
     pub(super) const USER_DEFINED: u64 = 4;
     pub(super) const UNUSED: u64 = 5;
@@ -52,37 +59,42 @@ impl Gguf {
         }
         let rules = match self.rules()? {
             Ok(rules) => rules,
-            Err(why) => return self.beside(name, &why),
+            // Whoever puts a tokenizer beside the file need not take its template out.
+            Err(why) => match self.beside(name, &why)? {
+                None if name == "chat_template.jinja" => return self.template(),
+                beside => return Ok(beside),
+            },
         };
         Ok(match name {
             "tokenizer.json" => Some(self.tokenizer(rules)?),
             "tokenizer_config.json" => Some(written(&self.tokenizer_config()?)),
-            "chat_template.jinja" => {
-                let template = self.metadata().text("tokenizer.chat_template");
-                let template = template.map_err(|problem| self.model(problem))?;
-                template.map(|text| text.as_bytes().to_owned())
-            }
+            "chat_template.jinja" => self.template()?,
             _ => None,
         })
+    }
+
+    fn template(&self) -> Result<Option<Vec<u8>>, GgufError> {
+        let template = self.metadata().text("tokenizer.chat_template");
+        let template = template.map_err(|problem| self.model(problem))?;
+        Ok(template.map(|text| text.as_bytes().to_owned()))
     }
 
     /// How its texts become tokens; in words why that is not known.
     fn rules(&self) -> Result<Result<Rules, String>, GgufError> {
         let text = |key| self.metadata().text(key).map_err(|problem| self.model(problem));
         let has = |key| self.metadata().get(key).is_some();
-        let Some(model) = text("tokenizer.ggml.model")?.filter(|_| has("tokenizer.ggml.tokens"))
-        else {
+        let Some(model) = text("tokenizer.ggml.model")?.filter(|_| has(TOKENS_KEY)) else {
             return Ok(Err("it holds no tokenizer".into()));
         };
         Ok(match (model, text("tokenizer.ggml.pre")?) {
             ("llama", _) if has("tokenizer.ggml.scores") => Ok(Rules::Scores),
             ("gpt2", Some(pre)) if has("tokenizer.ggml.merges") => match Pieces::of(pre) {
                 Some(pieces) => Ok(Rules::Merges(pieces)),
-                None => Err(format!("its tokenizer cuts texts by the rules {pre:?}")),
+                None => Err(format!("its tokenizer cuts texts by the rules {}", quoted(pre))),
             },
             ("gpt2", None) => Err("it does not say by which rules its tokenizer cuts texts".into()),
             ("llama" | "gpt2", _) => Err("its tokenizer has no merges".into()),
-            (other, _) => Err(format!("its tokenizer is of the kind {other:?}")),
+            (other, _) => Err(format!("its tokenizer is of the kind {}", quoted(other))),
         })
     }
 
@@ -109,49 +121,37 @@ impl Gguf {
 
     /// `tokenizer.json`.
     fn tokenizer(&self, rules: Rules) -> Result<Vec<u8>, GgufError> {
-        let tokens = self.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
+        let tokens = self.texts(TOKENS_KEY)?;
         if tokens.is_empty() || tokens.len() > TOKENS {
             let count = tokens.len();
             return Err(self.model(format!("it has {count} tokens, expected 1 to {TOKENS}")));
         }
         let kinds = self.kinds(tokens.len())?;
-        let texts = match rules {
-            Rules::Merges(_) => self.texts("tokenizer.ggml.merges")?.unwrap_or_default(),
-            Rules::Scores => Vec::new(),
-        };
-        let mut vocab = HashMap::new();
-        let mut added = Vec::new();
+        let mut ids = HashMap::new();
+        let mut added_tokens = Vec::new();
         for (id, (token, &kind)) in tokens.iter().zip(&kinds).enumerate() {
             // What fills a vocabulary up has no token in a folder.
             if kind == kind::UNUSED {
                 continue;
             }
-            if vocab.insert(token.as_str(), id).is_some() {
-                return Err(self.model(format!("the token {token:?} is there twice")));
+            if ids.insert(token.as_str(), id as u32).is_some() {
+                return Err(self.model(format!("the token {} is there twice", quoted(token))));
             }
-            if kind == kind::CONTROL || kind == kind::USER_DEFINED {
-                added.push(json!({
-                    "id": id,
-                    "content": token,
-                    "single_word": false,
-                    "lstrip": false,
-                    "rstrip": false,
-                    "normalized": false,
-                    "special": kind == kind::CONTROL,
-                }));
+            if matches!(kind, kind::CONTROL | kind::UNKNOWN | kind::USER_DEFINED) {
+                added_tokens.push(Added::new(id, token, kind != kind::USER_DEFINED));
             }
         }
         let unknown = self.token("unknown")?.and_then(|id| tokens.get(usize::try_from(id).ok()?));
         let of_scores = matches!(rules, Rules::Scores);
-        let (merges, steps, whole_tokens) = match rules {
-            Rules::Merges(pieces) => (self.merges(&texts)?, pieces.steps(), pieces.whole_tokens()),
+        let (pairs, steps, whole_tokens) = match rules {
+            Rules::Merges(pieces) => (self.merges(&ids)?, pieces.steps(), pieces.whole_tokens()),
             Rules::Scores => {
-                (self.merges_of_scores(&tokens, &kinds, &vocab)?, self.steps_of_blanks()?, false)
+                (self.merges_of_scores(&tokens, &kinds, &ids)?, self.steps_of_blanks()?, false)
             }
         };
         let file = File {
             version: "1.0",
-            added_tokens: added,
+            added_tokens,
             normalizer: steps.normalizer,
             pre_tokenizer: steps.pre_tokenizer,
             post_processor: self.around(rules, &tokens)?,
@@ -164,7 +164,7 @@ impl Gguf {
                 ignore_merges: whole_tokens,
                 // In the order of ids, which a map by name does not keep.
                 vocab: tokens.iter().zip(&kinds).enumerate().collect(),
-                merges,
+                merges: Merges { tokens: &tokens, pairs },
             },
         };
         Ok(written(&file))
@@ -181,29 +181,33 @@ impl Gguf {
         Ok(kinds.into_iter().map(|kind| kind as u64).collect())
     }
 
-    fn merges<'a>(&self, texts: &'a [String]) -> Result<Vec<[&'a str; 2]>, GgufError> {
-        let pair = |merge: &'a String| {
+    /// The pairs of tokens that are merged, in their order.
+    fn merges(&self, ids: &HashMap<&str, u32>) -> Result<Vec<[u32; 2]>, GgufError> {
+        let pair = |merge: &str| {
             // Neither part is empty, and a blank may be the first character.
             let first = merge.chars().next()?.len_utf8();
             let blank = first + merge[first..].find(' ')?;
             let (left, right) = (&merge[..blank], &merge[blank + 1..]);
-            (!right.is_empty()).then_some([left, right])
+            ids.get([left, right].concat().as_str())?;
+            Some([*ids.get(left)?, *ids.get(right)?])
         };
-        let pairs = texts.iter().map(|merge| {
-            pair(merge)
-                .ok_or_else(|| self.model(format!("the merge {merge:?} is not of two parts")))
-        });
-        pairs.collect()
+        let mut pairs = Vec::new();
+        self.each_text("tokenizer.ggml.merges", |merge| {
+            let none = || format!("the merge {} makes no token of two tokens", quoted(&merge));
+            pairs.push(pair(&merge).ok_or_else(|| self.model(none()))?);
+            Ok(())
+        })?;
+        Ok(pairs)
     }
 
     /// The merges of a vocabulary that has a score for each token: every way to make a token of two others, the
     /// best token first. It is the order of `transformers`.
-    fn merges_of_scores<'a>(
+    fn merges_of_scores(
         &self,
-        tokens: &'a [String],
+        tokens: &[String],
         kinds: &[u64],
-        vocab: &HashMap<&str, usize>,
-    ) -> Result<Vec<[&'a str; 2]>, GgufError> {
+        ids: &HashMap<&str, u32>,
+    ) -> Result<Vec<[u32; 2]>, GgufError> {
         const KEY: &str = "tokenizer.ggml.scores";
         let scores = self.numbers(KEY)?.unwrap_or_default();
         if scores.len() != tokens.len() {
@@ -211,25 +215,30 @@ impl Gguf {
             return Err(self.model(format!("{KEY} has {came} elements, for {count} tokens")));
         }
         let mut merges = Vec::new();
-        for ((token, &score), &kind) in tokens.iter().zip(&scores).zip(kinds) {
+        for (id, (token, &kind)) in tokens.iter().zip(kinds).enumerate() {
             if kind != kind::NORMAL || token.len() > MERGED {
                 continue;
             }
-            let cuts = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
-            let mut ways: Vec<_> = cuts
-                .filter_map(|(left, right)| {
-                    Some((vocab.get(left)?, vocab.get(right)?, left, right))
-                })
-                .collect();
-            ways.sort_by_key(|&(left, right, ..)| (left, right));
-            merges.extend(ways.into_iter().map(|(.., left, right)| (score, [left, right])));
+            let first = merges.len();
+            for (at, _) in token.char_indices().skip(1) {
+                let (left, right) = token.split_at(at);
+                if let (Some(&left), Some(&right)) = (ids.get(left), ids.get(right)) {
+                    merges.push((id as u32, [left, right]));
+                }
+            }
+            if merges.len() > MERGES {
+                let problem = "its tokens can be made of each other in more than";
+                return Err(self.model(format!("{problem} {MERGES} ways")));
+            }
+            merges[first..].sort_unstable_by_key(|&(_, pair)| pair);
         }
-        let length = |text: &str| Reverse(text.chars().count());
-        merges.sort_by(|(a, [left, right]), (b, [other, beside])| {
-            let (one, two) = ((length(left), length(right)), (length(other), length(beside)));
-            b.total_cmp(a).then_with(|| one.cmp(&two))
+        let lengths: Vec<_> = tokens.iter().map(|token| Reverse(token.chars().count())).collect();
+        merges.sort_by(|&(one, [left, right]), &(two, [other, beside])| {
+            let lengths = |left: u32, right: u32| (lengths[left as usize], lengths[right as usize]);
+            let best = scores[two as usize].total_cmp(&scores[one as usize]);
+            best.then_with(|| lengths(left, right).cmp(&lengths(other, beside)))
         });
-        Ok(merges.into_iter().map(|(_, parts)| parts).collect())
+        Ok(merges.into_iter().map(|(_, pair)| pair).collect())
     }
 
     /// Texts whose blanks are written as `▁`, one of them before the text where the file says so.
@@ -264,15 +273,15 @@ impl Gguf {
         let text = json!({ "Sequence": { "id": "A", "type_id": 0 } });
         let mut single = vec![text];
         let mut special = BTreeMap::new();
-        for (name, place, default) in [("bos", 0, begins), ("eos", 1, false)] {
-            let id = self.token(name)?.filter(|&id| (id as usize) < tokens.len());
-            if let Some(id) = id.filter(|_| adds(name, default).unwrap_or(default)) {
+        for (name, default) in [("bos", begins), ("eos", false)] {
+            let adds = adds(name, default)?;
+            let id = self.token(name)?.filter(|&id| adds && (id as usize) < tokens.len());
+            if let Some(id) = id {
                 let token = &tokens[id as usize];
-                let place = place.min(1) * single.len();
+                let place = if name == "bos" { 0 } else { single.len() };
                 single.insert(place, json!({ "SpecialToken": { "id": token, "type_id": 0 } }));
                 special.insert(token, json!({ "id": token, "ids": [id], "tokens": [token] }));
             }
-            adds(name, default)?;
         }
         let second = json!({ "Sequence": { "id": "B", "type_id": 1 } });
         let pair: Vec<Value> = single.iter().cloned().chain([second]).collect();
@@ -285,7 +294,7 @@ impl Gguf {
     }
 
     fn tokenizer_config(&self) -> Result<Value, GgufError> {
-        let tokens = self.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
+        let tokens = self.texts(TOKENS_KEY)?;
         let mut config = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": false,
@@ -405,7 +414,7 @@ impl Pieces {
 #[derive(Serialize)]
 struct File<'a> {
     version: &'static str,
-    added_tokens: Vec<Value>,
+    added_tokens: Vec<Added<'a>>,
     normalizer: Value,
     pre_tokenizer: Value,
     post_processor: Value,
@@ -424,7 +433,26 @@ struct Model<'a> {
     byte_fallback: bool,
     ignore_merges: bool,
     vocab: Vocab<'a>,
-    merges: Vec<[&'a str; 2]>,
+    merges: Merges<'a>,
+}
+
+/// A token that is found in a text before it is cut.
+#[derive(Serialize)]
+struct Added<'a> {
+    id: usize,
+    content: &'a str,
+    single_word: bool,
+    lstrip: bool,
+    rstrip: bool,
+    normalized: bool,
+    special: bool,
+}
+
+impl<'a> Added<'a> {
+    fn new(id: usize, content: &'a str, special: bool) -> Self {
+        let no = false;
+        Added { id, content, single_word: no, lstrip: no, rstrip: no, normalized: no, special }
+    }
 }
 
 /// Tokens and their ids, written as an object.
@@ -443,7 +471,19 @@ impl Serialize for Vocab<'_> {
     }
 }
 
+/// Pairs of tokens by their ids, written as their texts.
+struct Merges<'a> {
+    tokens: &'a [String],
+    pairs: Vec<[u32; 2]>,
+}
+
+impl Serialize for Merges<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = |id: u32| &self.tokens[id as usize];
+        serializer.collect_seq(self.pairs.iter().map(|&[left, right]| [text(left), text(right)]))
+    }
+}
+
 fn written(value: &impl Serialize) -> Vec<u8> {
-    // Keys are texts and numbers finite: it can be written.
-    serde_json::to_vec_pretty(value).unwrap_or_default()
+    serde_json::to_vec(value).expect("keys are texts, and a vector takes all bytes")
 }

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, slice};
 
 use num_integer::Integer as _;
+use num_rational::BigRational;
 use num_traits::One as _;
 use serde::{Deserialize, Serialize};
 
@@ -205,13 +206,25 @@ fn is_unreduced(expr: &Expr) -> bool {
     above.is_integer() && below.is_integer() && !above.numer().gcd(below.numer()).is_one()
 }
 
-/// Whether nothing is left to compute: a number, or a fraction in lowest terms.
+/// Whether nothing is left to compute: a number, a fraction in lowest terms, or a percentage.
 fn is_number(value: &Value) -> bool {
     fn is(expr: &Expr) -> bool {
         match expr {
             Expr::Number(_) | Expr::Decimal(_) => true,
             Expr::Negate(expr) => is(expr),
-            Expr::Quotient(parts) => parts.iter().all(is) && !is_unreduced(expr),
+            Expr::Quotient(parts) => match parts.as_ref() {
+                // As a percentage is read.
+                [above, Expr::Number(below)] if *below == BigRational::from_integer(100.into()) => {
+                    is(above)
+                }
+                [Expr::Number(above), Expr::Number(below)] => {
+                    above.is_integer()
+                        && below.is_integer()
+                        && !below.numer().is_one()
+                        && !is_unreduced(expr)
+                }
+                _ => false,
+            },
             _ => false,
         }
     }

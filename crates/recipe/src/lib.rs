@@ -289,7 +289,7 @@ impl Recipe {
                 RewardKind::Integer { marker: None }
             }
             Some(Task::Countdown { .. }) => RewardKind::Countdown { use_all: true },
-            Some(Task::Sums { .. } | Task::WordProblems { .. }) => RewardKind::evaluated(),
+            Some(Task::Sums { .. } | Task::WordProblems { .. }) => RewardKind::math(),
             None => RewardKind::Gsm8k,
         })
     }

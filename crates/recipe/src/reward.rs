@@ -69,9 +69,10 @@ pub enum RewardKind {
         #[serde(default)]
         reduced_fractions: bool,
         /// Whether an answer has to be evaluated where the reference is a number: `25 + 59` is then
-        /// not `84`. Set it where a question writes the expression down that it asks for.
-        #[serde(default)]
-        evaluated: bool,
+        /// not `84`. Set it where a question writes the expression down that it asks for. By default
+        /// on for `data.task` of kind `sums` or `word_problems`, and off elsewhere.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        evaluated: Option<bool>,
         /// Operations that one judgement may take.
         #[serde(default = "default_budget")]
         #[schemars(range(min = 1, max = bounds::OPERATIONS))]
@@ -338,13 +339,13 @@ pub enum PenaltyForm {
 }
 
 impl RewardKind {
-    /// Mathematics whose numbers have to be evaluated, for tasks whose questions are expressions.
-    pub(crate) fn evaluated() -> Self {
+    /// Mathematics, with every option as it is by default.
+    pub(crate) fn math() -> Self {
         RewardKind::Math {
             precision: default_precision(),
             extraction: Extraction::default(),
             reduced_fractions: false,
-            evaluated: true,
+            evaluated: None,
             budget: default_budget(),
         }
     }

@@ -51,7 +51,7 @@ program = ["python3", "judge.py"]
         precision: 6,
         extraction: Extraction::Boxed,
         reduced_fractions: false,
-        evaluated: false,
+        evaluated: None,
         budget: 2_000_000,
     };
     let command = RewardKind::Command {

@@ -150,7 +150,7 @@ impl Weights<'_> {
         })?;
         let of_shape = info.shape == shape;
         let read = if of_shape {
-            // No sooner: a shape that is in the file is no larger than the file.
+            // No sooner: a shape that is in the file has no more values than the file has.
             values.reserve_exact(shape.iter().product());
             self.tensors.read(name, values)?
         } else {
@@ -160,7 +160,10 @@ impl Weights<'_> {
             path: info.file,
             name: name.to_owned(),
             came: format!("{} {:?}", info.dtype, info.shape),
-            expected: format!("F32, BF16 or F16 {shape:?}"),
+            expected: match of_shape {
+                true => format!("F32, BF16 or F16 {shape:?}"),
+                false => format!("{shape:?}"),
+            },
         })?;
         if !finite {
             self.nonfinite.push(name.to_owned());

@@ -51,6 +51,12 @@ impl Eval {
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
         }
+        // Sooner than the evaluation, which takes its time.
+        let unwritable = |source| {
+            let path = self.completions.clone().unwrap_or_default();
+            Error::File { path, source }
+        };
+        let lines = self.completions.as_ref().map(File::create).transpose().map_err(unwritable)?;
         let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
         let bar = bars.bar(Stage::Eval.name(), (evaluation.heldout.len() * samples) as u64);
         let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));
@@ -71,9 +77,8 @@ impl Eval {
         for note in evaluation.notes.try_iter() {
             terminal.note(&note);
         }
-        if let Some(path) = &self.completions {
-            write_lines(path, &groups)
-                .map_err(|source| Error::File { path: path.clone(), source })?;
+        if let Some(file) = lines {
+            write_lines(file, &groups).map_err(unwritable)?;
         }
         let text = if self.json { json(&report) } else { table(&report, &evaluation.sampling) };
         super::print(&text)
@@ -92,8 +97,8 @@ impl Eval {
 }
 
 /// A line for each completion, in the order of the prompts.
-fn write_lines(path: &Path, groups: &[RewardedGroup]) -> io::Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
+fn write_lines(file: File, groups: &[RewardedGroup]) -> io::Result<()> {
+    let mut file = BufWriter::new(file);
     for RewardedGroup { group, rewards } in groups {
         for (completion, reward) in group.completions.iter().zip(rewards) {
             let line = serde_json::json!({

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 
 use burn::tensor::Device;
 use firebrick_core::{RewardShaper, Verifier};
-use firebrick_data::DateTime;
+use firebrick_data::{DateTime, Task};
 use firebrick_models::{Compute, Transform};
 use firebrick_reward::{
     AnswerFork, AnswerLine, Choice, Command, CommandOptions, Countdown, Exact, Format, Gsm8k,
@@ -38,14 +38,14 @@ pub(super) struct Place<'a> {
 
 /// The verifier.
 pub(super) fn verifier(recipe: &Recipe, place: &Place) -> Result<Box<dyn Verifier>, Error> {
-    let marker = recipe.data.task.as_ref().and_then(|task| generator(task).marker());
-    of_kind(recipe.reward_kind(), marker, place)
+    let task = recipe.data.task.as_ref().map(generator);
+    of_kind(recipe.reward_kind(), task.as_ref(), place)
 }
 
-/// `marker` is what announces the answer in the solutions of the recipe's task.
+/// `task` is the generator of the recipe's problems, if it has one.
 fn of_kind(
     kind: RewardKind,
-    marker: Option<&str>,
+    task: Option<&Task>,
     place: &Place,
 ) -> Result<Box<dyn Verifier>, Error> {
     Ok(match kind {
@@ -61,7 +61,7 @@ fn of_kind(
                     recipe::Extraction::Plain => math::Extraction::Plain,
                 },
                 reduced_fractions,
-                evaluated,
+                evaluated: evaluated.unwrap_or(task.is_some_and(Task::is_worded)),
                 budget,
                 ..math::Verifier::default()
             })
@@ -88,12 +88,13 @@ fn of_kind(
             Box::new(Format { think, boxed, answer_line, nothing_after })
         }
         RewardKind::Countdown { use_all } => Box::new(Countdown { use_all }),
-        RewardKind::Integer { marker: own } => {
-            Box::new(Integer { marker: own.or_else(|| marker.map(str::to_owned)) })
+        RewardKind::Integer { marker } => {
+            let of_task = task.and_then(Task::marker).map(str::to_owned);
+            Box::new(Integer { marker: marker.or(of_task) })
         }
         RewardKind::Weighted { parts } => {
             let part = |recipe::Part { name, weight, kind }| {
-                let verifier = of_kind(kind, marker, place)?;
+                let verifier = of_kind(kind, task, place)?;
                 Ok(Part { name, weight: weight as f32, verifier })
             };
             let parts: Result<_, Error> = parts.into_iter().map(part).collect();
@@ -208,6 +209,8 @@ mod tests {
             (FILE, "kind = 'math'\nreduced_fractions = true", "1/2", "1/2", "2/4"),
             (FILE, "kind = 'math'\nevaluated = true", "84", "25 + 59 = 84", "25 + 59"),
             (WORDS, "", "84", "It is 84.", "It is 25 + 59."),
+            (WORDS, "kind = 'math'", "84", "It is 84.", "It is 25 + 59."),
+            (WORDS, "kind = 'math'\nevaluated = false", "84", "It is 25 + 59.", "It is 25."),
             (FILE, "kind = 'dapo'", "34", "Answer: $34$", "Answer: 34<end>"),
             (FILE, "kind = 'dapo'\nfork = 'stop_at_lt'", "34", "Answer: 34<end>", "34"),
             (FILE, "kind = 'dapo_strict_box'", "34", r"\boxed{34}", "Answer: 34"),

@@ -1,0 +1,286 @@
+//! GGUF files that are wrong, and that would take more than there is: each is refused, and cheaply. They have a
+//! program of their own, because the memory that is measured is the whole program's.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{fs, path::Path};
+
+use burn::tensor::Device;
+use firebrick_data::Tokenizer;
+use firebrick_models::{load, load_config, unread_tensors};
+use firebrick_tests::{
+    fixture::aloud,
+    gguf::{GgufFile, TensorOfFile, array_bytes},
+    memory::{peak, reset_peak},
+};
+
+/// A file and what has to be said of it.
+type Hostile = (&'static str, fn(&mut GgufFile), &'static [&'static str]);
+
+/// Changes of a good file, each of which is refused, with its place and reason.
+const HOSTILE: &[Hostile] = &[
+    ("another magic", |it| it.magic = *b"GGML", &["byte 0", "begins with GGUF", "GGML"]),
+    ("a pointer", |it| it.magic = *b"vers", &["byte 0", "git lfs pull"]),
+    ("version 1", |it| it.version = 1, &["byte 4", "version 1, expected 2 or 3"]),
+    ("version 4", |it| it.version = 4, &["byte 4", "version 4"]),
+    ("the other end first", |it| it.version = 3u32.swap_bytes(), &["byte 4", "highest byte first"]),
+    ("many keys", |it| it.says_keys = Some(u64::MAX), &["keys, and there may be 4096"]),
+    ("a key more", |it| it.says_keys = Some(it.keys.len() as u64 + 1), &["byte"]),
+    ("a key less", |it| it.says_keys = Some(it.keys.len() as u64 - 1), &["byte"]),
+    ("many tensors", |it| it.says_tensors = Some(1 << 60), &["byte 8", "there may be 65536"]),
+    ("a tensor more", |it| it.says_tensors = Some(it.tensors.len() as u64 + 1), &["byte"]),
+    ("a key twice", |it| it.keys.push(it.keys[0].clone()), &["is there twice"]),
+    ("a type that is none", |it| it.key("x", 13, vec![0; 8]), &["\"x\" has the type 13"]),
+    ("a flag of 2", |it| it.key("x", 7, vec![2]), &["\"x\" should be 0 or 1, and is 2"]),
+    (
+        "a text beyond all measure",
+        |it| it.key("x", 8, u64::MAX.to_le_bytes().to_vec()),
+        &["the text of \"x\" would have 18446744073709551615 bytes"],
+    ),
+    (
+        "a text that is none",
+        |it| it.key("x", 8, [&2u64.to_le_bytes()[..], &[0xff, 0xfe]].concat()),
+        &["the text of \"x\" is not UTF-8"],
+    ),
+    (
+        "texts of megabytes",
+        |it| {
+            let text = [&(9u64 << 20).to_le_bytes()[..], &vec![b'a'; 9 << 20]].concat();
+            it.key("x", 8, text);
+        },
+        &["would have 9437184 bytes"],
+    ),
+    (
+        "an array beyond the file",
+        |it| it.key("x", 9, array_bytes(0, 1 << 40, &[])),
+        &["\"x\" would have 1099511627776 elements"],
+    ),
+    (
+        "an array beyond all measure",
+        |it| it.key("x", 9, array_bytes(12, u64::MAX / 4, &[])),
+        &["\"x\" would have"],
+    ),
+    (
+        "an array of arrays",
+        |it| it.key("x", 9, array_bytes(9, 1, &[0; 32])),
+        &["an array of the type 9"],
+    ),
+    (
+        "an array of texts that lie",
+        |it| it.key("x", 9, array_bytes(8, 1, &u64::MAX.to_le_bytes())),
+        &["bytes should follow"],
+    ),
+    (
+        "no architecture",
+        |it| it.keys.retain(|key| key.0 != "general.architecture"),
+        &["no general.architecture"],
+    ),
+    (
+        "another architecture",
+        |it| it.text("general.architecture", "mamba"),
+        &["\"mamba\", expected one of llama, qwen2"],
+    ),
+    (
+        "an architecture in numbers",
+        |it| it.number("general.architecture", 2),
+        &["should be a text, and is 2"],
+    ),
+    (
+        "no layers",
+        |it| it.keys.retain(|key| key.0 != "qwen2.block_count"),
+        &["it says no qwen2.block_count"],
+    ),
+    ("many layers", |it| it.number("qwen2.block_count", u32::MAX), &["num_hidden_layers"]),
+    ("a layer too many", |it| it.number("qwen2.block_count", 3), &["has no tensor"]),
+    ("a layer too few", |it| it.number("qwen2.block_count", 1), &["1 layers"]),
+    ("no heads", |it| it.number("qwen2.attention.head_count", 0), &["num_attention_heads"]),
+    (
+        "heads by layer",
+        |it| it.numbers("qwen2.attention.head_count_kv", &[1, 2]),
+        &["should be a whole number from 0, and is an array of 2 elements"],
+    ),
+    (
+        "an epsilon that is none",
+        |it| it.float("qwen2.attention.layer_norm_rms_epsilon", f32::NAN),
+        &["should be a number, and is NaN"],
+    ),
+    (
+        "half of a head turned",
+        |it| it.number("qwen2.rope.dimension_count", 4),
+        &["qwen2.rope.dimension_count is 4, expected"],
+    ),
+    ("experts", |it| it.number("qwen2.expert_count", 8), &["mixture of experts"]),
+    ("frequencies of another kind", |it| it.text("qwen2.rope.scaling.type", "yarn"), &["yarn"]),
+    ("no alignment", |it| it.number("general.alignment", 0), &["general.alignment is 0"]),
+    ("an odd alignment", |it| it.number("general.alignment", 24), &["general.alignment is 24"]),
+    (
+        "no embedding",
+        |it| it.tensors.retain(|it| it.name != "token_embd.weight"),
+        &["no token_embd.weight"],
+    ),
+    ("a tensor twice", |it| it.tensors.push(it.tensors[0].clone()), &["is there twice"]),
+    (
+        "a tensor of another model",
+        |it| {
+            let name = "blk.0.attn_q_norm.weight".into();
+            it.tensors.push(TensorOfFile { name, ..it.tensors[0].clone() });
+        },
+        &["q_norm"],
+    ),
+    (
+        "a name without end",
+        |it| it.tensors[0].name = "a".repeat(65),
+        &["65 bytes, and may have 64"],
+    ),
+    ("a type that is not read", |it| it.tensors[0].kind = 10, &["type 10 (Q2_K)", "take another"]),
+    ("a type that is no type", |it| it.tensors[0].kind = 4_000_000, &["of the type 4000000"]),
+    ("rows that no blocks fill", |it| it.tensors[0].kind = 12, &["blocks of 256"]),
+    ("five sizes", |it| it.tensors[0].sizes = vec![1; 5], &["has 5 sizes"]),
+    ("no sizes", |it| it.tensors[0].sizes = vec![], &["has 0 sizes"]),
+    ("a size of nothing", |it| it.tensors[0].sizes[0] = 0, &["has a size of 0"]),
+    (
+        "sizes beyond all measure",
+        |it| it.tensors[0].sizes = vec![1 << 40, 1 << 40],
+        &["beyond all measure"],
+    ),
+    (
+        "sizes beyond the file",
+        |it| it.tensors.last_mut().unwrap().sizes = vec![1 << 30, 1 << 20],
+        &["would end behind the file"],
+    ),
+    ("a tensor over another", |it| it.tensors[1].says_at = Some(0), &["begins at 0, expected"]),
+    ("a tensor beyond the file", |it| it.tensors[1].says_at = Some(u64::MAX - 31), &["expected"]),
+    ("a tensor between", |it| it.tensors[1].says_at = Some(1), &["begins at 1, expected"]),
+    ("a shape of another model", |it| it.tensors[0].sizes.reverse(), &["config.json makes it"]),
+    (
+        "a token twice",
+        |it| {
+            it.texts("tokenizer.ggml.tokens", ["a", "a", "b"]);
+            it.numbers("tokenizer.ggml.token_type", &[1; 3]);
+        },
+        &["the token \"a\" is there twice"],
+    ),
+    (
+        "types for other tokens",
+        |it| it.texts("tokenizer.ggml.tokens", ["a", "b"]),
+        &["token_type has", "for 2 tokens"],
+    ),
+    ("no tokens", |it| it.texts("tokenizer.ggml.tokens", []), &["it has 0 tokens"]),
+    (
+        "tokens that are numbers",
+        |it| it.numbers("tokenizer.ggml.tokens", &[1, 2]),
+        &["should be an array of texts"],
+    ),
+    (
+        "a merge of one",
+        |it| it.texts("tokenizer.ggml.merges", ["ab"]),
+        &["the merge \"ab\" makes no token of two tokens"],
+    ),
+    (
+        "a merge of strangers",
+        |it| it.texts("tokenizer.ggml.merges", ["qqq zzz"]),
+        &["the merge \"qqq zzz\" makes no token"],
+    ),
+    (
+        "a million merges of strangers",
+        |it| it.texts("tokenizer.ggml.merges", vec!["a stranger"; 1_000_000]),
+        &["the merge \"a stranger\" makes no token"],
+    ),
+    (
+        "a merge of megabytes",
+        |it| it.texts("tokenizer.ggml.merges", ["\u{1}".repeat(20 << 20).as_str()]),
+        &["…", "makes no token"],
+    ),
+    ("tokens that are made in all ways", in_all_ways, &["in more than 1048576 ways"]),
+    (
+        "heads beyond all measure",
+        |it| {
+            it.text("general.architecture", "llama");
+            it.key("llama.attention.head_count", 10, (1u64 << 63).to_le_bytes().to_vec());
+        },
+        &["it says no llama."],
+    ),
+    ("one file of several", |it| it.number("split.count", 2), &["one of the 2 files", "--merge"]),
+    (
+        "no epsilon",
+        |it| it.keys.retain(|key| !key.0.ends_with("layer_norm_rms_epsilon")),
+        &["it says no qwen2.attention.layer_norm_rms_epsilon"],
+    ),
+    ("a factor without a type", |it| it.float("qwen2.rope.scaling.factor", 4.0), &["linear"]),
+    ("factors that are no numbers", factors_of_nothing, &["rope_freqs.weight scales"]),
+    (
+        "rules that nobody knows",
+        |it| it.text("tokenizer.ggml.pre", "poro-chat"),
+        &["by the rules \"poro-chat\"", "beside it"],
+    ),
+    (
+        "a tokenizer of another kind",
+        |it| it.text("tokenizer.ggml.model", "bert"),
+        &["of the kind \"bert\""],
+    ),
+];
+
+/// A factor for each frequency, of the right shape.
+fn factors_of_nothing(file: &mut GgufFile) {
+    let width = file.keys.iter().find(|(key, ..)| key == "qwen2.attention.key_length").unwrap();
+    let width = u32::from_le_bytes(width.2[..].try_into().unwrap()) as usize;
+    file.tensor("rope_freqs.weight", &[width / 2], &vec![f32::NAN; width / 2]);
+}
+
+/// Tokens of which each is made of two others wherever it is cut: 16,384 of them in more than a million ways.
+fn in_all_ways(file: &mut GgufFile) {
+    let token = |index: usize| "a".repeat(index / 128 + 1) + &"b".repeat(index % 128);
+    let only = (0..128).map(|index| "b".repeat(index + 1));
+    let tokens: Vec<String> = (0..128 * 128).map(token).chain(only).collect();
+    file.text("tokenizer.ggml.model", "llama");
+    file.texts("tokenizer.ggml.tokens", tokens.iter().map(String::as_str));
+    file.numbers("tokenizer.ggml.token_type", &vec![1; tokens.len()]);
+    let scores = vec![0; 4 * tokens.len()];
+    file.key("tokenizer.ggml.scores", 9, array_bytes(6, tokens.len() as u64, &scores));
+}
+
+#[test]
+fn hostile_files_are_refused_within_bounds() {
+    let good = GgufFile::of_folder(Path::new("fixtures/qwen2-f32"), Some("qwen2"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let refused = |bytes: &[u8]| -> Option<String> {
+        fs::write(&path, bytes).unwrap();
+        let sizes = load_config(&path).err().map(|error| error.to_string());
+        let names = || unread_tensors(&path).err().map(|error| error.to_string());
+        let weights = || load(&path, &Device::flex()).err().map(|error| error.to_string());
+        let texts = || Tokenizer::from_folder(&path).err().map(|error| error.to_string());
+        sizes.or_else(names).or_else(weights).or_else(texts)
+    };
+    assert_eq!(refused(&good.bytes()), None);
+    let mut most = Some(0);
+    for (what, change, said) in HOSTILE {
+        let mut file = good.clone();
+        change(&mut file);
+        let bytes = file.bytes();
+        let before = reset_peak();
+        let problem = refused(&bytes).unwrap_or_else(|| panic!("{what} was taken"));
+        let grown = before.zip(peak()).map(|(before, peak)| peak.saturating_sub(before));
+        if let Some(grown) = grown {
+            let (grown, size) = (grown >> 20, bytes.len() >> 20);
+            assert!(grown <= 64 + size as u64, "{what}, of {size} MiB, took {grown} MiB");
+        }
+        most = most.zip(grown).map(|(most, grown)| most.max(grown));
+        for part in *said {
+            assert!(problem.contains(part), "{what}: {problem}");
+        }
+        assert!(problem.contains("model.gguf") && problem.len() < 1000, "{what}: {problem}");
+        // Whatever is asked of it, it does not panic.
+        firebrick_gguf::fuzzing::open(&path);
+    }
+    // Cut off anywhere, it is refused, too.
+    let whole = good.bytes();
+    for end in (0..whole.len()).step_by(whole.len() / 200) {
+        let problem = refused(&whole[..end]).unwrap_or_else(|| panic!("{end} bytes were taken"));
+        assert!(problem.contains("model.gguf, byte"), "{end}: {problem}");
+    }
+    match most {
+        Some(most) => aloud(&format!("the files took {} MiB at most", most >> 20)),
+        None => aloud("skipped: the system does not tell how much memory was used"),
+    }
+}
