@@ -158,7 +158,7 @@ impl GgufFile {
             file.tensor("rope_freqs.weight", &[config.head_dim / 2], &factors(&config));
         }
         if let Some(pre) = pre {
-            file.tokenizer(folder, pre);
+            file.tokenizer(folder, pre, config.vocab_size as u64);
         }
         file.weights(&decoder);
         file
@@ -234,7 +234,7 @@ impl GgufFile {
         }
     }
 
-    fn tokenizer(&mut self, folder: &Path, pre: &str) {
+    fn tokenizer(&mut self, folder: &Path, pre: &str, rows: u64) {
         let read = |name: &str| -> Value {
             serde_json::from_slice(&std::fs::read(folder.join(name)).unwrap()).unwrap()
         };
@@ -253,8 +253,7 @@ impl GgufFile {
         }
         tokens.sort();
         // The converter fills holes and the end up with tokens that nobody writes.
-        let last = tokens.last().unwrap().0 + 3;
-        for id in 0..last {
+        for id in 0..rows {
             if tokens.iter().all(|(known, ..)| *known != id) {
                 tokens.push((id, format!("[PAD{id}]"), 5));
             }
