@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{env, fs, path::Path};
+use std::{collections::BTreeSet, env, fs, path::Path};
 
 use burn::tensor::Device;
 use clap::Parser as _;
@@ -15,6 +15,7 @@ use firebrick_tests::{
     fixture::for_each_checkpoint,
     gguf::{GgufFile, TensorOfFile, array_bytes},
 };
+use serde_json::{Map, Value, json};
 
 #[test]
 fn a_checkpoint_as_gguf_is_the_same_model() {
@@ -51,6 +52,10 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
         assert_eq!(template(&path), template(&fixture.folder), "{}", fixture.name);
         let tokenizer = Tokenizer::from_folder(&path).unwrap();
         assert_eq!(tokenizer.eos(), expected.eos_id, "{}", fixture.name);
+        let ends = |tokenizer: &Tokenizer| -> BTreeSet<u32> {
+            tokenizer.stop_tokens().iter().copied().collect()
+        };
+        assert_eq!(ends(&tokenizer), ends(&fixture.tokenizer()), "{}", fixture.name);
         for text in expected.encode {
             let ids = tokenizer.encode(&text.text, true).unwrap();
             assert_eq!(ids, text.ids, "{}: {:?}", fixture.name, text.text);
@@ -71,11 +76,20 @@ fn a_tokenizer_may_lie_beside_the_file() {
     for name in ["tokenizer.json", "tokenizer_config.json"] {
         fs::copy(fixture.join(name), folder.path().join(name)).unwrap();
     }
-    // The template that the file has is used all the same.
+    // Its template goes before the one in the file, which is used where it has none.
     let mut file = GgufFile::of_folder(fixture, None);
     file.text("tokenizer.chat_template", "{{ messages[0].content }}");
     fs::write(&path, file.bytes()).unwrap();
-    assert!(ChatTemplate::from_folder(&path).unwrap().is_some());
+    let template = || Gguf::open(&path).unwrap().file("chat_template.jinja").unwrap();
+    let config = folder.path().join("tokenizer_config.json");
+    let mut fields: Map<String, Value> =
+        serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
+    fields.insert("chat_template".into(), "{{ 1 }}".into());
+    fs::write(&config, serde_json::to_vec(&fields).unwrap()).unwrap();
+    assert_eq!(template(), None);
+    fields.remove("chat_template");
+    fs::write(&config, serde_json::to_vec(&fields).unwrap()).unwrap();
+    assert_eq!(template().unwrap(), b"{{ messages[0].content }}");
     let beside = Tokenizer::from_folder(&path).unwrap();
     let own = Tokenizer::from_folder(fixture).unwrap();
     assert_eq!(beside.encode("2 + 2", true).unwrap(), own.encode("2 + 2", true).unwrap());
@@ -184,6 +198,34 @@ fn blocks_are_read_as_the_numbers_that_they_stand_for() {
     // Of the first head, row 1 is the third in the file: rows of the two halves stand in turns.
     assert_eq!(plain[width], number(2 * width) as f32);
     assert_eq!(plain[rows / 8 * width], number(width) as f32);
+}
+
+/// A factor of 0 or 1 scales nothing; any other is linear where no type is given, under the older key as well.
+#[test]
+fn what_scales_the_positions_is_not_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let scaling = |change: &dyn Fn(&mut GgufFile)| -> Value {
+        let mut file = GgufFile::of_every_type("llama", false);
+        change(&mut file);
+        fs::write(&path, file.bytes()).unwrap();
+        let config = Gguf::open(&path).unwrap().file("config.json").unwrap().unwrap();
+        serde_json::from_slice::<Value>(&config).unwrap()["rope_scaling"].clone()
+    };
+    let factor = |key: &'static str, factor: f32| {
+        move |file: &mut GgufFile| file.float(&format!("llama.rope.{key}"), factor)
+    };
+    for nothing in [0.0, 1.0] {
+        assert_eq!(scaling(&factor("scaling.factor", nothing)), Value::Null);
+    }
+    for key in ["scaling.factor", "scale_linear"] {
+        assert_eq!(scaling(&factor(key, 4.0)), json!({ "rope_type": "linear", "factor": 4.0 }));
+    }
+    let none = |file: &mut GgufFile| {
+        factor("scaling.factor", 4.0)(file);
+        file.text("llama.rope.scaling.type", "none");
+    };
+    assert_eq!(scaling(&none), Value::Null);
 }
 
 #[test]

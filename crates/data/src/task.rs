@@ -104,12 +104,6 @@ impl Task {
         }
     }
 
-    /// Whether it asks in words, so that an answer comes in whatever words, and might be no more than the
-    /// question's own numbers.
-    pub fn is_worded(&self) -> bool {
-        matches!(self, Task::Sums { .. } | Task::WordProblems { .. })
-    }
-
     /// Up to `count` different problems for training, in an order that `seed` gives; fewer where
     /// the task has no more.
     ///

@@ -4,7 +4,12 @@ use std::f64::consts::TAU;
 
 use serde_json::{Map, Value, json};
 
-use crate::{Gguf, GgufError, error::quoted, metadata::Metadata, tokenizer::TOKENS_KEY};
+use crate::{
+    Gguf, GgufError,
+    error::quoted,
+    metadata::Metadata,
+    tokenizer::{ENDS, TOKENS_KEY},
+};
 
 const EPSILON: &str = "attention.layer_norm_rms_epsilon";
 
@@ -92,19 +97,8 @@ impl Gguf {
     }
 
     /// `generation_config.json`: every token that ends a text or a turn. Files seldom name more than one of them, so
-    /// the others are known by their texts, as in llama.cpp.
+    /// the others are known by their texts.
     pub(crate) fn generation_config(&self) -> Result<Value, GgufError> {
-        const ENDS: [&str; 9] = [
-            "<|eot_id|>",
-            "<|eom_id|>",
-            "<|im_end|>",
-            "<|end|>",
-            "<end_of_turn>",
-            "<|endoftext|>",
-            "<|end_of_text|>",
-            "<EOT>",
-            "_<EOT>",
-        ];
         let mut ends: Vec<u64> = Vec::new();
         for token in ["eos", "eot", "eom"] {
             ends.extend(self.token(token)?.filter(|id| !ends.contains(id)));
@@ -197,6 +191,9 @@ impl Gguf {
         // Of what is not known here, the reader of a config.json says that it is not implemented. A factor without a
         // type is linear, as in llama.cpp, where 0 is none and the second key is the older one.
         let kind = keys.text("rope.scaling.type")?.unwrap_or("linear");
+        if !["none", "linear", "yarn", "longrope"].contains(&kind) {
+            return Err(format!("its rope.scaling.type is {}, which is not known", quoted(kind)));
+        }
         let factor = keys.number("rope.scaling.factor")?.or(keys.number("rope.scale_linear")?);
         let scales = match factor {
             None | Some(0.0) => kind != "linear",

@@ -1,7 +1,9 @@
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
+    marker::PhantomData,
     path::{Path, PathBuf},
 };
 
@@ -9,6 +11,7 @@ use crate::{
     BlockType, GgufError,
     config::Shape,
     cursor::Cursor,
+    error::quoted,
     metadata::Metadata,
     names::{self, Change},
 };
@@ -33,6 +36,8 @@ const BLOCKS_AT_ONCE: usize = 4096;
 pub struct Gguf {
     path: PathBuf,
     file: File,
+    /// The file has one position, which whoever reads moves: so no two threads may share it.
+    one_reader: PhantomData<Cell<()>>,
     bytes: u64,
     metadata: Metadata,
     /// By their names in a folder.
@@ -98,7 +103,7 @@ impl Gguf {
         let metadata = Metadata::read(&mut cursor, keys)?;
         whole(path, &metadata)?;
         let tensors = read_tensors(&mut cursor, tensors, &metadata)?;
-        Ok(Gguf { path: path.to_owned(), file, bytes, metadata, tensors })
+        Ok(Gguf { path: path.to_owned(), file, one_reader: PhantomData, bytes, metadata, tensors })
     }
 
     /// The file.
@@ -112,7 +117,7 @@ impl Gguf {
     }
 
     /// Appends the values of the tensor of that name in a folder to `values`, as they are there, and says whether all
-    /// are finite. The file has one position, so two threads must not read from one `Gguf` at a time.
+    /// are finite.
     ///
     /// # Errors
     /// When there is no such tensor, or the file can't be read.
@@ -221,7 +226,7 @@ fn read_tensors(
         let problem = format!("there would be {count} tensors, and there may be {TENSORS}");
         return Err(cursor.damaged(8, problem));
     }
-    let align = alignment(metadata).map_err(|problem| cursor.damaged(cursor.at(), problem))?;
+    let align = alignment(metadata).map_err(|problem| cursor.unread(cursor.at(), problem))?;
     // One behind the other, each at the next whole multiple: then none is read twice or not at all.
     let mut tensors = BTreeMap::new();
     let mut next = 0u64;
@@ -270,6 +275,11 @@ fn alignment(metadata: &Metadata) -> Result<u64, String> {
 fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
     let begins = cursor.at();
     let name = cursor.text(NAME, "a tensor's name")?;
+    // Names are printed, and a terminal obeys such characters.
+    if name.contains(char::is_control) {
+        let problem = format!("the tensor's name {} has control characters", quoted(&name));
+        return Err(cursor.damaged(begins, problem));
+    }
     let sizes = cursor.u32()?;
     if !(1..=SIZES).contains(&sizes) {
         let problem = format!("{name} has {sizes} sizes, expected 1 to {SIZES}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{GgufError, cursor::Cursor};
+use crate::{GgufError, cursor::Cursor, error::quoted};
 
 /// The most keys; files of models have some fifty.
 const KEYS: u64 = 4096;
@@ -55,9 +55,10 @@ impl Metadata {
             let at = cursor.at();
             let key = cursor.text(KEY.min(room), "a key")?;
             room -= key.len() as u64;
-            let value = Value::read(cursor, &key, &mut room)?;
+            let value = Value::read(cursor, &quoted(&key), &mut room)?;
             if values.insert(key.clone(), value).is_some() {
-                return Err(cursor.damaged(at, format!("the key {key:?} is there twice")));
+                let problem = format!("the key {} is there twice", quoted(&key));
+                return Err(cursor.damaged(at, problem));
             }
         }
         Ok(Metadata(values))
@@ -115,6 +116,7 @@ impl Metadata {
 }
 
 impl Value {
+    /// Reads the value of `key`, which is as messages have it.
     fn read(cursor: &mut Cursor<'_>, key: &str, room: &mut u64) -> Result<Self, GgufError> {
         let at = cursor.at();
         let kind = cursor.u32()?;
@@ -130,12 +132,12 @@ impl Value {
             7 => match cursor.bytes()? {
                 [flag @ (0 | 1)] => Value::Bool(flag == 1),
                 [other] => {
-                    let problem = format!("{key:?} should be 0 or 1, and is {other}");
+                    let problem = format!("{key} should be 0 or 1, and is {other}");
                     return Err(cursor.damaged(at, problem));
                 }
             },
             TEXT => {
-                let text = cursor.text(*room, &format!("the text of {key:?}"))?;
+                let text = cursor.text(*room, &format!("the text of {key}"))?;
                 *room -= text.len() as u64;
                 Value::Text(text)
             }
@@ -144,7 +146,7 @@ impl Value {
             11 => Value::Signed(i64::from_le_bytes(cursor.bytes()?)),
             12 => Value::Float(f64::from_le_bytes(cursor.bytes()?)),
             other => {
-                let problem = format!("{key:?} has the type {other}, and types are 0 to 12");
+                let problem = format!("{key} has the type {other}, and types are 0 to 12");
                 return Err(cursor.damaged(at, problem));
             }
         })
@@ -159,7 +161,7 @@ impl Array {
         let array = Array { kind, count, at: cursor.at() };
         // An element has a byte at least.
         if count > cursor.left() {
-            let problem = format!("{key:?} would have {count} elements, beyond the file's end");
+            let problem = format!("{key} would have {count} elements, beyond the file's end");
             return Err(cursor.damaged(begins, problem));
         }
         match kind {
@@ -172,11 +174,11 @@ impl Array {
             _ => {
                 let Some(size) = size(kind) else {
                     let problem =
-                        format!("{key:?} is an array of the type {kind}, which is not read");
-                    return Err(cursor.damaged(begins, problem));
+                        format!("{key} is an array of the type {kind}, which is not read");
+                    return Err(cursor.unread(begins, problem));
                 };
                 let Some(bytes) = count.checked_mul(size) else {
-                    let problem = format!("{key:?} would have {count} elements");
+                    let problem = format!("{key} would have {count} elements");
                     return Err(cursor.damaged(begins, problem));
                 };
                 cursor.skip(bytes)?;

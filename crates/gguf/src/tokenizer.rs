@@ -16,6 +16,23 @@ use crate::{Gguf, GgufError, error::quoted};
 const FILES: [&str; 4] =
     ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"];
 
+/// The tokens that end a text or a turn, whatever part a file gives them.
+pub(crate) const ENDS: [&str; 13] = [
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+];
+
 /// Where the tokens are.
 pub(crate) const TOKENS_KEY: &str = "tokenizer.ggml.tokens";
 
@@ -59,9 +76,10 @@ impl Gguf {
         }
         let rules = match self.rules()? {
             Ok(rules) => rules,
-            // Whoever puts a tokenizer beside the file need not take its template out.
             Err(why) => match self.beside(name, &why)? {
-                None if name == "chat_template.jinja" => return self.template(),
+                None if name == "chat_template.jinja" && !self.has_template_beside(&why)? => {
+                    return self.template();
+                }
                 beside => return Ok(beside),
             },
         };
@@ -71,6 +89,14 @@ impl Gguf {
             "chat_template.jinja" => self.template()?,
             _ => None,
         })
+    }
+
+    /// Whether the tokenizer's files in the folder bring a template of their own, which goes before the file's.
+    fn has_template_beside(&self, why: &str) -> Result<bool, GgufError> {
+        let config = self.beside("tokenizer_config.json", why)?.unwrap_or_default();
+        // Whoever reads it next says what is wrong with it.
+        let config: Value = serde_json::from_slice(&config).unwrap_or_default();
+        Ok(config.get("chat_template").is_some())
     }
 
     fn template(&self) -> Result<Option<Vec<u8>>, GgufError> {
@@ -137,8 +163,10 @@ impl Gguf {
             if ids.insert(token.as_str(), id as u32).is_some() {
                 return Err(self.model(format!("the token {} is there twice", quoted(token))));
             }
-            if matches!(kind, kind::CONTROL | kind::UNKNOWN | kind::USER_DEFINED) {
-                added_tokens.push(Added::new(id, token, kind != kind::USER_DEFINED));
+            let special =
+                matches!(kind, kind::CONTROL | kind::UNKNOWN) || ENDS.contains(&token.as_str());
+            if special || kind == kind::USER_DEFINED {
+                added_tokens.push(Added::new(id, token, special));
             }
         }
         let unknown = self.token("unknown")?.and_then(|id| tokens.get(usize::try_from(id).ok()?));
@@ -188,7 +216,7 @@ impl Gguf {
             let first = merge.chars().next()?.len_utf8();
             let blank = first + merge[first..].find(' ')?;
             let (left, right) = (&merge[..blank], &merge[blank + 1..]);
-            ids.get([left, right].concat().as_str())?;
+            ids.get([left, right].concat().as_str()).filter(|_| !right.is_empty())?;
             Some([*ids.get(left)?, *ids.get(right)?])
         };
         let mut pairs = Vec::new();

@@ -213,15 +213,15 @@ fn is_number(value: &Value) -> bool {
             Expr::Number(_) | Expr::Decimal(_) => true,
             Expr::Negate(expr) => is(expr),
             Expr::Quotient(parts) => match parts.as_ref() {
-                // As a percentage is read.
-                [above, Expr::Number(below)] if *below == BigRational::from_integer(100.into()) => {
-                    is(above)
+                // A percentage is read as a division by 100. One that is a whole number could be either.
+                [Expr::Number(above) | Expr::Decimal(above), Expr::Number(below)]
+                    if *below == BigRational::from_integer(100.into()) =>
+                {
+                    !(above / below).is_integer()
                 }
                 [Expr::Number(above), Expr::Number(below)] => {
-                    above.is_integer()
-                        && below.is_integer()
-                        && !below.numer().is_one()
-                        && !is_unreduced(expr)
+                    let whole = below.numer().magnitude().is_one();
+                    above.is_integer() && below.is_integer() && !whole && !is_unreduced(expr)
                 }
                 _ => false,
             },

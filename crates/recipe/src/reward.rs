@@ -70,7 +70,7 @@ pub enum RewardKind {
         reduced_fractions: bool,
         /// Whether an answer has to be evaluated where the reference is a number: `25 + 59` is then
         /// not `84`. Set it where a question writes the expression down that it asks for. By default
-        /// on for `data.task` of kind `sums` or `word_problems`, and off elsewhere.
+        /// on where the problems are those of `data.task`, and off elsewhere.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         evaluated: Option<bool>,
         /// Operations that one judgement may take.

@@ -150,7 +150,7 @@ impl Weights<'_> {
         })?;
         let of_shape = info.shape == shape;
         let read = if of_shape {
-            // No sooner: a shape that is in the file has no more values than the file has.
+            // No sooner: the file has bytes for a shape that is in it.
             values.reserve_exact(shape.iter().product());
             self.tensors.read(name, values)?
         } else {

@@ -1,5 +1,5 @@
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io::{self, BufWriter, Write as _},
     path::{Path, PathBuf},
 };
@@ -51,12 +51,7 @@ impl Eval {
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
         }
-        // Sooner than the evaluation, which takes its time.
-        let unwritable = |source| {
-            let path = self.completions.clone().unwrap_or_default();
-            Error::File { path, source }
-        };
-        let lines = self.completions.as_ref().map(File::create).transpose().map_err(unwritable)?;
+        let lines = self.completions.as_deref().map(open_for_lines).transpose()?;
         let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
         let bar = bars.bar(Stage::Eval.name(), (evaluation.heldout.len() * samples) as u64);
         let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));
@@ -77,8 +72,9 @@ impl Eval {
         for note in evaluation.notes.try_iter() {
             terminal.note(&note);
         }
-        if let Some(file) = lines {
-            write_lines(file, &groups).map_err(unwritable)?;
+        if let (Some(file), Some(path)) = (lines, &self.completions) {
+            write_lines(file, &groups)
+                .map_err(|source| Error::File { path: path.clone(), source })?;
         }
         let text = if self.json { json(&report) } else { table(&report, &evaluation.sampling) };
         super::print(&text)
@@ -96,8 +92,16 @@ impl Eval {
     }
 }
 
+/// Opens a file before the evaluation, which takes its time, and leaves what is in it until there is something to
+/// write.
+fn open_for_lines(path: &Path) -> Result<File, Error> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    file.map_err(|source| Error::File { path: path.to_owned(), source })
+}
+
 /// A line for each completion, in the order of the prompts.
 fn write_lines(file: File, groups: &[RewardedGroup]) -> io::Result<()> {
+    file.set_len(0)?;
     let mut file = BufWriter::new(file);
     for RewardedGroup { group, rewards } in groups {
         for (completion, reward) in group.completions.iter().zip(rewards) {

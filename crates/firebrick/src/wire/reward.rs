@@ -61,7 +61,7 @@ fn of_kind(
                     recipe::Extraction::Plain => math::Extraction::Plain,
                 },
                 reduced_fractions,
-                evaluated: evaluated.unwrap_or(task.is_some_and(Task::is_worded)),
+                evaluated: evaluated.unwrap_or(task.is_some()),
                 budget,
                 ..math::Verifier::default()
             })
@@ -209,6 +209,7 @@ mod tests {
             (FILE, "kind = 'math'\nreduced_fractions = true", "1/2", "1/2", "2/4"),
             (FILE, "kind = 'math'\nevaluated = true", "84", "25 + 59 = 84", "25 + 59"),
             (WORDS, "", "84", "It is 84.", "It is 25 + 59."),
+            (SUMS, "kind = 'math'", "12", "7 + 5 = 12", "7 + 5"),
             (WORDS, "kind = 'math'", "84", "It is 84.", "It is 25 + 59."),
             (WORDS, "kind = 'math'\nevaluated = false", "84", "It is 25 + 59.", "It is 25."),
             (FILE, "kind = 'dapo'", "34", "Answer: $34$", "Answer: 34<end>"),

@@ -322,6 +322,7 @@ fn an_answer_is_evaluated_where_that_is_asked_for() {
         ("42", "Answer: 84 / 2", Verdict::Wrong),
         ("42", "Answer: 84.0 / 2", Verdict::Wrong),
         ("84", "Answer: 84 / 1", Verdict::Wrong),
+        ("84", "Answer: 8400 / 100", Verdict::Wrong),
         ("0.5", "Answer: 50%", Verdict::Right),
         ("50\\%", "Answer: 1/2", Verdict::Right),
         ("33", "10 + 23 ≈ 24", Verdict::Wrong),
