@@ -38,7 +38,7 @@ macro_rules! recipes {
 /// All of them, what a newcomer runs first at the top.
 pub const ALL: &[BuiltIn] = recipes! {
     "quickstart": "a new, tiny model learns to add; CPU, minutes",
-    "smollm2-arithmetic": "a published model of 135 million parameters learns to add; CPU, a quarter of an hour",
+    "smollm2-arithmetic": "a published model of 135 million parameters learns to add; CPU, 15 to 25 minutes",
     "smollm2-stories": "the same model and word problems of two steps; CPU, not measured yet",
     "gsm8k-tiny": "two steps that show whether a model and a file of GSM8K fit together; CPU",
     "gsm8k": "Qwen2.5-0.5B-Instruct on grade-school mathematics, both from the Hub; 12 GB",
