@@ -26,6 +26,7 @@ mod error;
 mod file;
 mod metadata;
 mod names;
+mod pieces;
 mod tokenizer;
 
 #[doc(hidden)]

@@ -10,7 +10,11 @@ use std::{
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::{Gguf, GgufError, error::quoted};
+use crate::{
+    Gguf, GgufError,
+    error::quoted,
+    pieces::{Pieces, Steps},
+};
 
 /// The files that a tokenizer and a template are in.
 const FILES: [&str; 4] =
@@ -349,93 +353,6 @@ enum Rules {
     Merges(Pieces),
     /// By the scores of tokens.
     Scores,
-}
-
-/// How a text is cut before its bytes are merged: the rules that the format has names for, of the families that are
-/// read (`llama-vocab.cpp` of llama.cpp lists them all).
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pieces {
-    /// Words with the blank before them, numbers, the rest.
-    Gpt2,
-    /// The same, and each digit by itself.
-    SmolLm,
-    /// Numbers of up to three digits.
-    Llama3,
-    /// Each digit by itself.
-    Qwen2,
-    /// Words are cut where small letters become large.
-    Tekken,
-}
-
-/// The parts of a `tokenizer.json` around the model.
-struct Steps {
-    normalizer: Value,
-    pre_tokenizer: Value,
-    decoder: Value,
-}
-
-impl Pieces {
-    fn of(name: &str) -> Option<Self> {
-        match name {
-            "gpt-2" | "gpt2" => Some(Pieces::Gpt2),
-            "smollm" => Some(Pieces::SmolLm),
-            "llama-bpe" | "llama3" | "llama-v3" => Some(Pieces::Llama3),
-            "qwen2" | "deepseek-r1-qwen" => Some(Pieces::Qwen2),
-            "tekken" => Some(Pieces::Tekken),
-            _ => None,
-        }
-    }
-
-    /// Whether a piece that is a token is that token, however merges would make it.
-    fn whole_tokens(self) -> bool {
-        matches!(self, Pieces::Llama3 | Pieces::Tekken)
-    }
-
-    /// Whether texts begin with a token of their own where the file is silent.
-    fn begins(self) -> bool {
-        matches!(self, Pieces::Llama3 | Pieces::Tekken)
-    }
-
-    fn steps(self) -> Steps {
-        const WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+";
-        const REST: &str = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-        const CASES: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-        let bytes = |words: bool| {
-            json!({
-                "type": "ByteLevel",
-                "add_prefix_space": false,
-                "trim_offsets": true,
-                "use_regex": words,
-            })
-        };
-        let split = |pattern: &str| {
-            json!({
-                "type": "Split",
-                "pattern": { "Regex": pattern },
-                "behavior": "Isolated",
-                "invert": false,
-            })
-        };
-        let steps = match self {
-            Pieces::Gpt2 => vec![bytes(true)],
-            Pieces::SmolLm => {
-                vec![json!({ "type": "Digits", "individual_digits": true }), bytes(true)]
-            }
-            Pieces::Llama3 => {
-                vec![split(&format!(r"{WORDS}|\p{{N}}{{1,3}}|{REST}")), bytes(false)]
-            }
-            Pieces::Qwen2 => vec![split(&format!(r"{WORDS}|\p{{N}}|{REST}")), bytes(false)],
-            Pieces::Tekken => vec![split(CASES), bytes(false)],
-        };
-        Steps {
-            normalizer: match self {
-                Pieces::Qwen2 => json!({ "type": "NFC" }),
-                _ => Value::Null,
-            },
-            pre_tokenizer: json!({ "type": "Sequence", "pretokenizers": steps }),
-            decoder: bytes(true),
-        }
-    }
 }
 
 /// `tokenizer.json`, as the crate tokenizers reads it.

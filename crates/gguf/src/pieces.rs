@@ -1,0 +1,90 @@
+//! How texts are cut into pieces, by the rules that the format has names for.
+
+use serde_json::{Value, json};
+
+/// How a text is cut before its bytes are merged: the rules that the format has names for, of the families that are
+/// read (`llama-vocab.cpp` of llama.cpp lists them all).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pieces {
+    /// Words with the blank before them, numbers, the rest.
+    Gpt2,
+    /// The same, and each digit by itself.
+    SmolLm,
+    /// Numbers of up to three digits.
+    Llama3,
+    /// Each digit by itself.
+    Qwen2,
+    /// Words are cut where small letters become large.
+    Tekken,
+}
+
+/// The parts of a `tokenizer.json` around the model.
+pub(crate) struct Steps {
+    pub(crate) normalizer: Value,
+    pub(crate) pre_tokenizer: Value,
+    pub(crate) decoder: Value,
+}
+
+impl Pieces {
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        match name {
+            "gpt-2" | "gpt2" => Some(Pieces::Gpt2),
+            "smollm" => Some(Pieces::SmolLm),
+            "llama-bpe" | "llama3" | "llama-v3" => Some(Pieces::Llama3),
+            "qwen2" | "deepseek-r1-qwen" => Some(Pieces::Qwen2),
+            "tekken" => Some(Pieces::Tekken),
+            _ => None,
+        }
+    }
+
+    /// Whether a piece that is a token is that token, however merges would make it.
+    pub(crate) fn whole_tokens(self) -> bool {
+        matches!(self, Pieces::Llama3 | Pieces::Tekken)
+    }
+
+    /// Whether texts begin with a token of their own where the file is silent.
+    pub(crate) fn begins(self) -> bool {
+        matches!(self, Pieces::Llama3 | Pieces::Tekken)
+    }
+
+    pub(crate) fn steps(self) -> Steps {
+        const WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+";
+        const REST: &str = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        const CASES: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        let bytes = |words: bool| {
+            json!({
+                "type": "ByteLevel",
+                "add_prefix_space": false,
+                "trim_offsets": true,
+                "use_regex": words,
+            })
+        };
+        let split = |pattern: &str| {
+            json!({
+                "type": "Split",
+                "pattern": { "Regex": pattern },
+                "behavior": "Isolated",
+                "invert": false,
+            })
+        };
+        let steps = match self {
+            Pieces::Gpt2 => vec![bytes(true)],
+            Pieces::SmolLm => {
+                vec![json!({ "type": "Digits", "individual_digits": true }), bytes(true)]
+            }
+            Pieces::Llama3 => {
+                vec![split(&format!(r"{WORDS}|\p{{N}}{{1,3}}|{REST}")), bytes(false)]
+            }
+            Pieces::Qwen2 => vec![split(&format!(r"{WORDS}|\p{{N}}|{REST}")), bytes(false)],
+            Pieces::Tekken => vec![split(CASES), bytes(false)],
+        };
+        Steps {
+            normalizer: match self {
+                Pieces::Qwen2 => json!({ "type": "NFC" }),
+                _ => Value::Null,
+            },
+            pre_tokenizer: json!({ "type": "Sequence", "pretokenizers": steps }),
+            decoder: bytes(true),
+        }
+    }
+}
