@@ -5,7 +5,7 @@ mod words;
 use std::collections::HashSet;
 
 use firebrick_core::Seed;
-use rand::Rng;
+use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{DataError, Problem, Question};
@@ -75,6 +75,9 @@ pub enum Task {
     WordProblems {
         /// Operations that an answer takes, 1 to 10.
         steps: u32,
+        /// With it an answer takes from this many operations, 1 to `steps`, and every number is equally likely.
+        #[serde(default)]
+        fewest_steps: Option<u32>,
     },
 }
 
@@ -173,7 +176,10 @@ impl Task {
                 countdown::countdown(&mut rng, numbers, max_number, max_target)
             }
             Task::Sums { digits, differences } => words::sum(&mut rng, digits, differences),
-            Task::WordProblems { steps } => words::story(&mut rng, steps),
+            Task::WordProblems { steps, fewest_steps } => {
+                let steps = rng.random_range(fewest_steps.unwrap_or(steps)..=steps);
+                words::story(&mut rng, steps)
+            }
         }
     }
 
@@ -195,8 +201,13 @@ impl Task {
             {
                 format!("`digits` is {digits}, and should be 1 to 9")
             }
-            Task::WordProblems { steps } if !(1..=10).contains(&steps) => {
+            Task::WordProblems { steps, .. } if !(1..=10).contains(&steps) => {
                 format!("`steps` is {steps}, and should be 1 to 10")
+            }
+            Task::WordProblems { steps, fewest_steps: Some(fewest) }
+                if !(1..=steps).contains(&fewest) =>
+            {
+                format!("`fewest_steps` is {fewest}, and should be 1 to `steps`, which is {steps}")
             }
             Task::Countdown { numbers, .. } if !(2..=16).contains(&numbers) => {
                 format!("`numbers` is {numbers}, and should be 2 to 16")
@@ -249,7 +260,7 @@ mod tests {
             Task::Multiplication { digits: 9, worked: true },
             Task::Countdown { numbers: 3, max_number: 9, max_target: 99 },
             Task::Sums { digits: 2, differences: true },
-            Task::WordProblems { steps: 3 },
+            Task::WordProblems { steps: 3, fewest_steps: Some(1) },
         ]
     }
 
@@ -305,7 +316,8 @@ mod tests {
             Task::Addition { digits: 2, worked: false, second_look: 0.5 },
             Task::Multiplication { digits: 10, worked: true },
             Task::Sums { digits: 10, differences: false },
-            Task::WordProblems { steps: 0 },
+            Task::WordProblems { steps: 0, fewest_steps: None },
+            Task::WordProblems { steps: 2, fewest_steps: Some(3) },
             Task::Countdown { numbers: 1, max_number: 9, max_target: 99 },
             Task::Countdown { numbers: 3, max_number: 0, max_target: 99 },
             Task::Countdown { numbers: 3, max_number: 9, max_target: 8 },

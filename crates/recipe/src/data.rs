@@ -142,6 +142,11 @@ pub enum Task {
         /// Operations that an answer takes, 1 to 10.
         #[schemars(range(min = 1, max = 10))]
         steps: u32,
+        /// With it an answer takes from this many operations to `steps` of them, and every number is equally
+        /// likely: easy stories from which the harder ones can be learnt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 10))]
+        fewest_steps: Option<u32>,
     },
 }
 

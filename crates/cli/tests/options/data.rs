@@ -189,6 +189,12 @@ pub(crate) const CASES: &[Case] = &[
     case(&["data.task={kind='word_problems',steps=1}"], TINY, TELL, |run| {
         every_prompt(run, |prompt| prompt.ends_with('?') && !prompt.contains(" bags with "));
     }),
+    case(&["data.task={kind='word_problems',steps=3,fewest_steps=1}"], TINY, TELL, |run| {
+        // A story of one operation ends three sentences, and one of three at least four.
+        let sentences = |prompt: &String| prompt.matches(['.', '?']).count();
+        assert!(run.prompts().iter().any(|prompt| sentences(prompt) == 3));
+        assert!(run.prompts().iter().any(|prompt| sentences(prompt) > 3));
+    }),
 ];
 
 fn letters(of: &str) -> BTreeSet<String> {

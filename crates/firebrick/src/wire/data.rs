@@ -224,7 +224,9 @@ pub(super) fn generator(task: &recipe::Task) -> firebrick_data::Task {
         recipe::Task::Sums { digits, differences } => {
             firebrick_data::Task::Sums { digits, differences }
         }
-        recipe::Task::WordProblems { steps } => firebrick_data::Task::WordProblems { steps },
+        recipe::Task::WordProblems { steps, fewest_steps } => {
+            firebrick_data::Task::WordProblems { steps, fewest_steps }
+        }
     }
 }
 
