@@ -384,13 +384,17 @@ impl Checks<'_> {
                 Some(value) if value.get_ref().is_table() => format!("[{key}]"),
                 Some(_) => key.clone(),
             };
+            // A key inside a list has no name that --set knows.
+            let settable = !key.split('.').any(|part| part.parse::<usize>().is_ok());
+            let by_set = if settable { format!(" (`--set {key}=` does)") } else { String::new() };
+            let remedy = format!("remove it{by_set}, or set that beside it");
             let keys: Vec<&str> =
                 std::iter::once(key.as_str()).chain(switches.iter().copied()).collect();
             self.fail(
                 &keys,
                 format!("{name} is set, expected only with {needs}"),
                 "would change nothing",
-                "remove it, or set that beside it",
+                &remedy,
             );
         }
     }

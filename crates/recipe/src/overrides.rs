@@ -6,14 +6,15 @@ use super::error::RecipeError;
 
 pub(super) use tree::{below, insert};
 
-/// One `--set table.key=value`.
+/// One `--set table.key=value`, or `table.key=`, which takes the key out of the recipe.
 #[derive(Debug)]
 pub(super) struct Override {
     /// The argument as it was given.
     pub(super) given: String,
     /// The key, from the root.
     pub(super) path: Vec<String>,
-    value: Value,
+    /// Nothing of a key that is taken out.
+    value: Option<Value>,
 }
 
 impl Override {
@@ -35,8 +36,9 @@ impl Override {
         let path = Key::parse(path)
             .map_err(|_| error(format!("expected a key before the `=`, found `{path}`")))?;
         let value = value.trim();
-        let value: Value = match value.parse() {
-            Ok(value) => value,
+        let value = match value.parse() {
+            _ if value.is_empty() => None,
+            Ok(value) => Some(value),
             Err(_) if is_too_large(value) => {
                 return Err(RecipeError::Override {
                     given: given.to_owned(),
@@ -44,7 +46,7 @@ impl Override {
                     help: "a whole number has at most 64 bits, another one is below 1.8e308".into(),
                 });
             }
-            Err(_) => Value::from(value),
+            Err(_) => Some(Value::from(value)),
         };
         let path = path.iter().map(|key| key.get().to_owned()).collect();
         Ok(Override { given: given.to_owned(), path, value })
@@ -56,6 +58,16 @@ impl Override {
             given: self.given.clone(),
             message: format!("`{key}` is a value and not a table"),
             help: format!("set it as a whole: --set {key}=value"),
+        }
+    }
+
+    /// The error when the recipe has no such key to take out.
+    fn of_nothing(&self) -> RecipeError {
+        RecipeError::Override {
+            given: self.given.clone(),
+            message: format!("the recipe does not set `{}`", self.path.join(".")),
+            help: "nothing after the `=` takes a key out of the recipe; an empty text is \"\""
+                .into(),
         }
     }
 }
@@ -80,9 +92,13 @@ pub(super) fn apply(text: &str, overrides: &[Override]) -> Result<String, Recipe
         })?;
     for set in overrides {
         let Some((last, tables)) = set.path.split_last() else { continue };
+        let Some(value) = &set.value else {
+            remove(document.as_table_mut(), &set.path).ok_or_else(|| set.of_nothing())?;
+            continue;
+        };
         let parent =
             descend(document.as_table_mut(), tables).map_err(|key| set.inside_a_value(&key))?;
-        put(parent, last, set.value.clone());
+        put(parent, last, value.clone());
     }
     let gap = if opening.is_empty() || opening.ends_with('\n') { "" } else { "\n" };
     Ok(format!("{opening}{gap}{document}"))
@@ -120,6 +136,15 @@ fn descend<'a>(
         table = entry.as_table_like_mut().ok_or_else(|| path[..=depth].join("."))?;
     }
     Ok(table)
+}
+
+/// What stood at `path`, which is there no longer.
+fn remove(table: &mut dyn TableLike, path: &[String]) -> Option<Item> {
+    match path {
+        [] => None,
+        [key] => table.remove(key),
+        [key, rest @ ..] => remove(table.get_mut(key)?.as_table_like_mut()?, rest),
+    }
 }
 
 /// Sets `key`, and leaves the comments above and behind an old value where they were.

@@ -465,6 +465,32 @@ group_size = 16 # per prompt
     assert_eq!(again.recipe, loaded.recipe);
 }
 
+/// Or who changes a built-in recipe could not turn off what another key of it needs.
+#[test]
+fn an_override_without_a_value_takes_a_key_out() {
+    let toml = "[model]\npath = 'model'\n\n[data]\ntask = { kind = 'addition', digits = 2 }\n\n\
+                [sampling]\n# At most.\nmax_rounds = 3 # rounds\n";
+    let yaml = "model: {path: model}\ndata: {task: {kind: addition, digits: 2}}\nsampling: {max_rounds: 3}\n";
+    for (name, text) in [("add.toml", toml), ("add.yaml", yaml)] {
+        let parse = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|it| (*it).to_owned()).collect();
+            Recipe::parse(Path::new(name), text, &overrides)
+        };
+        let idle = parse(&["sampling.dynamic=false"]).unwrap_err().help().unwrap();
+        assert!(idle.contains("`--set sampling.max_rounds=`"), "{idle}");
+        let loaded = parse(&["sampling.dynamic=false", "sampling.max_rounds="]).unwrap();
+        let again = Recipe::parse(Path::new("recipe.toml"), &loaded.text, &[]).unwrap();
+        assert_eq!(again.recipe, loaded.recipe);
+        assert!(!loaded.text.contains("max_rounds"), "{}", loaded.text);
+        let inline = parse(&["data.task=", "data.train='t.jsonl'", "reward.kind='exact'"]).unwrap();
+        assert_eq!(inline.recipe.data.task, None);
+        for absent in ["sampling.max_round=", "sampling.max_rounds.most=", "eval.every="] {
+            let nothing = parse(&[absent]).unwrap_err().to_string();
+            assert!(nothing.contains("the recipe does not set"), "{nothing}");
+        }
+    }
+}
+
 #[test]
 fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
     let place = tempfile::tempdir().unwrap();

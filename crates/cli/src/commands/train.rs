@@ -25,7 +25,8 @@ use crate::{
 pub struct Train {
     /// The recipe: a TOML or YAML file, or one that `firebrick recipes` lists
     recipe: PathBuf,
-    /// Replace a value of the recipe, such as train.steps=20; may be given several times
+    /// Replace a value of the recipe, such as train.steps=20, or take it out, as sampling.max_rounds=
+    /// does; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Compute on this device, whatever the recipe says: cpu, or one that `firebrick doctor` lists,

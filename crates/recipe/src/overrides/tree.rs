@@ -45,6 +45,10 @@ pub(crate) fn insert<'set>(
         let (key, value) = set.given.split_once('=').unwrap_or((&set.given, ""));
         let place = start..start + key.len();
         let Some((last, tables)) = set.path.split_last() else { continue };
+        if set.value.is_none() {
+            remove(document, &set.path).ok_or_else(|| set.of_nothing())?;
+            continue;
+        }
         let parent = descend(document, tables, &place).map_err(|key| set.inside_a_value(&key))?;
         let blank = value.len() - value.trim_start().len();
         let at = place.end + 1 + blank;
@@ -76,6 +80,18 @@ fn descend<'doc, 'set>(
         };
     }
     Ok(table)
+}
+
+/// What stood at `path`, which is there no longer.
+fn remove<'set>(table: &mut DeTable<'set>, path: &[String]) -> Option<Spanned<DeValue<'set>>> {
+    match path {
+        [] => None,
+        [key] => table.remove(key.as_str()),
+        [key, rest @ ..] => match table.get_mut(key.as_str())?.get_mut() {
+            DeValue::Table(inner) => remove(inner, rest),
+            _ => None,
+        },
+    }
 }
 
 /// The value with all its places moved on by `by`.
