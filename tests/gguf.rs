@@ -249,6 +249,44 @@ fn a_file_is_exported_as_a_folder() {
     assert_eq!(ids(&out), ids(fixture));
 }
 
+/// An adapter may be for a file, which lies where its folder says.
+#[test]
+fn an_adapter_is_merged_into_a_file_beside_it() {
+    let place = tempfile::tempdir().unwrap();
+    let adapter = place.path().join("adapter");
+    let merged = |base: &str, out: &str| {
+        let config = fs::read_to_string("fixtures/lora-qwen2/adapter_config.json").unwrap();
+        let config = config.replace("../qwen2-f32", base);
+        fs::write(adapter.join("adapter_config.json"), config).unwrap();
+        let [from, to] = [&adapter, &place.path().join(out)].map(|path| path.display().to_string());
+        let program = ["firebrick", "export", &from, &to, "--merge"];
+        assert_eq!(Arguments::try_parse_from(program).unwrap().command.run().unwrap(), 0);
+        let decoder = load(Path::new(&to), &Device::flex()).unwrap();
+        parameters(&decoder).into_iter().map(|it| it.values.to_data()).collect::<Vec<_>>()
+    };
+    fs::create_dir(&adapter).unwrap();
+    let weights = "adapter_model.safetensors";
+    fs::copy(Path::new("fixtures/lora-qwen2").join(weights), adapter.join(weights)).unwrap();
+    let fixture = fs::canonicalize("fixtures/qwen2-f32").unwrap();
+    let file = GgufFile::of_folder(&fixture, Some("qwen2"));
+    fs::write(place.path().join("model.gguf"), file.bytes()).unwrap();
+    let (of_file, of_folder) =
+        (merged("../model.gguf", "of-file"), merged(fixture.to_str().unwrap(), "of-folder"));
+    assert_eq!(of_file, of_folder);
+}
+
+/// Six readers open it, and the first one's word is enough.
+#[test]
+fn a_broken_file_is_named_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let bytes = GgufFile::of_folder(Path::new("fixtures/qwen2-f32"), Some("qwen2")).bytes();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let faults = Inspection::of(&path).faults;
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(faults[0].contains("model.gguf"), "{faults:?}");
+}
+
 /// What is not refused has as many values as its shape says, whatever its bits are.
 #[test]
 fn any_bits_are_read_or_refused() {
