@@ -9,11 +9,11 @@ use clap::Parser as _;
 use firebrick_cli::{commands::Arguments, inspect::Inspection};
 use firebrick_data::{ChatTemplate, Tokenizer};
 use firebrick_gguf::{BlockType, Gguf};
-use firebrick_models::{Family, load, load_config, parameters};
+use firebrick_models::{Family, RopeScaling, load, load_config, parameters};
 use firebrick_tests::{
     expected::Tokens,
     fixture::for_each_checkpoint,
-    gguf::{GgufFile, TensorOfFile, array_bytes},
+    gguf::{GgufFile, TensorOfFile, WRITTEN, array_bytes},
 };
 use serde_json::{Map, Value, json};
 
@@ -23,6 +23,11 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.gguf");
         let family = fixture.config().family;
+        // The fixture's YaRN has another range than a file can say.
+        let yarn = matches!(fixture.config().rope.scaling, RopeScaling::Yarn(_));
+        if !WRITTEN.contains(&family) || yarn {
+            return;
+        }
         let pre = match family {
             Family::Qwen2 | Family::Qwen3 => "qwen2",
             // The other fixtures cut texts as Llama 3 does; only of its own merges may pass over tokens.
@@ -226,6 +231,14 @@ fn what_scales_the_positions_is_not_passed_over() {
         file.text("llama.rope.scaling.type", "none");
     };
     assert_eq!(scaling(&none), Value::Null);
+    let yarn = |file: &mut GgufFile| {
+        factor("scaling.factor", 4.0)(file);
+        file.number("llama.rope.scaling.original_context_length", 128);
+        file.text("llama.rope.scaling.type", "yarn");
+    };
+    let expected =
+        json!({ "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128 });
+    assert_eq!(scaling(&yarn), expected);
 }
 
 #[test]

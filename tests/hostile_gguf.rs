@@ -110,7 +110,16 @@ const HOSTILE: &[Hostile] = &[
         &["qwen2.rope.dimension_count is 4, expected"],
     ),
     ("experts", |it| it.number("qwen2.expert_count", 8), &["mixture of experts"]),
-    ("frequencies of another kind", |it| it.text("qwen2.rope.scaling.type", "yarn"), &["yarn"]),
+    (
+        "frequencies of another kind",
+        |it| it.text("qwen2.rope.scaling.type", "longrope"),
+        &["longrope"],
+    ),
+    (
+        "YaRN without a context",
+        |it| it.text("qwen2.rope.scaling.type", "yarn"),
+        &["it says no qwen2.rope.scaling.original_context_length"],
+    ),
     ("no alignment", |it| it.number("general.alignment", 0), &["general.alignment is 0"]),
     ("an odd alignment", |it| it.number("general.alignment", 24), &["general.alignment is 24"]),
     (
@@ -221,7 +230,11 @@ const HOSTILE: &[Hostile] = &[
         |it| it.keys.retain(|key| !key.0.ends_with("layer_norm_rms_epsilon")),
         &["it says no qwen2.attention.layer_norm_rms_epsilon"],
     ),
-    ("a factor without a type", |it| it.float("qwen2.rope.scaling.factor", 4.0), &["linear"]),
+    (
+        "a factor below nothing",
+        |it| it.float("qwen2.rope.scaling.factor", -4.0),
+        &["makes no frequencies"],
+    ),
     ("factors that are no numbers", factors_of_nothing, &["rope_freqs.weight scales"]),
     (
         "rules that nobody knows",

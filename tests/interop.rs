@@ -12,8 +12,8 @@ use burn::{
 use firebrick_core::{Seed, WorkedExample};
 use firebrick_data::Tokenizer;
 use firebrick_models::{
-    Biases, Decoder, DecoderConfig, Family, Lora, RopeScaling, SaveOptions, Sizes, WeightDtype,
-    load, load_config, parameters, random, save, save_adapter,
+    Biases, Decoder, DecoderConfig, Family, LayerKind, Llama3, Lora, RopeScaling, SaveOptions,
+    Sizes, WeightDtype, load, load_config, parameters, random, save, save_adapter,
 };
 use firebrick_tests::{
     close::report,
@@ -138,21 +138,24 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
             },
         )
     };
+    let kinds = |windows: [Option<usize>; 2]| {
+        windows.map(|window| LayerKind { window, ..LayerKind::default() }).to_vec()
+    };
     let mut qwen2 = new(Family::Qwen2, 3, 8, true);
-    qwen2.windows = vec![None, Some(5)];
+    qwen2.kinds = kinds([None, Some(5)]);
     let mut qwen3 = new(Family::Qwen3, 1, 10, false);
-    qwen3.windows = vec![Some(4), None];
+    qwen3.kinds = kinds([Some(4), None]);
     qwen3.biases = Biases { qkv: true, output: true, mlp: false };
     let mut llama = new(Family::Llama, 6, 16, false);
     llama.biases = Biases { qkv: true, output: true, mlp: true };
-    llama.rope.scaling = Some(RopeScaling {
+    llama.rope.scaling = RopeScaling::Llama3(Llama3 {
         factor: 8.0,
         low_freq_factor: 1.0,
         high_freq_factor: 4.0,
         original_max_position_embeddings: 16,
     });
     let mut mistral = new(Family::Mistral, 2, 8, true);
-    mistral.windows = vec![Some(3); 2];
+    mistral.kinds = kinds([Some(3); 2]);
     let gemma = new(Family::Gemma, 1, 12, true);
     let mut untied = new(Family::Gemma, 2, 8, false);
     untied.biases = Biases { qkv: true, output: true, mlp: false };

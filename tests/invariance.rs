@@ -12,7 +12,7 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, Seed};
 use firebrick_models::{
-    Base, Decoder, DecoderConfig, Family, Grain, Lora, PolicyModel, SaveOptions, Sizes,
+    Base, Decoder, DecoderConfig, Family, Grain, LayerKind, Lora, PolicyModel, SaveOptions, Sizes,
     WeightDtype, load_noting, parameters, random, save,
 };
 use firebrick_train::{
@@ -290,7 +290,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
             );
             // A folder says it for Mistral alone, and there for all layers.
             if family == Family::Mistral {
-                config.windows = vec![windows[0]; layers];
+                config.kinds.fill(LayerKind { window: windows[0], ..LayerKind::default() });
             }
             config
         },

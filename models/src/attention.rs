@@ -6,7 +6,7 @@ use burn::{
 use firebrick_kernels::{self as ops, Heads, Norm, Rotary, joined};
 
 use crate::{
-    CheckpointError, DecoderConfig, DecoderContext, GradientSum, KvCache,
+    CheckpointError, Compute, DecoderConfig, DecoderContext, GradientSum, KvCache, QkNorm,
     init::{ParameterSource, vector},
     projection::Projection,
 };
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Module, Debug)]
 pub(crate) struct Attention {
     pub(crate) qkv: Projection,
-    /// Norms of each query head and of each key head, `[head_dim]`.
+    /// Norms of each query head and of each key head, `[head_dim]`, or of all of them together.
     query_norm: Option<Param<Tensor<1>>>,
     key_norm: Option<Param<Tensor<1>>>,
     pub(crate) output: Projection,
@@ -25,6 +25,10 @@ pub(crate) struct Attention {
     kv_heads: usize,
     #[module(skip)]
     head_dim: usize,
+    #[module(skip)]
+    qk_norm: QkNorm,
+    #[module(skip)]
+    query_scale: f64,
 }
 
 impl Attention {
@@ -36,11 +40,11 @@ impl Attention {
         device: &Device,
     ) -> Result<Self, CheckpointError> {
         let path = |part: &str| format!("{layer}.attention.{part}");
-        let mut norm = |part: &str| {
-            let norm = config.qk_norm;
-            norm.then(|| vector(source, &path(part), config.head_dim, device)).transpose()
+        let mut norm = |part: &str, width: usize| {
+            (width > 0).then(|| vector(source, &path(part), width, device)).transpose()
         };
-        let (query_norm, key_norm) = (norm("query_norm")?, norm("key_norm")?);
+        let [queries, keys] = config.look_norms();
+        let (query_norm, key_norm) = (norm("query_norm", queries)?, norm("key_norm", keys)?);
         Ok(Attention {
             qkv: Projection::from_source(
                 config,
@@ -63,17 +67,19 @@ impl Attention {
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
+            qk_norm: config.qk_norm,
+            query_scale: config.query_scale,
         })
     }
 
     /// Queries, keys and values of `x`, `[places, inputs]`, in the format of products.
     pub(crate) fn looks(&self, x: Tensor<2>, rotary: &Rotary, context: &DecoderContext) -> Looks {
         let projected = self.qkv.forward(x, None, context.compute);
-        let norms = self.norms(context);
-        let before_norms = norms.as_ref().map(|_| projected.clone());
+        let before_norms = (self.qk_norm != QkNorm::None).then(|| projected.clone());
+        let projected = self.normed(projected, context);
         let [query, key, value] =
-            ops::looks(projected, self.counts(), norms, rotary, context.compute);
-        Looks { query, key, value, before_norms }
+            ops::looks(projected, self.counts(), self.norms(context), rotary, context.compute);
+        Looks { query: self.scaled(query), key, value, before_norms }
     }
 
     /// Queries of the newest token of each row, whose keys and values the cache then has.
@@ -81,16 +87,17 @@ impl Attention {
         &self,
         x: Tensor<2>,
         (cache, layer): (&mut KvCache, usize),
+        rotary: &Rotary,
         context: &DecoderContext,
     ) -> Tensor<3> {
-        let projected = self.qkv.forward(x, None, context.compute);
-        let (heads, norms, rotary) = (self.counts(), self.norms(context), &context.rotary);
+        let projected = self.normed(self.qkv.forward(x, None, context.compute), context);
+        let (heads, norms) = (self.counts(), self.norms(context));
         let query = cache.remember(layer, &projected, heads, norms.as_ref(), rotary);
-        query.unwrap_or_else(|| {
+        self.scaled(query.unwrap_or_else(|| {
             let [query, key, value] = ops::looks(projected, heads, norms, rotary, context.compute);
             cache.fill(layer, &key, &value);
             query
-        })
+        }))
     }
 
     /// From the gradients of queries, keys and values, f32, to that of `x`; the parameters' is added to
@@ -104,8 +111,10 @@ impl Attention {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
+        let [d_query, d_key, d_value] = gradients;
+        let gradients = [self.scaled(d_query), d_key, d_value];
         let norms = self.norms(context).map(|(rule, weights)| (rule, weights.map(Tensor::inner)));
-        let norms = norms.zip(before_norms);
+        let norms = norms.zip(before_norms.clone());
         let (d_projected, d_norms) = ops::looks_back(self.counts(), norms, rotary, gradients);
         let norms = [&self.query_norm, &self.key_norm].into_iter().flatten();
         for (norm, d_norm) in norms.zip(d_norms.into_iter().flatten()) {
@@ -113,7 +122,50 @@ impl Attention {
                 sum.add(norm.id, d_norm);
             }
         }
+        let d_projected = self.normed_back(d_projected, before_norms, context, sum);
         self.qkv.back(x, d_projected, context.compute, sum)
+    }
+
+    /// Queries, keys and values side by side, where all heads of queries are normalised together, and all of keys.
+    fn normed(&self, projected: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+        let Some(norms) = self.whole_norms() else { return projected };
+        let [query, key, value] = self.sides(projected);
+        let of = |x, norm: &Param<Tensor<1>>| context.norm.apply(x, norm.val(), Compute::F32);
+        Tensor::cat(vec![of(query, norms[0]), of(key, norms[1]), value], 1)
+    }
+
+    /// From the gradient of what [`Attention::normed`] gave to that of what it was given.
+    fn normed_back(
+        &self,
+        d: Tensor<2>,
+        before: Option<Tensor<2>>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> Tensor<2> {
+        let Some((norms, before)) = self.whole_norms().zip(before) else { return d };
+        let [query, key, _] = self.sides(before);
+        let [d_query, d_key, d_value] = self.sides(d);
+        let d_query = context.norm_back(query, norms[0], d_query, None, sum);
+        let d_key = context.norm_back(key, norms[1], d_key, None, sum);
+        Tensor::cat(vec![d_query, d_key, d_value], 1)
+    }
+
+    fn whole_norms(&self) -> Option<[&Param<Tensor<1>>; 2]> {
+        let whole = self.qk_norm == QkNorm::Whole;
+        let (query, key) = self.query_norm.as_ref().zip(self.key_norm.as_ref())?;
+        whole.then_some([query, key])
+    }
+
+    /// The columns of queries, of keys and of values.
+    fn sides(&self, all: Tensor<2>) -> [Tensor<2>; 3] {
+        let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        [(0, queries), (queries, keys), (queries + keys, keys)]
+            .map(|(start, width)| all.clone().narrow(1, start, width))
+    }
+
+    /// Queries, or their gradient, times the family's factor.
+    fn scaled(&self, query: Tensor<3>) -> Tensor<3> {
+        if self.query_scale == 1.0 { query } else { query.mul_scalar(self.query_scale) }
     }
 
     fn counts(&self) -> Heads {
@@ -122,6 +174,9 @@ impl Attention {
 
     fn norms(&self, context: &DecoderContext) -> Option<(Norm, [Tensor<1>; 2])> {
         let (query, key) = self.query_norm.as_ref().zip(self.key_norm.as_ref())?;
+        if self.qk_norm != QkNorm::Heads {
+            return None;
+        }
         Some((context.norm, [query, key].map(|norm| norm.val())))
     }
 }

@@ -1,7 +1,7 @@
 use firebrick_kernels::Activation;
 use serde_json::{Map, Value, json};
 
-use crate::{gemma, llama, mistral, names, qwen2, qwen3};
+use crate::{Rope, gemma, gemma3, llama, mistral, names, olmo, phi3, qwen2, qwen3, smollm3};
 
 /// The sizes of a decoder and what its family computes differently, whatever the family calls them.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +24,10 @@ pub struct DecoderConfig {
     pub intermediate_size: usize,
     /// Longest sequence the model was made for, in tokens.
     pub max_position_embeddings: usize,
-    /// The frequencies of the rotary position embedding.
+    /// The rotary position embedding.
     pub rope: Rope,
+    /// Another one, of the layers that say so.
+    pub local_rope: Option<Rope>,
     /// Added to the mean square in RMSNorm.
     pub norm_epsilon: f64,
     /// Added to a norm's weight before it multiplies: 1 in Gemma, whose weights are kept around 0.
@@ -36,54 +38,75 @@ pub struct DecoderConfig {
     pub activation: Activation,
     /// Which projections have biases.
     pub biases: Biases,
-    /// Whether each query and key head is normalised before it is turned.
-    pub qk_norm: bool,
-    /// For each layer, how many positions a query sees, its own included; `None` is all before it.
-    pub windows: Vec<Option<usize>>,
+    /// How queries and keys are normalised before they are turned.
+    pub qk_norm: QkNorm,
+    /// Multiplies queries, beside 1/√head_dim, which everybody's are: other than 1 in larger Gemma 3.
+    pub query_scale: f64,
+    /// Where the norms of a layer are.
+    pub norms: LayerNorms,
+    /// What sets the attention of each layer apart.
+    pub kinds: Vec<LayerKind>,
     /// Whether the head is the embedding.
     pub tied: bool,
+    /// Whether a file has queries, keys and values in one matrix, and gate and up in another.
+    pub fused: bool,
 }
 
-/// The frequencies of a rotary position embedding.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rope {
-    /// Their base: pair `i` of a head turns by `theta^(−2i / head_dim)` per position.
-    pub theta: f64,
-    /// How they were changed for a longer context.
-    pub scaling: Option<RopeScaling>,
+/// What an attention sees, and how it tells places apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerKind {
+    /// How many positions a query sees, its own included; `None` is all before it.
+    pub window: Option<usize>,
+    /// What turns queries and keys.
+    pub turn: Turn,
 }
 
-impl Rope {
-    /// How far each pair of a head's numbers turns per position: `theta^(−2i / head_dim)`, scaled.
-    pub(crate) fn frequencies(&self, head_dim: usize) -> Vec<f32> {
-        let exponent = |pair: usize| -2.0 * pair as f64 / head_dim as f64;
-        (0..head_dim / 2).map(|pair| self.frequency(exponent(pair)) as f32).collect()
+/// How queries and keys are normalised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QkNorm {
+    /// Not at all.
+    #[default]
+    None,
+    /// Each head by itself, with weights that all heads share.
+    Heads,
+    /// All heads of queries together, and all of keys.
+    Whole,
+}
+
+/// Where the norms are of a layer's two halves, attention and MLP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LayerNorms {
+    /// Before each half, on what goes into it.
+    #[default]
+    Before,
+    /// Behind each half, on what it adds to the residual stream.
+    Behind,
+    /// On both sides.
+    Around,
+}
+
+impl LayerNorms {
+    /// Whether one is before each half.
+    pub fn before(self) -> bool {
+        self != LayerNorms::Behind
     }
 
-    fn frequency(&self, exponent: f64) -> f64 {
-        let frequency = self.theta.powf(exponent);
-        let Some(scaling) = &self.scaling else { return frequency };
-        let context = scaling.original_max_position_embeddings as f64;
-        let turns = context * frequency / std::f64::consts::TAU;
-        let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
-        let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-        frequency * (kept + (1.0 - kept) / scaling.factor)
+    /// Whether one is behind each half.
+    pub fn behind(self) -> bool {
+        self != LayerNorms::Before
     }
 }
 
-/// Llama 3.1's scaling of the frequencies: those that turn at most `low_freq_factor` times within the
-/// original context are divided by `factor`, those that turn more than `high_freq_factor` times stay,
-/// and between the two one passes into the other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RopeScaling {
-    /// Divides the low frequencies.
-    pub factor: f64,
-    /// Turns within the original context, up to which a frequency is low.
-    pub low_freq_factor: f64,
-    /// Turns within the original context, from which a frequency is high; above `low_freq_factor`.
-    pub high_freq_factor: f64,
-    /// The context before scaling, in tokens.
-    pub original_max_position_embeddings: usize,
+/// What turns the queries and keys of a layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// [`DecoderConfig::rope`].
+    #[default]
+    Rope,
+    /// [`DecoderConfig::local_rope`].
+    Local,
+    /// Nothing: the layer knows of places by what others tell it.
+    None,
 }
 
 /// Which projections add a bias.
@@ -135,21 +158,29 @@ impl DecoderConfig {
             head_dim: sizes.head_dim,
             intermediate_size: sizes.intermediate_size,
             max_position_embeddings: sizes.max_position_embeddings,
-            rope: Rope { theta: sizes.rope_theta, scaling: None },
+            rope: Rope::new(sizes.rope_theta),
+            local_rope: None,
             norm_epsilon: 1e-6,
             norm_offset: 0.0,
             embedding_scale: 1.0,
             activation: Activation::Silu,
             biases: Biases::default(),
-            qk_norm: false,
-            windows: vec![None; sizes.layers],
+            qk_norm: QkNorm::None,
+            query_scale: 1.0,
+            norms: LayerNorms::Before,
+            kinds: vec![LayerKind::default(); sizes.layers],
             tied: sizes.tied,
+            fused: false,
         };
         match family {
             Family::Qwen2 => qwen2::shape(&mut config),
             Family::Qwen3 => qwen3::shape(&mut config),
             Family::Llama | Family::Mistral => {}
             Family::Gemma => gemma::shape(&mut config),
+            Family::Gemma3 => gemma3::shape(&mut config),
+            Family::SmolLm3 => smollm3::shape(&mut config),
+            Family::Olmo2 | Family::Olmo3 => olmo::shape(&mut config),
+            Family::Phi3 => phi3::shape(&mut config),
         }
         config
     }
@@ -179,6 +210,10 @@ impl DecoderConfig {
             Family::Llama => llama::read(&fields)?,
             Family::Mistral => mistral::read(&fields)?,
             Family::Gemma => gemma::read(&fields)?,
+            Family::Gemma3 => gemma3::read(&fields)?,
+            Family::SmolLm3 => smollm3::read(&fields)?,
+            family @ (Family::Olmo2 | Family::Olmo3) => olmo::read(&fields, family)?,
+            Family::Phi3 => phi3::read(&fields)?,
         };
         config.check()?;
         Ok(config)
@@ -216,7 +251,14 @@ impl DecoderConfig {
             Family::Llama => llama::write(self),
             Family::Mistral => mistral::write(self),
             Family::Gemma => gemma::write(self),
+            Family::Gemma3 => gemma3::write(self),
+            Family::SmolLm3 => smollm3::write(self),
+            Family::Olmo2 | Family::Olmo3 => olmo::write(self),
+            Family::Phi3 => phi3::write(self),
         };
+        if let Some(scaling) = self.rope.scaling_to_json() {
+            fields["rope_scaling"] = scaling;
+        }
         if let (Value::Object(fields), Value::Object(own)) = (&mut fields, own) {
             fields.extend(own);
             fields.sort_keys();
@@ -266,30 +308,30 @@ impl DecoderConfig {
                 self.head_dim
             )));
         }
-        let sane = |x: f64| x.is_finite() && x > 0.0;
-        if !sane(self.rope.theta) || !sane(self.norm_epsilon) {
+        if !(self.norm_epsilon.is_finite() && self.norm_epsilon > 0.0) {
             return Err(ConfigError::Size(format!(
-                "rope_theta is {} and rms_norm_eps is {}; both must be positive numbers",
-                self.rope.theta, self.norm_epsilon
+                "rms_norm_eps is {}; expected a positive number",
+                self.norm_epsilon
             )));
         }
-        if let Some(scaling) = self.rope.scaling
-            && !(sane(scaling.factor)
-                && sane(scaling.low_freq_factor)
-                && scaling.high_freq_factor.is_finite()
-                && scaling.high_freq_factor > scaling.low_freq_factor
-                && scaling.original_max_position_embeddings > 0)
-        {
+        for rope in [Some(&self.rope), self.local_rope.as_ref()].into_iter().flatten() {
+            rope.check(self.head_dim)?;
+        }
+        if !(self.query_scale.is_finite() && self.query_scale > 0.0) {
             return Err(ConfigError::Size(format!(
-                "the rope scaling {scaling:?} makes no frequencies: all four must be positive and \
-                 high_freq_factor above low_freq_factor"
+                "queries are multiplied by {}; expected a positive number",
+                self.query_scale
             )));
         }
         let different = |window: &usize| self.window().is_some_and(|first| first != *window);
-        if self.windows.len() != self.layers || self.windows.iter().flatten().any(different) {
+        if self.local_rope.is_none() && self.kinds.iter().any(|kind| kind.turn == Turn::Local) {
+            return Err(ConfigError::Size("layers turn by a rope that is not there".into()));
+        }
+        let mut windows = self.kinds.iter().filter_map(|kind| kind.window);
+        if self.kinds.len() != self.layers || windows.any(|window| different(&window)) {
             return Err(ConfigError::Size("layers have windows of different sizes".into()));
         }
-        if self.windows.contains(&Some(0)) {
+        if self.window() == Some(0) {
             return Err(ConfigError::Size(
                 "sliding_window is 0; a query sees at least its own position".into(),
             ));
@@ -299,7 +341,16 @@ impl DecoderConfig {
 
     /// The window of those layers that have one.
     pub(crate) fn window(&self) -> Option<usize> {
-        self.windows.iter().copied().flatten().next()
+        self.kinds.iter().find_map(|kind| kind.window)
+    }
+
+    /// The weights of the norms of queries and of keys, where there are some.
+    pub(crate) fn look_norms(&self) -> [usize; 2] {
+        match self.qk_norm {
+            QkNorm::None => [0, 0],
+            QkNorm::Heads => [self.head_dim; 2],
+            QkNorm::Whole => [self.query_width(), self.key_width()],
+        }
     }
 
     pub(crate) fn query_width(&self) -> usize {
@@ -327,12 +378,32 @@ pub enum Family {
     Mistral,
     /// Gemma, the first generation.
     Gemma,
+    /// Gemma 3, the text models.
+    Gemma3,
+    /// SmolLM3.
+    SmolLm3,
+    /// OLMo 2.
+    Olmo2,
+    /// OLMo 3.
+    Olmo3,
+    /// Phi-3 and Phi-4-mini.
+    Phi3,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Family; 5] =
-        [Family::Qwen2, Family::Qwen3, Family::Llama, Family::Mistral, Family::Gemma];
+    pub const ALL: [Family; 10] = [
+        Family::Qwen2,
+        Family::Qwen3,
+        Family::Llama,
+        Family::Mistral,
+        Family::Gemma,
+        Family::Gemma3,
+        Family::SmolLm3,
+        Family::Olmo2,
+        Family::Olmo3,
+        Family::Phi3,
+    ];
 
     /// The `model_type` of its `config.json`.
     pub fn model_type(self) -> &'static str {
@@ -342,6 +413,11 @@ impl Family {
             Family::Llama => "llama",
             Family::Mistral => "mistral",
             Family::Gemma => "gemma",
+            Family::Gemma3 => "gemma3_text",
+            Family::SmolLm3 => "smollm3",
+            Family::Olmo2 => "olmo2",
+            Family::Olmo3 => "olmo3",
+            Family::Phi3 => "phi3",
         }
     }
 
@@ -352,7 +428,11 @@ impl Family {
 
     /// What transformers calls the model that scores a text.
     pub fn classifier(self) -> String {
-        format!("{}ForSequenceClassification", self.class())
+        match self {
+            // Its plain name is that of the model that also sees pictures.
+            Family::Gemma3 => "Gemma3TextForSequenceClassification".into(),
+            _ => format!("{}ForSequenceClassification", self.class()),
+        }
     }
 
     fn class(self) -> &'static str {
@@ -362,6 +442,11 @@ impl Family {
             Family::Llama => "Llama",
             Family::Mistral => "Mistral",
             Family::Gemma => "Gemma",
+            Family::Gemma3 => "Gemma3",
+            Family::SmolLm3 => "SmolLM3",
+            Family::Olmo2 => "Olmo2",
+            Family::Olmo3 => "Olmo3",
+            Family::Phi3 => "Phi3",
         }
     }
 

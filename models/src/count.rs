@@ -26,11 +26,12 @@ impl DecoderConfig {
         let (qkv_width, inner) =
             (self.query_width() + 2 * self.key_width(), self.intermediate_size);
         let when = |there: bool, count: usize| if there { count as u64 } else { 0 };
-        let vectors = 2 * hidden as u64
+        let norms = usize::from(self.norms.before()) + usize::from(self.norms.behind());
+        let vectors = (2 * norms * hidden) as u64
             + when(self.biases.qkv, qkv_width)
             + when(self.biases.output, hidden)
             + when(self.biases.mlp, 2 * inner + hidden)
-            + when(self.qk_norm, 2 * self.head_dim);
+            + self.look_norms().iter().sum::<usize>() as u64;
         let matrices = [
             size(hidden, qkv_width),
             size(self.query_width(), hidden),
@@ -53,9 +54,10 @@ impl DecoderConfig {
     /// Counts the parameters of such adapters in one layer, and the largest of them: of a projection
     /// from `inputs` to `outputs` they have `rank · (inputs + outputs)`.
     pub fn adapter_parameters(&self, lora: &Lora) -> (u64, u64) {
+        let lora = &lora.clone().named_in(self);
         let sides = |path: &str, inputs: usize| {
             let wanted = |(name, _): &(&str, usize)| {
-                lora.targets.iter().any(|target| name.ends_with(target.as_str()))
+                lora.targets.iter().any(|target| name.ends_with(&format!(".{target}")))
             };
             let parts = names::projections(path, self).into_iter().filter(wanted);
             parts.map(|(_, outputs)| [inputs, outputs]).collect::<Vec<_>>()

@@ -6,8 +6,8 @@ use burn::{
 use firebrick_kernels::{Frequencies, Norm, Rotary};
 
 use crate::{
-    Activation, CheckpointError, Compute, DecoderConfig, GradientSum, Grain, KvCache, Lookup, Lora,
-    PolicyModel, Sight, Tape, TokenBatch,
+    Activation, CheckpointError, Compute, DecoderConfig, GradientSum, Grain, KvCache, LayerKind,
+    Lookup, Lora, PolicyModel, Rope, Sight, Tape, TokenBatch, Turn,
     init::{ParameterSource, matrix, vector},
     layer::Layer,
     names,
@@ -34,7 +34,9 @@ pub struct Decoder {
     #[module(skip)]
     lora: Option<Lora>,
     #[module(skip)]
-    frequencies: Frequencies,
+    longest: usize,
+    #[module(skip)]
+    frequencies: Turns<Frequencies>,
 }
 
 impl Decoder {
@@ -52,6 +54,19 @@ impl Decoder {
     pub fn with_compute(mut self, compute: Compute) -> Self {
         self.compute = compute;
         self
+    }
+
+    /// Sets how long the texts may become that it is for, in tokens. Frequencies that were changed for a longer context may
+    /// depend on it ([`RopeScaling`](crate::RopeScaling)); without it they are those of short texts.
+    pub fn with_longest(mut self, tokens: usize) -> Self {
+        self.frequencies = frequencies(&self.config, tokens);
+        self.longest = tokens;
+        self
+    }
+
+    /// How long the texts may become that it is for, as [`Decoder::with_longest`] said; else 0.
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// How its passes are cut.
@@ -98,7 +113,8 @@ impl Decoder {
             compute: Compute::default(),
             grain: Grain::default(),
             lora: None,
-            frequencies: Frequencies::new(config.rope.frequencies(config.head_dim)),
+            longest: 0,
+            frequencies: frequencies(config, 0),
         })
     }
 
@@ -123,7 +139,7 @@ impl Decoder {
     fn shared(&self, positions: &Tensor<2, Int>, sees: Option<Sight>) -> DecoderContext {
         DecoderContext {
             sees,
-            rotary: Rotary::new(&positions.clone().inner(), &self.frequencies),
+            rotary: self.frequencies.map(|it| Rotary::new(&positions.clone().inner(), it)),
             norm: self.norm_rule(),
             activation: self.config.activation,
             compute: self.compute,
@@ -151,7 +167,7 @@ impl Decoder {
         cache: &mut KvCache,
     ) -> Tensor<3> {
         for (index, layer) in self.layers.iter().enumerate() {
-            x = layer.remembering(x, self.config.windows[index], (cache, index), context);
+            x = layer.remembering(x, self.config.kinds[index], (cache, index), context);
         }
         self.finish(x)
     }
@@ -182,7 +198,7 @@ impl PolicyModel for Decoder {
     }
 
     fn layer(&self, index: usize, x: Tensor<3>, context: &DecoderContext) -> Tensor<3> {
-        self.layers[index].forward(x, self.config.windows[index], context)
+        self.layers[index].forward(x, self.config.kinds[index], context)
     }
 
     fn compute(&self) -> Compute {
@@ -205,7 +221,7 @@ impl PolicyModel for Decoder {
         x: Tensor<3>,
         context: &'a DecoderContext,
     ) -> (Tensor<3>, Tape<'a>) {
-        self.layers[index].record(x, self.config.windows[index], context)
+        self.layers[index].record(x, self.config.kinds[index], context)
     }
 
     fn replay(
@@ -216,7 +232,7 @@ impl PolicyModel for Decoder {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<3> {
-        self.layers[index].replay(x, d_y, self.config.windows[index], context, sum)
+        self.layers[index].replay(x, d_y, self.config.kinds[index], context, sum)
     }
 
     fn lookup(&self) -> Option<Lookup<'_>> {
@@ -276,14 +292,54 @@ impl ModuleMapper for Rounded {
 pub struct DecoderContext {
     /// Tells what the tokens of a batch see; none where they see a cache.
     pub(crate) sees: Option<Sight>,
-    pub(crate) rotary: Rotary,
+    rotary: Turns<Rotary>,
     pub(crate) norm: Norm,
     pub(crate) activation: Activation,
     pub(crate) compute: Compute,
     pub(crate) grain: Grain,
 }
 
+/// Something for each [`Turn`] that layers have.
+#[derive(Clone, Debug)]
+struct Turns<T> {
+    rope: T,
+    local: Option<T>,
+    none: Option<T>,
+}
+
+impl<T> Turns<T> {
+    fn map<U>(&self, change: impl Fn(&T) -> U) -> Turns<U> {
+        Turns {
+            rope: change(&self.rope),
+            local: self.local.as_ref().map(&change),
+            none: self.none.as_ref().map(&change),
+        }
+    }
+}
+
+/// The frequencies of each turn, for texts of up to `longest` tokens.
+fn frequencies(config: &DecoderConfig, longest: usize) -> Turns<Frequencies> {
+    let of = |rope: &Rope| rope.frequencies(config.head_dim, longest);
+    let still = config.kinds.iter().any(|kind| kind.turn == Turn::None);
+    Turns {
+        rope: of(&config.rope),
+        local: config.local_rope.as_ref().map(of),
+        // A pair that turns by nothing.
+        none: still.then(|| Frequencies::new(vec![0.0])),
+    }
+}
+
 impl DecoderContext {
+    /// The angles that queries and keys of such a layer are turned by.
+    pub(crate) fn rotary(&self, kind: LayerKind) -> &Rotary {
+        let there = match kind.turn {
+            Turn::Rope => Some(&self.rotary.rope),
+            Turn::Local => self.rotary.local.as_ref(),
+            Turn::None => self.rotary.none.as_ref(),
+        };
+        there.expect("a config has what its layers are turned by")
+    }
+
     /// [`Norm::back`] of a norm with its parameter.
     pub(crate) fn norm_back<const D: usize>(
         &self,

@@ -22,6 +22,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         head_dim: Some(256),
         max_position_embeddings: 8192,
         tied: true,
+        ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Gemma, defaults)?;
     // The published files say "gelu" and mean its approximation.

@@ -100,7 +100,9 @@ impl ParameterSource for Random {
         let count = shape.iter().product();
         let path = path.strip_suffix(".weight").unwrap_or(path);
         let deviation = match path.rsplit('.').next().unwrap_or(path) {
-            norm if norm.ends_with("norm") => return Ok(vec![self.norm; count]),
+            norm if norm.ends_with("norm") || norm.ends_with("norm_behind") => {
+                return Ok(vec![self.norm; count]);
+            }
             "bias" => return Ok(vec![0.0; count]),
             "embedding" | "head" => 0.02,
             "output" | "down" => 1.0 / (shape[0] as f64 * 2.0 * self.layers as f64).sqrt(),

@@ -15,20 +15,24 @@ use burn::{
 use firebrick_kernels::{self as ops, Attended, Look, joined};
 
 use crate::{
-    CheckpointError, DecoderConfig, DecoderContext, GradientSum, KvCache, Sight, Tape,
+    CheckpointError, Compute, DecoderConfig, DecoderContext, GradientSum, KvCache, LayerKind,
+    Sight, Tape,
     attention::{Attention, Looks},
     init::{ParameterSource, vector},
     projection::Projection,
 };
 
-/// `x + attention(norm(x))`, and of that `x + down(gated(gate_up(norm(x))))`.
+/// `x + attention(norm(x))`, and of that `x + down(gated(gate_up(norm(x))))`. Norms may be behind the two halves instead, or
+/// as well.
 #[derive(Module, Debug)]
 pub(crate) struct Layer {
-    attention_norm: Param<Tensor<1>>,
+    attention_norm: Option<Param<Tensor<1>>>,
     attention: Attention,
-    mlp_norm: Param<Tensor<1>>,
+    attention_norm_behind: Option<Param<Tensor<1>>>,
+    mlp_norm: Option<Param<Tensor<1>>>,
     gate_up: Projection,
     down: Projection,
+    mlp_norm_behind: Option<Param<Tensor<1>>>,
 }
 
 impl Layer {
@@ -41,10 +45,16 @@ impl Layer {
         let path = format!("layers.{index}");
         let (hidden, inner, bias) =
             (config.hidden_size, config.intermediate_size, config.biases.mlp);
+        let (before, behind) = (config.norms.before(), config.norms.behind());
+        let mut norm = |there: bool, name: &str| {
+            there.then(|| vector(source, &format!("{path}.{name}"), hidden, device)).transpose()
+        };
         Ok(Layer {
-            attention_norm: vector(source, &format!("{path}.attention_norm"), hidden, device)?,
+            attention_norm: norm(before, "attention_norm")?,
+            attention_norm_behind: norm(behind, "attention_norm_behind")?,
+            mlp_norm: norm(before, "mlp_norm")?,
+            mlp_norm_behind: norm(behind, "mlp_norm_behind")?,
             attention: Attention::from_source(config, &path, source, device)?,
-            mlp_norm: vector(source, &format!("{path}.mlp_norm"), hidden, device)?,
             gate_up: Projection::from_source(
                 config,
                 &format!("{path}.gate_up"),
@@ -68,12 +78,12 @@ impl Layer {
     pub(crate) fn forward(
         &self,
         x: Tensor<3>,
-        window: Option<usize>,
+        kind: LayerKind,
         context: &DecoderContext,
     ) -> Tensor<3> {
         let (shape, x) = (x.dims(), flat(x));
-        let looks = self.looks(&x, context);
-        let attended = context.attend(&looks, window).output;
+        let looks = self.looks(&x, kind, context);
+        let attended = context.attend(&looks, kind).output;
         drop(looks);
         self.rest(&x, &wide(attended), context).reshape(shape)
     }
@@ -83,7 +93,7 @@ impl Layer {
     pub(crate) fn remembering(
         &self,
         x: Tensor<3>,
-        window: Option<usize>,
+        kind: LayerKind,
         (cache, index): (&mut KvCache, usize),
         context: &DecoderContext,
     ) -> Tensor<3> {
@@ -91,15 +101,15 @@ impl Layer {
         let x = flat(x);
         let attended = match &context.sees {
             Some(_) => {
-                let looks = self.looks(&x, context);
+                let looks = self.looks(&x, kind, context);
                 cache.fill(index, &looks.key, &looks.value);
-                wide(context.attend(&looks, window).output)
+                wide(context.attend(&looks, kind).output)
             }
             None => {
-                let normed =
-                    context.norm.apply(x.clone(), self.attention_norm.val(), context.compute);
-                let query = self.attention.remember(normed, (&mut *cache, index), context);
-                cache.look(index, query, window)
+                let normed = context.before(x.clone(), &self.attention_norm);
+                let rotary = context.rotary(kind);
+                let query = self.attention.remember(normed, (&mut *cache, index), rotary, context);
+                cache.look(index, query, kind.window)
             }
         };
         self.rest(&x, &attended, context).reshape([rows, tokens, hidden])
@@ -109,24 +119,24 @@ impl Layer {
     pub(crate) fn record<'a>(
         &'a self,
         x: Tensor<3>,
-        window: Option<usize>,
+        kind: LayerKind,
         context: &'a DecoderContext,
     ) -> (Tensor<3>, Tape<'a>) {
         let (shape, x, plain) = (x.dims(), flat(x), self.valid());
-        let looks = plain.looks(&x, context);
-        let attended = context.attend(&looks, window);
+        let looks = plain.looks(&x, kind, context);
+        let attended = context.attend(&looks, kind);
         let output = wide(attended.output.clone());
         let (mut inside, mut y) = (Vec::new(), Vec::new());
         for places in context.portions(&x) {
             let [half, normed] = plain.middle(part(&x, &places), part(&output, &places), context);
             let gate_up = plain.gate_up.forward(normed, None, context.compute);
             let inner = ops::gated(gate_up.clone(), context.activation, context.compute);
-            y.push(plain.down.forward(inner, Some(half.clone()), context.compute));
+            y.push(plain.end(inner, half.clone(), context));
             inside.push([half, gate_up]);
         }
         let kept = Kept { looks, attended, inside };
         let tape = Tape::new(move |d_y, sum| {
-            self.back(&plain, x, flat(d_y), kept, window, context, sum).reshape(shape)
+            self.back(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
         });
         (joined(y, 0).reshape(shape), tape)
     }
@@ -136,15 +146,15 @@ impl Layer {
         &self,
         x: Tensor<3>,
         d_y: Tensor<3>,
-        window: Option<usize>,
+        kind: LayerKind,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<3> {
         let (shape, x, plain) = (x.dims(), flat(x), self.valid());
-        let looks = plain.looks(&x, context);
-        let attended = context.attend(&looks, window);
+        let looks = plain.looks(&x, kind, context);
+        let attended = context.attend(&looks, kind);
         let kept = Kept { looks, attended, inside: Vec::new() };
-        self.back(&plain, x, flat(d_y), kept, window, context, sum).reshape(shape)
+        self.back(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
     }
 
     /// Back through the layer, of which `plain` is the copy without autodiff.
@@ -155,7 +165,7 @@ impl Layer {
         x: Tensor<2>,
         d_y: Tensor<2>,
         kept: Kept,
-        window: Option<usize>,
+        kind: LayerKind,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
@@ -168,33 +178,34 @@ impl Layer {
             let output = part(&output, &places);
             let (middle, gate_up) = match inside.next() {
                 Some([half, gate_up]) => {
-                    let normed =
-                        context.norm.apply(half.clone(), plain.mlp_norm.val(), context.compute);
+                    let normed = context.before(half.clone(), &plain.mlp_norm);
                     ([half, normed], Some(gate_up))
                 }
                 None => (plain.middle(part(&x, &places), output.clone(), context), None),
             };
             let d = self.mlp_back(plain, middle, gate_up, part(&d_y, &places), context, sum);
-            d_output.push(self.attention.output.back(&output, d.clone(), context.compute, sum));
+            let branch = || plain.attention.output.forward(output.clone(), None, context.compute);
+            let d_branch = context.behind_back(branch, &self.attention_norm_behind, d.clone(), sum);
+            d_output.push(self.attention.output.back(&output, d_branch, context.compute, sum));
             d_half.push(d);
         }
         drop((output, d_y));
         let d_output = joined(d_output, 0).reshape(attended.output.dims());
-        let gradients = context.attend_back(looks, attended, d_output, window);
+        let gradients = context.attend_back(looks, attended, d_output, kind);
         let mut d_x = Vec::new();
         for (places, d_half) in context.portions(&x).into_iter().zip(d_half) {
             let x = part(&x, &places);
-            let normed = context.norm.apply(x.clone(), plain.attention_norm.val(), context.compute);
+            let normed = context.before(x.clone(), &plain.attention_norm);
             let of = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
             let d_normed = self.attention.looks_back(
                 &normed,
                 before_norms.as_ref().map(|before| part(before, &places)),
                 gradients.each_ref().map(of),
-                &context.rotary.of(places.clone()),
+                &context.rotary(kind).of(places.clone()),
                 context,
                 sum,
             );
-            d_x.push(context.norm_back(x, &self.attention_norm, d_normed, Some(d_half), sum));
+            d_x.push(context.before_back(x, &self.attention_norm, d_normed, d_half, sum));
         }
         joined(d_x, 0)
     }
@@ -213,20 +224,24 @@ impl Layer {
         let compute = context.compute;
         let gate_up =
             gate_up.unwrap_or_else(|| plain.gate_up.forward(normed.clone(), None, compute));
-        let d_inner = self.down.back_input(&d_y, compute);
+        let branch = || {
+            let inner = ops::gated(gate_up.clone(), context.activation, compute);
+            plain.down.forward(inner, None, compute)
+        };
+        let d_branch = context.behind_back(branch, &self.mlp_norm_behind, d_y.clone(), sum);
+        let d_inner = self.down.back_input(&d_branch, compute);
         let [inner, d_gate_up] = ops::gated_back(gate_up, d_inner, context.activation, compute);
-        self.down.back_weights(&inner, &d_y, compute, sum);
-        drop(inner);
+        self.down.back_weights(&inner, &d_branch, compute, sum);
+        drop((inner, d_branch));
         let d_normed = self.gate_up.back(&normed, d_gate_up, compute, sum);
-        context.norm_back(half, &self.mlp_norm, d_normed, Some(d_y), sum)
+        context.before_back(half, &self.mlp_norm, d_normed, d_y, sum)
     }
 
     /// Queries, keys and values of all tokens.
-    fn looks(&self, x: &Tensor<2>, context: &DecoderContext) -> Looks {
+    fn looks(&self, x: &Tensor<2>, kind: LayerKind, context: &DecoderContext) -> Looks {
         let portions = context.portions(x).into_iter().map(|places| {
-            let normed =
-                context.norm.apply(part(x, &places), self.attention_norm.val(), context.compute);
-            self.attention.looks(normed, &context.rotary.of(places), context)
+            let normed = context.before(part(x, &places), &self.attention_norm);
+            self.attention.looks(normed, &context.rotary(kind).of(places), context)
         });
         Looks::joined(portions.collect())
     }
@@ -237,9 +252,20 @@ impl Layer {
             let [half, normed] = self.middle(part(x, &places), part(attended, &places), context);
             let both = self.gate_up.forward(normed, None, context.compute);
             let inner = ops::gated(both, context.activation, context.compute);
-            self.down.forward(inner, Some(half), context.compute)
+            self.end(inner, half, context)
         });
         joined(portions.collect(), 0)
+    }
+
+    /// The end of the MLP, from what is between its matrices, added to `half`.
+    fn end(&self, inner: Tensor<2>, half: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+        match &self.mlp_norm_behind {
+            None => self.down.forward(inner, Some(half), context.compute),
+            Some(norm) => {
+                let branch = self.down.forward(inner, None, context.compute);
+                half + context.norm.apply(branch, norm.val(), Compute::F32)
+            }
+        }
     }
 
     /// The residual stream between the layer's two halves, and its norm.
@@ -250,7 +276,17 @@ impl Layer {
         context: &DecoderContext,
     ) -> [Tensor<2>; 2] {
         let branch = self.attention.output.forward(attended, None, context.compute);
-        context.norm.of_sum(x, branch, self.mlp_norm.val(), context.compute)
+        let branch = match &self.attention_norm_behind {
+            None => branch,
+            Some(norm) => context.norm.apply(branch, norm.val(), Compute::F32),
+        };
+        match &self.mlp_norm {
+            Some(norm) => context.norm.of_sum(x, branch, norm.val(), context.compute),
+            None => {
+                let half = x + branch;
+                [half.clone(), half.cast(context.compute.dtype())]
+            }
+        }
     }
 
     pub(crate) fn projections_mut(
@@ -282,12 +318,50 @@ impl DecoderContext {
         (0..all).step_by(step).map(|start| start..(start + step).min(all)).collect()
     }
 
+    /// What goes into a half of a layer: the norm of `x`, if it has one there.
+    fn before(&self, x: Tensor<2>, norm: &Option<Param<Tensor<1>>>) -> Tensor<2> {
+        match norm {
+            Some(norm) => self.norm.apply(x, norm.val(), self.compute),
+            None => x.cast(self.compute.dtype()),
+        }
+    }
+
+    /// From the gradient of what went into a half to that of `x`, to which `beside` is added, the one past the half.
+    fn before_back(
+        &self,
+        x: Tensor<2>,
+        norm: &Option<Param<Tensor<1>>>,
+        d: Tensor<2>,
+        beside: Tensor<2>,
+        sum: &mut GradientSum,
+    ) -> Tensor<2> {
+        match norm {
+            Some(norm) => self.norm_back(x, norm, d, Some(beside), sum),
+            None => d + beside,
+        }
+    }
+
+    /// From the gradient of what a half adds to that of what came out of it, which `branch` makes again where a norm is
+    /// behind it.
+    fn behind_back(
+        &self,
+        branch: impl FnOnce() -> Tensor<2>,
+        norm: &Option<Param<Tensor<1>>>,
+        d: Tensor<2>,
+        sum: &mut GradientSum,
+    ) -> Tensor<2> {
+        match norm {
+            Some(norm) => self.norm_back(branch(), norm, d, None, sum),
+            None => d,
+        }
+    }
+
     fn sight(&self) -> &Sight {
         self.sees.as_ref().expect("a batch has a sight")
     }
 
-    fn attend(&self, looks: &Looks, window: Option<usize>) -> Attended {
-        let look = Look { window, scores: self.grain.scores };
+    fn attend(&self, looks: &Looks, kind: LayerKind) -> Attended {
+        let look = Look { window: kind.window, scores: self.grain.scores };
         ops::attention(&looks.query, &looks.key, &looks.value, self.sight(), look)
     }
 
@@ -296,9 +370,9 @@ impl DecoderContext {
         looks: Looks,
         attended: Attended,
         d_output: Tensor<3>,
-        window: Option<usize>,
+        kind: LayerKind,
     ) -> [Tensor<3>; 3] {
-        let look = Look { window, scores: self.grain.scores };
+        let look = Look { window: kind.window, scores: self.grain.scores };
         let looks = [&looks.query, &looks.key, &looks.value];
         ops::attention_backward(looks, &attended, &d_output, self.sight(), look)
     }

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes, config::Fields};
+use crate::{ConfigError, DecoderConfig, Family, LayerKind, Rope, Sizes, Turn, config::Fields};
 
 /// What a family's class in transformers takes where `config.json` is silent.
 pub(crate) struct Defaults {
@@ -12,6 +12,23 @@ pub(crate) struct Defaults {
     pub(crate) head_dim: Option<usize>,
     pub(crate) max_position_embeddings: usize,
     pub(crate) tied: bool,
+    pub(crate) rope_theta: f64,
+    pub(crate) norm_epsilon: f64,
+    /// Whether a part of a head alone may be turned.
+    pub(crate) partial_rotary: bool,
+}
+
+impl Defaults {
+    /// Llama's.
+    pub(crate) const LLAMA: Defaults = Defaults {
+        kv_heads: None,
+        head_dim: None,
+        max_position_embeddings: 2048,
+        tied: false,
+        rope_theta: 10_000.0,
+        norm_epsilon: 1e-6,
+        partial_rotary: false,
+    };
 }
 
 /// Reads the sizes, the frequencies and the norm's epsilon of a model of `family`.
@@ -33,7 +50,10 @@ pub(crate) fn read(
             "num_hidden_layers is {layers}; expected 1 to 65536"
         )));
     }
-    let rope = rope(fields, max_position_embeddings)?;
+    let rope = Rope::read(fields, max_position_embeddings, defaults.rope_theta)?;
+    if rope.share != 1.0 && !defaults.partial_rotary {
+        return Err(not_implemented("partial_rotary_factor"));
+    }
     let sizes = Sizes {
         vocab_size: fields.size("vocab_size")?,
         hidden_size,
@@ -54,7 +74,7 @@ pub(crate) fn read(
     };
     let mut config = DecoderConfig::new(family, sizes);
     config.rope = rope;
-    config.norm_epsilon = fields.number_or("rms_norm_eps", config.norm_epsilon)?;
+    config.norm_epsilon = fields.number_or("rms_norm_eps", defaults.norm_epsilon)?;
     Ok(config)
 }
 
@@ -68,24 +88,32 @@ pub(crate) fn window(fields: &Fields) -> Result<Option<usize>, ConfigError> {
 }
 
 /// The window of each layer, for families in which only some layers may have one.
-pub(crate) fn windows(
-    fields: &Fields,
-    config: &DecoderConfig,
-) -> Result<Vec<Option<usize>>, ConfigError> {
+pub(crate) fn windows(fields: &Fields, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     if !fields.flag_or("use_sliding_window", false)? {
-        return Ok(vec![None; config.layers]);
+        return Ok(());
     }
     let window = window(fields)?;
+    let first = fields.size_or("max_window_layers", 28)?;
+    let sliding = sliding(fields, config.layers, |layer| layer >= first)?;
+    for (kind, _) in config.kinds.iter_mut().zip(sliding).filter(|(_, sliding)| *sliding) {
+        kind.window = window;
+    }
+    Ok(())
+}
+
+/// For each layer whether it has a window, as `layer_types` says, or `silent` where it doesn't.
+pub(crate) fn sliding(
+    fields: &Fields,
+    layers: usize,
+    silent: impl Fn(usize) -> bool,
+) -> Result<Vec<bool>, ConfigError> {
     match fields.0.get("layer_types") {
-        None | Some(Value::Null) => {
-            let first = fields.size_or("max_window_layers", 28)?;
-            Ok((0..config.layers).map(|layer| window.filter(|_| layer >= first)).collect())
-        }
-        Some(Value::Array(types)) if types.len() == config.layers => types
+        None | Some(Value::Null) => Ok((0..layers).map(silent).collect()),
+        Some(Value::Array(types)) if types.len() == layers => types
             .iter()
             .map(|kind| match kind.as_str() {
-                Some("full_attention") => Ok(None),
-                Some("sliding_attention") => Ok(window),
+                Some("full_attention") => Ok(false),
+                Some("sliding_attention") => Ok(true),
                 _ => Err(not_implemented(&format!("the layer type {kind}"))),
             })
             .collect(),
@@ -97,22 +125,41 @@ pub(crate) fn windows(
     }
 }
 
+/// Gives the layers that `sliding` names a window and the local rope, and the others neither.
+pub(crate) fn slide(
+    config: &mut DecoderConfig,
+    window: Option<usize>,
+    sliding: impl Fn(usize) -> bool,
+) {
+    for (layer, kind) in config.kinds.iter_mut().enumerate() {
+        *kind = match sliding(layer) {
+            true => LayerKind { window, turn: Turn::Local },
+            false => LayerKind::default(),
+        };
+    }
+}
+
+/// `layer_types`, as [`sliding`] reads it.
+pub(crate) fn layer_types(config: &DecoderConfig) -> Value {
+    let kind = |kind: &LayerKind| match kind.window {
+        Some(_) => "sliding_attention",
+        None => "full_attention",
+    };
+    config.kinds.iter().map(kind).collect()
+}
+
 /// The fields that [`windows`] reads. Where no layer has one they are those of every published file;
 /// else both layouts say which layers do, as far as the older one can.
 pub(crate) fn windows_to_json(config: &DecoderConfig) -> Value {
     let window = config.window();
-    let first = config.windows.iter().position(Option::is_some).unwrap_or(config.layers);
+    let first = config.kinds.iter().position(|it| it.window.is_some()).unwrap_or(config.layers);
     let mut fields = json!({
         "max_window_layers": first,
         "sliding_window": window,
         "use_sliding_window": window.is_some(),
     });
     if window.is_some() {
-        let kind = |window: &Option<usize>| match window {
-            Some(_) => "sliding_attention",
-            None => "full_attention",
-        };
-        fields["layer_types"] = config.windows.iter().map(kind).collect();
+        fields["layer_types"] = layer_types(config);
     }
     fields
 }
@@ -135,55 +182,10 @@ pub(crate) fn not_implemented(what: &str) -> ConfigError {
     ConfigError::Size(format!("{what} is not implemented; use a checkpoint without it"))
 }
 
-fn rope(fields: &Fields, max_position_embeddings: usize) -> Result<Rope, ConfigError> {
-    // Where a file has both, transformers 5 takes the older one; an empty one counts for nothing.
-    let mut parameters = None;
-    for field in ["rope_parameters", "rope_scaling"] {
-        match fields.0.get(field) {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(found)) if found.is_empty() => {}
-            Some(Value::Object(found)) => parameters = Some(Fields(found)),
-            Some(other) => {
-                return Err(ConfigError::Field {
-                    field: field.into(),
-                    expected: "an object",
-                    came: other.to_string(),
-                });
-            }
-        }
-    }
-    let nested = parameters.as_ref().map(|fields| fields.optional("rope_theta", Fields::number));
-    let theta = match nested.transpose()?.flatten() {
-        Some(theta) => theta,
-        None => fields.number_or("rope_theta", 10_000.0)?,
-    };
-    let Some(parameters) = parameters else { return Ok(Rope { theta, scaling: None }) };
-    for fields in [&parameters, fields] {
-        if fields.number_or("partial_rotary_factor", 1.0)? != 1.0 {
-            return Err(not_implemented("partial_rotary_factor"));
-        }
-    }
-    let kind = parameters.0.get("rope_type").or(parameters.0.get("type"));
-    let scaling = match kind.map(Value::as_str) {
-        None | Some(Some("default")) => None,
-        Some(Some("llama3")) => Some(RopeScaling {
-            factor: parameters.number("factor")?,
-            low_freq_factor: parameters.number("low_freq_factor")?,
-            high_freq_factor: parameters.number("high_freq_factor")?,
-            original_max_position_embeddings: parameters
-                .size_or("original_max_position_embeddings", max_position_embeddings)?,
-        }),
-        Some(_) => {
-            let kind = kind.unwrap_or(&Value::Null);
-            return Err(not_implemented(&format!("the rope scaling of type {kind}")));
-        }
-    };
-    Ok(Rope { theta, scaling })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RopeScaling;
 
     fn config(family: Family, own: Value) -> DecoderConfig {
         let mut fields = json!({
@@ -209,9 +211,10 @@ mod tests {
             config(Family::Llama, both).rope
         };
         let older = rope(&scaled);
-        assert_eq!((older.theta, older.scaling.map(|scaling| scaling.factor)), (5.0, Some(2.0)));
+        assert_eq!(older.theta, 5.0);
+        assert!(matches!(older.scaling, RopeScaling::Llama3(scaling) if scaling.factor == 2.0));
         for empty in [json!({}), Value::Null] {
-            assert_eq!(rope(&empty), Rope { theta: 7.0, scaling: None });
+            assert_eq!(rope(&empty), Rope::new(7.0));
         }
     }
 

@@ -44,6 +44,7 @@ mod config;
 mod count;
 mod decoder;
 mod gemma;
+mod gemma3;
 mod gradient;
 mod grain;
 mod init;
@@ -53,12 +54,16 @@ mod llama;
 mod lora;
 mod mistral;
 mod names;
+mod olmo;
 mod parameters;
+mod phi3;
 mod policy;
 mod projection;
 mod qwen2;
 mod qwen3;
 mod reward_model;
+mod rope;
+mod smollm3;
 
 pub use base::Base;
 pub use batch::{Padding, TokenBatch};
@@ -69,7 +74,9 @@ pub use checkpoint::{
     load_adapter, load_config, load_noting, load_parameters, named_tensors, save, save_adapter,
     save_parameters, unread_tensors,
 };
-pub use config::{Biases, ConfigError, DecoderConfig, Family, Rope, RopeScaling, Sizes};
+pub use config::{
+    Biases, ConfigError, DecoderConfig, Family, LayerKind, LayerNorms, QkNorm, Sizes, Turn,
+};
 pub use count::ParameterCount;
 pub use decoder::{Decoder, DecoderContext};
 pub use firebrick_kernels::{
@@ -84,3 +91,4 @@ pub use lora::Lora;
 pub use parameters::{Parameter, parameters};
 pub use policy::{DecodeCache, Lookup, PolicyModel, arrange_rows};
 pub use reward_model::{Conversation, ModelVerifier, RewardModel, Transform};
+pub use rope::{Llama3, LongRope, Rope, RopeScaling, Yarn};

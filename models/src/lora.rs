@@ -6,7 +6,7 @@ use firebrick_core::Seed;
 
 use firebrick_kernels as ops;
 
-use crate::{Compute, Decoder, GradientSum, PolicyModel};
+use crate::{Compute, Decoder, DecoderConfig, GradientSum, PolicyModel};
 
 /// Which adapters a model gets (Hu et al. 2021).
 ///
@@ -28,6 +28,25 @@ impl Lora {
     /// The projections of a layer, by the last part of their names in a checkpoint.
     pub const PROJECTIONS: [&str; 7] =
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+
+    /// Those of a family that keeps several of them in one matrix.
+    pub(crate) const FUSED: [&str; 2] = ["qkv_proj", "gate_up_proj"];
+
+    /// The same for a model of these sizes: where it has several projections in one matrix, one adapter is beside them all.
+    pub(crate) fn named_in(mut self, config: &DecoderConfig) -> Self {
+        if config.fused {
+            for target in &mut self.targets {
+                match target.as_str() {
+                    "q_proj" | "k_proj" | "v_proj" => *target = "qkv_proj".into(),
+                    "gate_proj" | "up_proj" => *target = "gate_up_proj".into(),
+                    _ => {}
+                }
+            }
+            self.targets.sort();
+            self.targets.dedup();
+        }
+        self
+    }
 
     /// What an adapter's output is multiplied by: `alpha / rank`, or with `rslora` `alpha / √rank`
     /// (Kalajdzievski 2023).
@@ -114,6 +133,7 @@ impl Decoder {
     ///
     /// Each matrix has a seed of its own, so its values do not depend on which others there are.
     pub fn with_lora(self, lora: Lora, seed: Seed) -> Decoder {
+        let lora = lora.named_in(self.config());
         let (rank, scale, targets) = (lora.rank, lora.scale(), lora.targets.clone());
         self.adapted(lora, |name, [inputs, outputs], device| {
             let target = name.rsplit('.').next().unwrap_or(name);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    ConfigError, DecoderConfig, Family,
+    ConfigError, DecoderConfig, Family, LayerKind,
     config::Fields,
     layout::{self, Defaults},
 };
@@ -13,14 +13,15 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         kv_heads: Some(8),
         head_dim: None,
         max_position_embeddings: 4096 * 32,
-        tied: false,
+        ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Mistral, defaults)?;
     layout::activation(fields, &["silu"])?;
-    config.windows = vec![layout::window(fields)?; config.layers];
+    let window = layout::window(fields)?;
+    config.kinds.fill(LayerKind { window, ..LayerKind::default() });
     Ok(config)
 }
 
 pub(crate) fn write(config: &DecoderConfig) -> Value {
-    json!({ "sliding_window": config.windows.first().copied().flatten() })
+    json!({ "sliding_window": config.window() })
 }

@@ -19,9 +19,13 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
     let vector = |rest: &str, rows| vec![piece(name(&format!("{rest}.weight")), rows)];
     match rest {
         "attention_norm" => return vector("input_layernorm", hidden),
+        "attention_norm_behind" => return vector("post_attention_layernorm", hidden),
+        // With a norm behind the attention the name of Llama's second norm is taken.
+        "mlp_norm" if config.norms.behind() => return vector("pre_feedforward_layernorm", hidden),
         "mlp_norm" => return vector("post_attention_layernorm", hidden),
-        "attention.query_norm" => return vector("self_attn.q_norm", config.head_dim),
-        "attention.key_norm" => return vector("self_attn.k_norm", config.head_dim),
+        "mlp_norm_behind" => return vector("post_feedforward_layernorm", hidden),
+        "attention.query_norm" => return vector("self_attn.q_norm", config.look_norms()[0]),
+        "attention.key_norm" => return vector("self_attn.k_norm", config.look_norms()[1]),
         _ => {}
     }
     let (projection, kind) = rest.rsplit_once('.').unwrap_or((rest, "weight"));
@@ -41,6 +45,8 @@ pub(crate) fn of_projection(layer: usize, path: &str, config: &DecoderConfig) ->
 pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(&'static str, usize)> {
     let (query, key) = (config.query_width(), config.key_width());
     match path {
+        "attention.qkv" if config.fused => vec![("self_attn.qkv_proj", query + 2 * key)],
+        "gate_up" if config.fused => vec![("mlp.gate_up_proj", 2 * config.intermediate_size)],
         "attention.qkv" => {
             vec![("self_attn.q_proj", query), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
         }

@@ -18,11 +18,11 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         kv_heads: Some(32),
         head_dim: None,
         max_position_embeddings: 32768,
-        tied: false,
+        ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Qwen2, defaults)?;
     layout::activation(fields, &["silu"])?;
-    config.windows = layout::windows(fields, &config)?;
+    layout::windows(fields, &mut config)?;
     Ok(config)
 }
 

@@ -4,14 +4,14 @@
 use serde_json::Value;
 
 use crate::{
-    Biases, ConfigError, DecoderConfig, Family,
+    Biases, ConfigError, DecoderConfig, Family, QkNorm,
     config::Fields,
     layout::{self, Defaults},
 };
 
 /// What is different from Llama.
 pub(crate) fn shape(config: &mut DecoderConfig) {
-    config.qk_norm = true;
+    config.qk_norm = QkNorm::Heads;
 }
 
 pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
@@ -19,13 +19,13 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         kv_heads: Some(32),
         head_dim: Some(128),
         max_position_embeddings: 32768,
-        tied: false,
+        ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Qwen3, defaults)?;
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };
-    config.windows = layout::windows(fields, &config)?;
+    layout::windows(fields, &mut config)?;
     Ok(config)
 }
 

@@ -25,6 +25,8 @@ import transformers
 
 # Where the likeliest token is not likelier than the next by this, other kernels may choose the next.
 MARGIN = 1e-3
+# Families whose norms multiply by one plus their weight, and whose embedding is scaled.
+AROUND_ZERO = ("gemma", "gemma3_text")
 NOT_COPIED = ("config.json", "expected.json", "expected.safetensors")
 
 
@@ -34,12 +36,12 @@ def randomize(model, seed):
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=draw)
         if "norm" in name:
-            values = 0.3 * values + (model.config.model_type != "gemma")
+            values = 0.3 * values + (model.config.model_type not in AROUND_ZERO)
         elif name.endswith("bias"):
             values = 0.3 * values
         elif "embed_tokens" not in name:
             values = 1.5 * values / parameter.shape[1] ** 0.5
-        elif model.config.model_type == "gemma":
+        elif model.config.model_type in AROUND_ZERO:
             values = values / parameter.shape[1] ** 0.5
         parameter.data.copy_(values)
     return model

@@ -52,6 +52,9 @@ pub fn for_each_adapter<T: DeserializeOwned>(block: &str, test: impl Fn(&Fixture
     for_each(block, |fixture| firebrick_models::is_adapter(&fixture.folder), test);
 }
 
+/// More tokens than any text of a fixture has.
+pub const LONGEST: usize = 1024;
+
 /// The folders, in order: those in `FIREBRICK_FIXTURES_DIR`, or those in this repository.
 ///
 /// # Panics
@@ -79,7 +82,7 @@ impl Fixture {
 
     /// The model.
     pub fn decoder(&self, device: &Device) -> Decoder {
-        load(&self.folder, device).unwrap()
+        load(&self.folder, device).unwrap().with_longest(LONGEST)
     }
 
     /// The tokenizer.

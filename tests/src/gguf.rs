@@ -6,7 +6,9 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use firebrick_gguf::BlockType;
-use firebrick_models::{Decoder, DecoderConfig, Family, load, named_tensors, parameters};
+use firebrick_models::{
+    Decoder, DecoderConfig, Family, RopeScaling, load, named_tensors, parameters,
+};
 use serde_json::Value;
 
 /// A file to be: keys with their values and tensors with their bytes, in their order.
@@ -42,6 +44,10 @@ pub struct TensorOfFile {
     /// Where it says that it begins; where it does if this is none.
     pub says_at: Option<u64>,
 }
+
+/// Families of which there are such files.
+pub const WRITTEN: [Family; 5] =
+    [Family::Qwen2, Family::Qwen3, Family::Llama, Family::Mistral, Family::Gemma];
 
 impl GgufFile {
     /// An empty one.
@@ -132,6 +138,7 @@ impl GgufFile {
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
             Family::Gemma => "gemma",
+            other => panic!("GGUF files of {other:?} are not read"),
         };
         let mut file = GgufFile::new();
         file.text("general.architecture", name);
@@ -149,13 +156,20 @@ impl GgufFile {
         file.float(&format!("{name}.rope.freq_base"), config.rope.theta as f32);
         let epsilon = format!("{name}.attention.layer_norm_rms_epsilon");
         file.float(&epsilon, config.norm_epsilon as f32);
-        if let Some(window) = config.windows[0].filter(|_| config.family == Family::Mistral) {
+        if let Some(window) = config.kinds[0].window.filter(|_| config.family == Family::Mistral) {
             file.number(&format!("{name}.attention.sliding_window"), window as u32);
         }
-        if let Some(scaling) = config.rope.scaling {
-            let context = scaling.original_max_position_embeddings as u32;
-            file.number(&format!("{name}.rope.scaling.original_context_length"), context);
-            file.tensor("rope_freqs.weight", &[config.head_dim / 2], &factors(&config));
+        match &config.rope.scaling {
+            RopeScaling::None => {}
+            RopeScaling::Linear { factor } => {
+                file.float(&format!("{name}.rope.scaling.factor"), *factor as f32);
+            }
+            RopeScaling::Llama3(scaling) => {
+                let context = scaling.original_max_position_embeddings as u32;
+                file.number(&format!("{name}.rope.scaling.original_context_length"), context);
+                file.tensor("rope_freqs.weight", &[config.head_dim / 2], &factors(&config));
+            }
+            other => panic!("GGUF files do not say {other:?}"),
         }
         if let Some(pre) = pre {
             file.tokenizer(folder, pre, config.vocab_size as u64);
@@ -331,7 +345,7 @@ fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f3
 
 /// What Llama 3.1's scaling divides each frequency by.
 fn factors(config: &DecoderConfig) -> Vec<f32> {
-    let scaling = config.rope.scaling.unwrap();
+    let RopeScaling::Llama3(scaling) = &config.rope.scaling else { return Vec::new() };
     let context = scaling.original_max_position_embeddings as f64;
     let factor = |pair: usize| {
         let turns = config.rope.theta.powf(-2.0 * pair as f64 / config.head_dim as f64);

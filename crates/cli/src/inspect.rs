@@ -15,7 +15,8 @@ use std::{
 use firebrick_data::{ChatTemplate, Tokenizer, TokenizerFacts};
 use firebrick_gguf::{file_within, is_gguf};
 use firebrick_models::{
-    DecoderConfig, Inventory, adapter_lora, inventory, is_adapter, load_config, unread_tensors,
+    DecoderConfig, Inventory, QkNorm, adapter_lora, inventory, is_adapter, load_config,
+    unread_tensors,
 };
 use serde_json::{Map, Value, json};
 
@@ -148,11 +149,11 @@ impl Inspection {
                 "vocab_size": config.vocab_size,
                 "context": config.max_position_embeddings,
                 "rope_theta": config.rope.theta,
-                "rope_scaling_factor": config.rope.scaling.map(|scaling| scaling.factor),
-                "windows": config.windows,
+                "rope_scaling": config.rope.scaling_to_json(),
+                "windows": config.kinds.iter().map(|kind| kind.window).collect::<Vec<_>>(),
                 "norm_epsilon": config.norm_epsilon,
                 "tied": config.tied,
-                "qk_norm": config.qk_norm,
+                "qk_norm": config.qk_norm != QkNorm::None,
                 "qkv_bias": config.biases.qkv,
             })),
             "parameters": self.config.as_ref().map(|config| {

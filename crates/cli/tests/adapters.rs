@@ -234,7 +234,18 @@ fn a_run_in_bfloat16_stays_near_one_in_float32() {
 fn every_family_is_made_new_and_opened_again() {
     let place = with_base("qwen2-f32");
     let data = format!("data.train={}", repository("crates/cli/tests/data/gsm8k-style.jsonl"));
-    for family in ["qwen2", "qwen3", "llama", "mistral", "gemma"] {
+    for (family, model_type) in [
+        ("qwen2", "qwen2"),
+        ("qwen3", "qwen3"),
+        ("llama", "llama"),
+        ("mistral", "mistral"),
+        ("gemma", "gemma"),
+        ("gemma3", "gemma3_text"),
+        ("smollm3", "smollm3"),
+        ("olmo2", "olmo2"),
+        ("olmo3", "olmo3"),
+        ("phi3", "phi3"),
+    ] {
         let recipe = format!(
             "[model.new]\nfamily = \"{family}\"\nhidden_size = 32\nlayers = 2\nheads = 4\n\
              kv_heads = 2\nintermediate_size = 48\ntokenizer = \"base\"\nvocab_size = 600\n\
@@ -249,7 +260,8 @@ fn every_family_is_made_new_and_opened_again() {
         assert!(values(&place, family, "update/count")[0] > 0.0, "{family}");
         let checkpoint = format!("runs/{family}/checkpoints/step-000001");
         let config = place.json(&format!("{checkpoint}/config.json"));
-        assert_eq!((&config["model_type"], &config["vocab_size"]), (&family.into(), &600.into()));
+        let expected = (&model_type.into(), &600.into());
+        assert_eq!((&config["model_type"], &config["vocab_size"]), expected);
         greedy(&place, &checkpoint);
         let shown = place.succeed(&["inspect", &checkpoint, "--check"]).stdout;
         assert!(shown.contains(config["architectures"][0].as_str().unwrap()), "{shown}");

@@ -327,7 +327,7 @@ fn models() {
     page.model("a size is missing", |place| config(place, "hidden_size", Value::Null));
     page.model("heads that do not divide", |place| config(place, "num_key_value_heads", 3));
     page.model("stretched positions", |place| {
-        config(place, "rope_scaling", json!({"type": "yarn", "factor": 4.0}));
+        config(place, "rope_scaling", json!({"type": "proportional", "factor": 4.0}));
     });
     page.model("more layers than weights", |place| config(place, "num_hidden_layers", 3));
     page.model("fewer layers than weights", |place| config(place, "num_hidden_layers", 1));

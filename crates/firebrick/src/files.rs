@@ -109,13 +109,13 @@ impl PolicyFiles<Decoder> for HuggingFace {
     }
 
     fn read(&self, policy: Decoder, folder: &Path) -> Result<Decoder, Error> {
-        let (compute, grain) = (policy.compute(), policy.grain());
+        let (compute, grain, longest) = (policy.compute(), policy.grain(), policy.longest());
         let read = match policy.lora() {
             // The frozen weights are the same, and shared.
             Some(_) => load_adapter(policy, folder)?,
             None => load(folder, &policy.device())?,
         };
-        Ok(read.with_compute(compute).with_grain(grain))
+        Ok(read.with_compute(compute).with_grain(grain).with_longest(longest))
     }
 
     fn form(&self) -> Form<'_> {

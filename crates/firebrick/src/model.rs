@@ -212,7 +212,8 @@ impl Policy {
         let name = recipe.device.name();
         let inner = policy.decoder.config().intermediate_size;
         let grain = Pieces::of(name, Memory::of(name).bytes, inner).grain();
-        Ok(Policy { decoder: policy.decoder.with_compute(compute).with_grain(grain), ..policy })
+        let decoder = policy.decoder.with_compute(compute).with_grain(grain);
+        Ok(Policy { decoder: decoder.with_longest(recipe.longest_text()), ..policy })
     }
 }
 
@@ -352,6 +353,11 @@ pub(crate) fn new_model(
         recipe::ModelFamily::Llama => Family::Llama,
         recipe::ModelFamily::Mistral => Family::Mistral,
         recipe::ModelFamily::Gemma => Family::Gemma,
+        recipe::ModelFamily::Gemma3 => Family::Gemma3,
+        recipe::ModelFamily::SmolLm3 => Family::SmolLm3,
+        recipe::ModelFamily::Olmo2 => Family::Olmo2,
+        recipe::ModelFamily::Olmo3 => Family::Olmo3,
+        recipe::ModelFamily::Phi3 => Family::Phi3,
     };
     let sizes = Sizes {
         vocab_size: new.vocab_size.unwrap_or(tokenizer.rows()),

@@ -188,19 +188,40 @@ impl Gguf {
             Family::Gemma => set("hidden_activation", "gelu_pytorch_tanh".into()),
             Family::Qwen2 | Family::Qwen3 => {}
         }
-        // Of what is not known here, the reader of a config.json says that it is not implemented. A factor without a
-        // type is linear, as in llama.cpp, where 0 is none and the second key is the older one.
+        // A factor without a type is linear, as in llama.cpp, where 0 is none and the second key is the older one.
         let kind = keys.text("rope.scaling.type")?.unwrap_or("linear");
-        if !["none", "linear", "yarn", "longrope"].contains(&kind) {
-            return Err(format!("its rope.scaling.type is {}, which is not known", quoted(kind)));
-        }
         let factor = keys.number("rope.scaling.factor")?.or(keys.number("rope.scale_linear")?);
-        let scales = match factor {
-            None | Some(0.0) => kind != "linear",
-            Some(factor) => factor != 1.0,
-        };
-        if scales && kind != "none" {
-            set("rope_scaling", json!({ "rope_type": kind, "factor": factor }));
+        let factor = factor.filter(|factor| *factor != 0.0);
+        match kind {
+            "none" => {}
+            "linear" => {
+                if let Some(factor) = factor.filter(|factor| *factor != 1.0) {
+                    set("rope_scaling", json!({ "rope_type": kind, "factor": factor }));
+                }
+            }
+            "yarn" => {
+                let context = keys.needed("rope.scaling.original_context_length")?;
+                let factor = factor.ok_or_else(|| keys.missing("rope.scaling.factor"))?;
+                for (key, usual) in YARN {
+                    if let Some(came) = keys.number(key)?.filter(|came| *came != usual) {
+                        return Err(format!("{} is {came}, which is not known", keys.key(key)));
+                    }
+                }
+                set(
+                    "rope_scaling",
+                    json!({
+                        "rope_type": kind,
+                        "factor": factor,
+                        "original_max_position_embeddings": context,
+                    }),
+                );
+            }
+            _ => {
+                return Err(format!(
+                    "its rope.scaling.type is {}, which is not known",
+                    quoted(kind)
+                ));
+            }
         }
         Ok(config)
     }
@@ -251,6 +272,15 @@ impl Gguf {
         })))
     }
 }
+
+/// What llama.cpp takes for a scaling by YaRN where a file is silent, as everybody else does.
+const YARN: [(&str, f64); 5] = [
+    ("rope.scaling.attn_factor", 1.0),
+    ("rope.scaling.yarn_ext_factor", 1.0),
+    ("rope.scaling.yarn_attn_factor", 1.0),
+    ("rope.scaling.yarn_beta_fast", 32.0),
+    ("rope.scaling.yarn_beta_slow", 1.0),
+];
 
 /// The keys of one architecture.
 struct Keys<'a> {

@@ -23,9 +23,13 @@ pub struct Heads {
 }
 
 /// How far each pair of a head's numbers turns from one position to the next, in radians.
+///
+/// With n frequencies number i makes a pair with number n + i, and numbers from 2n on are not turned.
 #[derive(Clone, Debug)]
 pub struct Frequencies {
     numbers: Arc<[f32]>,
+    /// Multiplies what is turned.
+    scale: f32,
     /// The same on the device that asked first, so that it need not be told at every token.
     on_device: Arc<OnceLock<Tensor<1>>>,
 }
@@ -33,7 +37,13 @@ pub struct Frequencies {
 impl Frequencies {
     /// These.
     pub fn new(numbers: Vec<f32>) -> Self {
-        Frequencies { numbers: numbers.into(), on_device: Arc::default() }
+        Frequencies { numbers: numbers.into(), scale: 1.0, on_device: Arc::default() }
+    }
+
+    /// The same, which make the numbers of each pair `scale` times as large beside turning them.
+    #[must_use]
+    pub fn scaled(self, scale: f32) -> Self {
+        Frequencies { scale, ..self }
     }
 
     fn on(&self, device: &Device) -> Tensor<1> {
@@ -49,11 +59,11 @@ pub struct Rotary(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
-    /// A row for each position that there is, `[positions, half]`, and the row of each place.
-    Table { cos: Arc<[f32]>, sin: Arc<[f32]>, half: usize, rows: Arc<[u32]>, places: Range<usize> },
-    /// `[places, 1, width]`: cosines and sines.
+    /// A row for each position that there is, `[positions, pairs]`, and the row of each place.
+    Table { cos: Arc<[f32]>, sin: Arc<[f32]>, pairs: usize, rows: Arc<[u32]>, places: Range<usize> },
+    /// `[places, 1, 2 · pairs]`: cosines and sines.
     Tensors(Box<[Tensor<3>; 2]>),
-    /// `[places, half, 2]`, on a GPU: cosines beside sines.
+    /// `[places, pairs, 2]`, on a GPU: cosines beside sines.
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "they are made on GPUs alone"))]
     Pairs(Box<Tensor<3>>),
 }
@@ -63,13 +73,16 @@ impl Rotary {
     pub fn new(positions: &Tensor<2, Int>, frequencies: &Frequencies) -> Self {
         #[cfg(feature = "gpu")]
         if crate::cube::pages::is_gpu(&positions.device())
-            && let Some(pairs) =
-                crate::cube::looks::angles(positions, &frequencies.on(&positions.device()))
+            && let Some(pairs) = crate::cube::looks::angles(
+                positions,
+                &frequencies.on(&positions.device()),
+                frequencies.scale,
+            )
         {
             return Rotary(Form::Pairs(Box::new(pairs)));
         }
         let Some(positions) = ints(positions) else { return Self::plain(positions, frequencies) };
-        let frequencies = &frequencies.numbers;
+        let (scale, frequencies) = (frequencies.scale, &frequencies.numbers);
         let mut all = positions.clone();
         all.sort_unstable();
         all.dedup();
@@ -78,9 +91,9 @@ impl Rotary {
         let count = all.len() * frequencies.len();
         let row = |position| all.binary_search(position).unwrap_or_default() as u32;
         Rotary(Form::Table {
-            cos: (0..count).map(|at| angle(at).cos()).collect(),
-            sin: (0..count).map(|at| angle(at).sin()).collect(),
-            half: frequencies.len(),
+            cos: (0..count).map(|at| angle(at).cos() * scale).collect(),
+            sin: (0..count).map(|at| angle(at).sin() * scale).collect(),
+            pairs: frequencies.len(),
             rows: positions.iter().map(row).collect(),
             places: 0..positions.len(),
         })
@@ -90,20 +103,21 @@ impl Rotary {
         let [rows, tokens] = positions.dims();
         let (places, width) = (rows * tokens, 2 * frequencies.numbers.len());
         // Angles are f32 products, as in transformers; the frequencies are rounded only once.
-        let frequencies = frequencies.on(&positions.device());
+        let (scale, frequencies) = (frequencies.scale, frequencies.on(&positions.device()));
         let positions = positions.clone().float().reshape([places, 1]);
         let angles = positions * frequencies.unsqueeze();
         let angles = Tensor::cat(vec![angles.clone(), angles], 1).reshape([places, 1, width]);
-        Rotary(Form::Tensors(Box::new([angles.clone().cos(), angles.sin()])))
+        let scaled = |x: Tensor<3>| if scale == 1.0 { x } else { x.mul_scalar(scale) };
+        Rotary(Form::Tensors(Box::new([angles.clone().cos(), angles.sin()].map(scaled))))
     }
 
     /// The angles of some places.
     pub fn of(&self, part: Range<usize>) -> Rotary {
         Rotary(match &self.0 {
-            Form::Table { cos, sin, half, rows, places } => Form::Table {
+            Form::Table { cos, sin, pairs, rows, places } => Form::Table {
                 cos: cos.clone(),
                 sin: sin.clone(),
-                half: *half,
+                pairs: *pairs,
                 rows: rows.clone(),
                 places: places.start + part.start..places.start + part.end,
             },
@@ -117,8 +131,8 @@ impl Rotary {
 
     fn angles(&self) -> Option<Angles<'_>> {
         match &self.0 {
-            Form::Table { cos, sin, rows, places, .. } => {
-                Some(Angles { cos, sin, rows: &rows[places.clone()] })
+            Form::Table { cos, sin, pairs, rows, places } => {
+                Some(Angles { cos, sin, pairs: *pairs, rows: &rows[places.clone()] })
             }
             Form::Tensors(_) | Form::Pairs(_) => None,
         }
@@ -129,22 +143,22 @@ impl Rotary {
         if let Form::Pairs(pairs) = &self.0 { Some(pairs) } else { None }
     }
 
-    /// Cosines and sines, `[places, 1, width]`, on `device`. From a table they are made each time: only what is under
+    /// Cosines and sines, `[places, 1, 2 · pairs]`, on `device`. From a table they are made each time: only what is under
     /// autodiff asks for them on a CPU.
     fn tensors(&self, device: &Device) -> [Tensor<3>; 2] {
         match &self.0 {
             Form::Tensors(both) => (**both).clone(),
             Form::Pairs(pairs) => [0, 1].map(|which| {
-                let [places, half, _] = pairs.dims();
-                let once = pairs.clone().narrow(2, which, 1).reshape([places, 1, half]);
+                let [places, count, _] = pairs.dims();
+                let once = pairs.clone().narrow(2, which, 1).reshape([places, 1, count]);
                 Tensor::cat(vec![once.clone(), once], 2)
             }),
-            Form::Table { cos, sin, half, rows, places } => [cos, sin].map(|table| {
+            Form::Table { cos, sin, pairs, rows, places } => [cos, sin].map(|table| {
                 let rows = &rows[places.clone()];
-                let row = |&row: &u32| &table[row as usize * half..(row as usize + 1) * half];
+                let row = |&row: &u32| &table[row as usize * pairs..(row as usize + 1) * pairs];
                 let values: Vec<f32> =
                     rows.iter().flat_map(|at| [row(at), row(at)].concat()).collect();
-                Tensor::from_data(TensorData::new(values, [rows.len(), 1, 2 * half]), device)
+                Tensor::from_data(TensorData::new(values, [rows.len(), 1, 2 * pairs]), device)
             }),
         }
     }
@@ -164,17 +178,22 @@ impl Rotary {
         x: Tensor<3>,
         turned: impl FnOnce(Tensor<3>, Tensor<3>) -> Vec<Tensor<3>>,
     ) -> Tensor<3> {
-        let half = x.dims()[2] / 2;
-        let first = x.clone().narrow(2, 0, half);
-        let second = x.clone().narrow(2, half, half);
         let [cos, sin] = self.tensors(&x.device());
-        x * cos + Tensor::cat(turned(first, second), 2) * sin
+        let (width, both) = (x.dims()[2], cos.dims()[2]);
+        let first = x.clone().narrow(2, 0, both / 2);
+        let second = x.clone().narrow(2, both / 2, both / 2);
+        let turning = if both == width { x.clone() } else { x.clone().narrow(2, 0, both) };
+        let turned = turning * cos + Tensor::cat(turned(first, second), 2) * sin;
+        if both == width {
+            return turned;
+        }
+        Tensor::cat(vec![turned, x.narrow(2, both, width - both)], 2)
     }
 }
 
 /// Queries, keys and values, `[places, heads, width]` each, from `projected`, which has all of them side by side,
 /// `[places, (heads of queries + 2 · heads of keys) · width]`: each head of queries and of keys goes through its norm,
-/// where there are some, and is turned. What comes out is rounded to what matrices are multiplied in.
+/// where there are some, and is turned, all of it or the first numbers ([`Frequencies`]). What comes out is rounded to what matrices are multiplied in.
 pub fn looks(
     projected: Tensor<2>,
     heads: Heads,

@@ -144,17 +144,20 @@ fn rows_of_a_product_do_not_depend_on_each_other() {
 
 #[test]
 fn queries_keys_and_values() {
-    for heads in [
-        Heads { query: 1, key: 1, width: 2 },
-        Heads { query: 6, key: 2, width: 10 },
-        Heads { query: 4, key: 4, width: 64 },
+    for (heads, pairs) in [
+        (Heads { query: 1, key: 1, width: 2 }, 1),
+        (Heads { query: 6, key: 2, width: 10 }, 5),
+        (Heads { query: 6, key: 2, width: 10 }, 2),
+        (Heads { query: 4, key: 4, width: 64 }, 32),
+        (Heads { query: 4, key: 4, width: 64 }, 24),
     ] {
         let places = 37;
         let positions: Vec<i32> = (0..places as i32).map(|place| place * place % 23).collect();
         let positions = TensorData::new(positions, [1, places]);
         let positions = Tensor::<2, Int>::from_data(positions, &Device::flex());
-        let frequencies: Vec<f32> = (0..heads.width / 2).map(|at| 0.7f32.powi(at as i32)).collect();
-        let frequencies = Frequencies::new(frequencies);
+        let frequencies: Vec<f32> = (0..pairs).map(|at| 0.7f32.powi(at)).collect();
+        let scale = if pairs % 2 == 0 { 1.3 } else { 1.0 };
+        let frequencies = Frequencies::new(frequencies).scaled(scale);
         let fast = Rotary::new(&positions, &frequencies);
         let plain = Rotary::plain(&positions, &frequencies);
         let projected = noise([places, (heads.query + 2 * heads.key) * heads.width], 1);

@@ -277,6 +277,11 @@ impl Recipe {
         self.train.steps.saturating_sub(alone)
     }
 
+    /// Tokens of the longest text that a run may come to: a prompt and its completion.
+    pub fn longest_text(&self) -> usize {
+        self.data.max_prompt_tokens.saturating_add(self.rollout.max_completion_tokens)
+    }
+
     /// Whether a critic gives the advantages.
     pub fn has_critic(&self) -> bool {
         matches!(self.advantage, Advantage::Gae { .. })

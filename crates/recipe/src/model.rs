@@ -173,6 +173,17 @@ pub enum ModelFamily {
     Mistral,
     /// Gemma.
     Gemma,
+    /// Gemma 3.
+    Gemma3,
+    /// SmolLM3.
+    #[serde(rename = "smollm3")]
+    SmolLm3,
+    /// OLMo 2.
+    Olmo2,
+    /// OLMo 3.
+    Olmo3,
+    /// Phi-3 and Phi-4-mini.
+    Phi3,
 }
 
 fn yes() -> bool {

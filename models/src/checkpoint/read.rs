@@ -4,7 +4,10 @@ use burn::tensor::Device;
 use serde_json::{Map, Value};
 
 use super::{CheckpointError, json, layout, names, tensors::Tensors};
-use crate::{Base, ConfigError, Decoder, DecoderConfig, Family, init::ParameterSource};
+use crate::{
+    Base, ConfigError, Decoder, DecoderConfig, Family, RopeScaling, init::ParameterSource,
+    layout::not_implemented,
+};
 
 /// A model that was read, with what a person should hear about it.
 #[derive(Debug)]
@@ -106,6 +109,12 @@ pub(crate) fn scorer_config(
              its score"
         ))));
     }
+    if matches!(config.rope.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope(_)) {
+        // Whose texts are how long is not known here.
+        return Err(of_config(not_implemented(
+            "a reward model whose rope depends on the length of texts",
+        )));
+    }
     config.tied = true; // There is no head over the vocabulary to read.
     Ok((config, fields))
 }
@@ -119,10 +128,16 @@ fn labels(fields: &Map<String, Value>) -> u64 {
     fields.get("num_labels").and_then(Value::as_u64).or(named).unwrap_or(2)
 }
 
-/// `None` where no token pads, as with the -1 of old Llama files. Gemma's class has a default.
+/// `None` where no token pads, as with the -1 of old Llama files. Some families' classes have a default.
 fn pad(fields: &Map<String, Value>, config: &DecoderConfig) -> Option<u32> {
     match fields.get("pad_token_id") {
-        None => (config.family == Family::Gemma).then_some(0),
+        None => match config.family {
+            Family::Gemma | Family::Gemma3 => Some(0),
+            Family::Olmo2 | Family::Olmo3 => Some(1),
+            Family::Phi3 => Some(32000),
+            Family::SmolLm3 => Some(128_004),
+            Family::Qwen2 | Family::Qwen3 | Family::Llama | Family::Mistral => None,
+        },
         Some(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()),
     }
 }

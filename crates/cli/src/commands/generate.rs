@@ -174,7 +174,8 @@ impl Generate {
             let policy = folders.load(base, &device, super::warn)?;
             let memory = Memory::of(self.device).bytes;
             let grain = Pieces::of(self.device, memory, policy.config().intermediate_size).grain();
-            let policy = policy.with_compute(compute).with_grain(grain);
+            let longest = prompt.tokens.len() + sampling.max_completion_tokens;
+            let policy = policy.with_compute(compute).with_grain(grain).with_longest(longest);
             self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
                 .load(Ordering::Relaxed)
             {

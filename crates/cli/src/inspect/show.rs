@@ -3,7 +3,7 @@
 use std::fmt;
 
 use firebrick::thousands;
-use firebrick_models::{Biases, DecoderConfig};
+use firebrick_models::{Biases, DecoderConfig, QkNorm, RopeScaling};
 use serde_json::Value;
 
 use super::{Inspection, printable};
@@ -52,6 +52,32 @@ fn lines(f: &mut fmt::Formatter<'_>, name: &str, texts: &[String]) -> fmt::Resul
     texts.try_for_each(|more| line(f, "", more))
 }
 
+/// How the frequencies were changed for a longer context.
+fn scaling(scaling: &RopeScaling) -> Option<String> {
+    let tokens = |context: usize| thousands(context as u64);
+    Some(match scaling {
+        RopeScaling::None => return None,
+        RopeScaling::Linear { factor } => format!("frequencies divided by {factor}"),
+        RopeScaling::Dynamic { factor, context } => {
+            format!("its base growing by {factor} for more than {} tokens", tokens(*context))
+        }
+        RopeScaling::Llama3(it) => format!(
+            "low frequencies divided by {} for more than {} tokens",
+            it.factor,
+            tokens(it.original_max_position_embeddings)
+        ),
+        RopeScaling::Yarn(it) => format!(
+            "low frequencies divided by {} (YaRN) for more than {} tokens",
+            it.factor,
+            tokens(it.original_max_position_embeddings)
+        ),
+        RopeScaling::LongRope(it) => format!(
+            "frequencies divided one by one (LongRoPE), otherwise for more than {} tokens",
+            tokens(it.original_max_position_embeddings)
+        ),
+    })
+}
+
 /// What a family does to attention besides its sizes.
 fn features(config: &DecoderConfig) -> String {
     let Biases { qkv, output, mlp } = config.biases;
@@ -62,7 +88,11 @@ fn features(config: &DecoderConfig) -> String {
         true => "without biases".into(),
         false => format!("with biases on {}", biases.join(", ")),
     };
-    if config.qk_norm { format!("{biases}, queries and keys normalised") } else { biases }
+    match config.qk_norm {
+        QkNorm::None => biases,
+        QkNorm::Heads => format!("{biases}, queries and keys normalised"),
+        QkNorm::Whole => format!("{biases}, queries and keys normalised over all heads"),
+    }
 }
 
 impl Inspection {
@@ -87,18 +117,12 @@ impl Inspection {
                 features(config)
             ),
         )?;
-        let windows = config.windows.iter().flatten();
+        let windows = config.kinds.iter().filter_map(|kind| kind.window);
         let window = windows.clone().next().map(|window| {
             let layers = windows.count();
             format!(", of which {layers} layers see {window} back")
         });
-        let scaling = config.rope.scaling.map(|scaling| {
-            format!(
-                ", low frequencies divided by {} for more than {} tokens",
-                scaling.factor,
-                thousands(scaling.original_max_position_embeddings as u64)
-            )
-        });
+        let scaling = scaling(&config.rope.scaling).map(|scaling| format!(", {scaling}"));
         line(
             f,
             "context",

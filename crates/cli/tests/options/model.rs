@@ -87,6 +87,13 @@ pub(crate) const CASES: &[Case] = &[
     case(&["model.new.family=llama"], LETTERS, &[], |run| is_a(run, "llama", "q_proj.weight")),
     case(&["model.new.family=mistral"], LETTERS, &[], |run| is_a(run, "mistral", "q_proj.weight")),
     case(&["model.new.family=gemma"], LETTERS, &[], |run| is_a(run, "gemma", "q_proj.weight")),
+    case(&["model.new.family=gemma3"], LETTERS, &[], |run| {
+        is_a(run, "gemma3_text", "q_norm.weight");
+    }),
+    case(&["model.new.family=smollm3"], LETTERS, &[], |run| is_a(run, "smollm3", "q_proj.weight")),
+    case(&["model.new.family=olmo2"], LETTERS, &[], |run| is_a(run, "olmo2", "q_norm.weight")),
+    case(&["model.new.family=olmo3"], LETTERS, &[], |run| is_a(run, "olmo3", "k_norm.weight")),
+    case(&["model.new.family=phi3"], LETTERS, &[], |run| is_a(run, "phi3", "qkv_proj.weight")),
     case(&["model.new.hidden_size=24"], LETTERS, &[], |run| {
         shaped(run, "hidden_size", 24, "model.norm.weight", &[24]);
     }),

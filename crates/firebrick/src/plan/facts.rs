@@ -1,5 +1,5 @@
 use firebrick_device::Kind;
-use firebrick_models::{Base, Compute, DecoderConfig, Lora};
+use firebrick_models::{Base, Compute, DecoderConfig, Lora, QkNorm};
 use serde::Serialize;
 
 use super::Pieces;
@@ -140,8 +140,10 @@ impl Facts {
             hidden: config.hidden_size as u128,
             heads: config.heads as u128,
             before_norms: match config.qk_norm {
-                true => ((config.heads + config.kv_heads) * config.head_dim) as u128,
-                false => 0,
+                QkNorm::None => 0,
+                QkNorm::Heads | QkNorm::Whole => {
+                    ((config.heads + config.kv_heads) * config.head_dim) as u128
+                }
             },
             query: (config.heads * config.head_dim) as u128,
             key: (config.kv_heads * config.head_dim) as u128,

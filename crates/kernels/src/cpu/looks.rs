@@ -1,11 +1,12 @@
 use super::{Out, norm, pieces, rows_of_a_task, simd, summed};
 use crate::Heads;
 
-/// The angles of some places: `[rows, half]` of cosines and of sines, and the row of each place.
+/// The angles of some places: `[rows, pairs]` of cosines and of sines, and the row of each place.
 #[derive(Clone, Copy)]
 pub(crate) struct Angles<'a> {
     pub(crate) cos: &'a [f32],
     pub(crate) sin: &'a [f32],
+    pub(crate) pairs: usize,
     pub(crate) rows: &'a [u32],
 }
 
@@ -100,30 +101,36 @@ pub(crate) fn back(
 }
 
 impl Angles<'_> {
-    /// Turns a head in halves, (x₁, x₂) → (x₁c − x₂s, x₂c + x₁s), or back where `sign` is −1.
+    /// Turns a head in halves, (x₁, x₂) → (x₁c − x₂s, x₂c + x₁s), or back where `sign` is −1. Numbers behind those of the
+    /// pairs stay.
     #[inline(always)]
     fn turn(&self, place: usize, head: &[f32], sign: f32, out: &mut Out<'_>) {
-        let (cos, sin) = self.of(place, head.len() / 2);
-        let (first, second) = head.split_at(cos.len());
+        let (cos, sin) = self.of(place);
+        let (first, rest) = head.split_at(self.pairs);
+        let (second, rest) = rest.split_at(self.pairs);
         let both = || first.iter().zip(second).zip(cos.iter().zip(sin));
         out.put(both().map(|((x, y), (cos, sin))| x * cos - y * (sin * sign)));
         out.put(both().map(|((x, y), (cos, sin))| y * cos + x * (sin * sign)));
+        if !rest.is_empty() {
+            out.put(rest.iter().copied());
+        }
     }
 
     #[inline(always)]
     fn turn_into(&self, place: usize, head: &[f32], sign: f32, turned: &mut [f32]) {
-        let (cos, sin) = self.of(place, head.len() / 2);
-        let half = cos.len();
+        let (cos, sin) = self.of(place);
+        let half = self.pairs;
         for at in 0..half {
             let (x, y, cos, sin) = (head[at], head[half + at], cos[at], sin[at] * sign);
             turned[at] = x * cos - y * sin;
             turned[half + at] = y * cos + x * sin;
         }
+        turned[2 * half..].copy_from_slice(&head[2 * half..]);
     }
 
     #[inline(always)]
-    fn of(&self, place: usize, half: usize) -> (&[f32], &[f32]) {
-        let first = self.rows[place] as usize * half;
-        (&self.cos[first..first + half], &self.sin[first..first + half])
+    fn of(&self, place: usize) -> (&[f32], &[f32]) {
+        let first = self.rows[place] as usize * self.pairs;
+        (&self.cos[first..first + self.pairs], &self.sin[first..first + self.pairs])
     }
 }

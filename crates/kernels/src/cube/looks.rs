@@ -11,8 +11,12 @@ type Norms = (Norm, [Tensor<1>; 2]);
 /// Places that one cube goes through on the way back through a norm, if there are many.
 const PARTS: usize = 128;
 
-/// Cosine and sine of the angle of each position and pair, `[positions, pairs, 2]`.
-pub(crate) fn angles(positions: &Tensor<2, Int>, frequencies: &Tensor<1>) -> Option<Tensor<3>> {
+/// Cosine and sine of the angle of each position and pair, times `scale`, `[positions, pairs, 2]`.
+pub(crate) fn angles(
+    positions: &Tensor<2, Int>,
+    frequencies: &Tensor<1>,
+    scale: f32,
+) -> Option<Tensor<3>> {
     let (positions, frequencies) = (ints(positions)?, wide(frequencies)?);
     let shape = [count(&positions), count(&frequencies), 2];
     let all = empty(&frequencies, shape, DType::F32);
@@ -23,6 +27,7 @@ pub(crate) fn angles(positions: &Tensor<2, Int>, frequencies: &Tensor<1>) -> Opt
         positions.into_buffer_arg(),
         frequencies.into_buffer_arg(),
         all.clone().into_buffer_arg(),
+        scale,
     );
     Some(tensor(all))
 }
@@ -35,7 +40,7 @@ pub(crate) fn apply(
     angles: &Tensor<3>,
     compute: Compute,
 ) -> Option<[Tensor<3>; 3]> {
-    let places = projected.dims()[0];
+    let (places, pairs) = (projected.dims()[0], angles.dims()[1]);
     let (projected, angles) = (wide(projected)?, wide(angles)?);
     let of = |count| empty(&angles, [places, count, heads.width], products(compute));
     let [query, key, value] = [of(heads.query), of(heads.key), of(heads.key)];
@@ -57,6 +62,7 @@ pub(crate) fn apply(
         heads.query,
         heads.key,
         heads.width,
+        pairs,
         norms.is_some(),
         format(&query),
     );
@@ -72,7 +78,7 @@ pub(crate) fn into_pages(
     store: Store,
     rows: &Rows,
 ) -> (Tensor<3>, Store) {
-    let count = projected.dims()[0];
+    let (count, pairs) = (projected.dims()[0], angles.dims()[1]);
     let (projected, angles) = (any(projected), any(angles));
     let [keys, values] = store.map(own);
     let query = empty(&angles, [count, heads.query, heads.width], keys.dtype);
@@ -96,6 +102,7 @@ pub(crate) fn into_pages(
         heads.query,
         heads.key,
         heads.width,
+        pairs,
         norms.is_some(),
         format(&query),
     );
@@ -136,7 +143,7 @@ pub(crate) fn back(
     angles: &Tensor<3>,
     [d_query, d_key, d_value]: [&Tensor<3>; 3],
 ) -> Option<(Tensor<2>, Option<[Tensor<1>; 2]>)> {
-    let places = d_query.dims()[0];
+    let (places, pairs) = (d_query.dims()[0], angles.dims()[1]);
     let (d_query, d_key, d_value) = (wide(d_query)?, wide(d_key)?, wide(d_value)?);
     let angles = wide(angles)?;
     let (width, all) = (heads.width, heads.query + 2 * heads.key);
@@ -154,6 +161,7 @@ pub(crate) fn back(
         heads.query,
         heads.key,
         width / 2,
+        pairs,
     );
     let Some(((rule, [of_queries, of_keys]), projected)) = norms else {
         return Some((tensor(d), None));
@@ -184,13 +192,13 @@ pub(crate) fn back(
 }
 
 #[cube(launch)]
-fn angles_of(positions: &[i32], frequencies: &[f32], angles: &mut [f32]) {
+fn angles_of(positions: &[i32], frequencies: &[f32], angles: &mut [f32], scale: f32) {
     let pairs = frequencies.len();
     if ABSOLUTE_POS / pairs < positions.len() {
         let position = f32::cast_from(positions[ABSOLUTE_POS / pairs]);
         let (cos, sin) = turn(position * frequencies[ABSOLUTE_POS % pairs]);
-        angles[2 * ABSOLUTE_POS] = cos;
-        angles[2 * ABSOLUTE_POS + 1] = sin;
+        angles[2 * ABSOLUTE_POS] = cos * scale;
+        angles[2 * ABSOLUTE_POS + 1] = sin * scale;
     }
 }
 
@@ -244,13 +252,14 @@ fn turned<Y: Float>(
     queries: usize,
     keys: usize,
     width: usize,
+    pairs: usize,
     #[comptime] normed: bool,
     #[define(Y)] _format: ElemType,
 ) {
     let place = CUBE_POS / (queries + 2 * keys);
     turned_to(
         projected, angles, of_queries, of_keys, place, query, key, value, epsilon, offset, queries,
-        keys, width, normed,
+        keys, width, pairs, normed,
     );
 }
 
@@ -271,6 +280,7 @@ fn turned_into_pages<Y: Float>(
     queries: usize,
     keys: usize,
     width: usize,
+    pairs: usize,
     #[comptime] normed: bool,
     #[define(Y)] _format: ElemType,
 ) {
@@ -279,7 +289,7 @@ fn turned_into_pages<Y: Float>(
         let place = place(pages, row * across, newest[row] as usize);
         turned_to(
             projected, angles, of_queries, of_keys, place, query, to_keys, to_values, epsilon,
-            offset, queries, keys, width, normed,
+            offset, queries, keys, width, pairs, normed,
         );
     }
 }
@@ -300,6 +310,7 @@ fn turned_to<Y: Float>(
     queries: usize,
     keys: usize,
     width: usize,
+    pairs: usize,
     #[comptime] normed: bool,
 ) {
     let (half, all) = (width / 2, queries + 2 * keys);
@@ -311,46 +322,62 @@ fn turned_to<Y: Float>(
         }
         let mut pair = UNIT_POS as usize;
         while pair < half {
-            let at = CUBE_POS * width + pair;
-            let (x, y) = (projected[at] * scale, projected[at + half] * scale);
-            let turn = 2 * (place * half + pair);
+            let (first, second) = sides(pair, pairs, half);
+            let at = CUBE_POS * width;
+            let (x, y) = (projected[at + first] * scale, projected[at + second] * scale);
+            let (at_angle, turns) = (place * pairs + pair, pair < pairs);
             if head < queries {
-                let to = (place * queries + head) * width + pair;
-                let (x, y) = look(x, y, angles, turn, of_queries, offset, pair, half, normed);
-                query[to] = Y::cast_from(x);
-                query[to + half] = Y::cast_from(y);
+                let to = (place * queries + head) * width;
+                let (x, y) =
+                    look(x, y, angles, at_angle, turns, of_queries, offset, first, second, normed);
+                query[to + first] = Y::cast_from(x);
+                query[to + second] = Y::cast_from(y);
             } else if head < queries + keys {
-                let to = (to * keys + head - queries) * width + pair;
-                let (x, y) = look(x, y, angles, turn, of_keys, offset, pair, half, normed);
-                key[to] = Y::cast_from(x);
-                key[to + half] = Y::cast_from(y);
+                let to = (to * keys + head - queries) * width;
+                let (x, y) =
+                    look(x, y, angles, at_angle, turns, of_keys, offset, first, second, normed);
+                key[to + first] = Y::cast_from(x);
+                key[to + second] = Y::cast_from(y);
             } else {
-                let to = (to * keys + head - queries - keys) * width + pair;
-                value[to] = Y::cast_from(x);
-                value[to + half] = Y::cast_from(y);
+                let to = (to * keys + head - queries - keys) * width;
+                value[to + first] = Y::cast_from(x);
+                value[to + second] = Y::cast_from(y);
             }
             pair += CUBE_DIM as usize;
         }
     }
 }
 
-/// A pair of numbers times the norm's weights, if there is one, and turned.
+/// The two numbers of a head that a unit has: those of a pair that is turned, or two of those that are not.
+#[cube]
+fn sides(pair: usize, pairs: usize, half: usize) -> (usize, usize) {
+    let turned = pair < pairs;
+    (select(turned, pair, pair + pairs), select(turned, pair + pairs, pair + half))
+}
+
+/// Two numbers times the norm's weights, if there is one, and turned where they are a pair.
 #[cube]
 fn look(
     x: f32,
     y: f32,
     angles: &[f32],
-    turn: usize,
+    pair: usize,
+    turns: bool,
     weight: &[f32],
     offset: f32,
-    pair: usize,
-    half: usize,
+    first: usize,
+    second: usize,
     #[comptime] normed: bool,
 ) -> (f32, f32) {
-    let (cos, sin) = (angles[turn], angles[turn + 1]);
+    let mut cos = f32::new(1.0);
+    let mut sin = f32::new(0.0);
+    if turns {
+        cos = angles[2 * pair];
+        sin = angles[2 * pair + 1];
+    }
     if normed {
-        let x = x * (weight[pair] + offset);
-        let y = y * (weight[half + pair] + offset);
+        let x = x * (weight[first] + offset);
+        let y = y * (weight[second] + offset);
         (x * cos - y * sin, y * cos + x * sin)
     } else {
         (x * cos - y * sin, y * cos + x * sin)
@@ -368,26 +395,32 @@ fn turned_back(
     queries: usize,
     keys: usize,
     half: usize,
+    pairs: usize,
 ) {
     let all = queries + 2 * keys;
     let (pair, head) = (ABSOLUTE_POS % half, ABSOLUTE_POS / half % all);
     let place = ABSOLUTE_POS / half / all;
-    let to = (place * all + head) * 2 * half + pair;
+    let to = (place * all + head) * 2 * half;
     if to < d.len() {
-        let cos = angles[2 * (place * half + pair)];
-        let sin = angles[2 * (place * half + pair) + 1];
+        let (first, second) = sides(pair, pairs, half);
+        let mut cos = f32::new(1.0);
+        let mut sin = f32::new(0.0);
+        if pair < pairs {
+            cos = angles[2 * (place * pairs + pair)];
+            sin = angles[2 * (place * pairs + pair) + 1];
+        }
         if head < queries {
-            let at = (place * queries + head) * 2 * half + pair;
-            d[to] = d_query[at] * cos + d_query[at + half] * sin;
-            d[to + half] = d_query[at + half] * cos - d_query[at] * sin;
+            let at = (place * queries + head) * 2 * half;
+            d[to + first] = d_query[at + first] * cos + d_query[at + second] * sin;
+            d[to + second] = d_query[at + second] * cos - d_query[at + first] * sin;
         } else if head < queries + keys {
-            let at = (place * keys + head - queries) * 2 * half + pair;
-            d[to] = d_key[at] * cos + d_key[at + half] * sin;
-            d[to + half] = d_key[at + half] * cos - d_key[at] * sin;
+            let at = (place * keys + head - queries) * 2 * half;
+            d[to + first] = d_key[at + first] * cos + d_key[at + second] * sin;
+            d[to + second] = d_key[at + second] * cos - d_key[at + first] * sin;
         } else {
-            let at = (place * keys + head - queries - keys) * 2 * half + pair;
-            d[to] = d_value[at];
-            d[to + half] = d_value[at + half];
+            let at = (place * keys + head - queries - keys) * 2 * half;
+            d[to + first] = d_value[at + first];
+            d[to + second] = d_value[at + second];
         }
     }
 }

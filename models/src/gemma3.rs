@@ -1,0 +1,73 @@
+//! Gemma 3, the text models: Gemma's embedding, norms and gate; norms around both halves of a layer and on every query and
+//! key head; five of six layers look back through a window, and turn by a base of their own.
+
+use serde_json::{Value, json};
+
+use crate::{
+    Activation, Biases, ConfigError, DecoderConfig, Family, LayerNorms, QkNorm, Rope,
+    config::Fields,
+    layout::{self, Defaults},
+};
+
+/// The bases of layers that see everything, and of those with a window.
+const THETAS: [f64; 2] = [1_000_000.0, 10_000.0];
+
+/// What is different from Llama.
+pub(crate) fn shape(config: &mut DecoderConfig) {
+    config.norm_offset = 1.0;
+    config.embedding_scale = (config.hidden_size as f64).sqrt();
+    config.activation = Activation::GeluTanh;
+    config.norms = LayerNorms::Around;
+    config.qk_norm = QkNorm::Heads;
+    config.rope.theta = THETAS[0];
+    config.local_rope = Some(Rope::new(THETAS[1]));
+    layout::slide(config, Some(512), |layer| (layer + 1) % 6 != 0);
+}
+
+pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
+    let defaults = Defaults {
+        kv_heads: Some(4),
+        head_dim: Some(256),
+        max_position_embeddings: 131_072,
+        tied: true,
+        ..Defaults::LLAMA
+    };
+    let mut config = layout::read(fields, Family::Gemma3, defaults)?;
+    layout::activation(fields, &["gelu_pytorch_tanh"])?;
+    for capping in ["attn_logit_softcapping", "final_logit_softcapping"] {
+        if fields.optional(capping, Fields::number)?.is_some() {
+            return Err(layout::not_implemented(capping));
+        }
+    }
+    if fields.flag_or("use_bidirectional_attention", false)? {
+        return Err(layout::not_implemented("use_bidirectional_attention"));
+    }
+    let bias = fields.flag_or("attention_bias", false)?;
+    config.biases = Biases { qkv: bias, output: bias, mlp: false };
+    let scalar = fields.number_or("query_pre_attn_scalar", 256.0)?;
+    config.query_scale = (config.head_dim as f64 / scalar).sqrt();
+    let window = layout::window(fields)?;
+    let every = fields.size_or("sliding_window_pattern", 6)?.max(1);
+    let sliding = layout::sliding(fields, config.layers, |layer| (layer + 1) % every != 0)?;
+    layout::slide(&mut config, window, |layer| sliding[layer]);
+    let theta = fields.number_or("rope_theta", THETAS[0])?;
+    let local = fields.number_or("rope_local_base_freq", THETAS[1])?;
+    let [rope, local] = Rope::read_both(fields, config.max_position_embeddings, [theta, local])?;
+    (config.rope, config.local_rope) = (rope, Some(local));
+    Ok(config)
+}
+
+pub(crate) fn write(config: &DecoderConfig) -> Value {
+    let local = config.local_rope.as_ref().map_or(config.rope.theta, |rope| rope.theta);
+    json!({
+        "attention_bias": config.biases.qkv,
+        "attn_logit_softcapping": null,
+        "final_logit_softcapping": null,
+        "hidden_act": null,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "layer_types": layout::layer_types(config),
+        "query_pre_attn_scalar": config.head_dim as f64 / config.query_scale.powi(2),
+        "rope_local_base_freq": local,
+        "sliding_window": config.window(),
+    })
+}

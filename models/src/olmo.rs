@@ -1,0 +1,52 @@
+//! OLMo 2 and OLMo 3: norms behind both halves of a layer and none before them, and a norm over all query heads together and
+//! one over all key heads. Three of four layers of OLMo 3 look back through a window, and scaled frequencies are not theirs.
+
+use serde_json::{Value, json};
+
+use crate::{
+    Biases, ConfigError, DecoderConfig, Family, LayerNorms, QkNorm, Rope,
+    config::Fields,
+    layout::{self, Defaults},
+};
+
+/// The base of OLMo 3, where a file is silent.
+const THETA: f64 = 500_000.0;
+
+/// What is different from Llama.
+pub(crate) fn shape(config: &mut DecoderConfig) {
+    config.norms = LayerNorms::Behind;
+    config.qk_norm = QkNorm::Whole;
+    config.norm_epsilon = 1e-5;
+    if config.family == Family::Olmo3 {
+        config.local_rope = Some(Rope::new(THETA));
+        layout::slide(config, Some(4096), |layer| (layer + 1) % 4 != 0);
+    }
+}
+
+pub(crate) fn read(fields: &Fields, family: Family) -> Result<DecoderConfig, ConfigError> {
+    let defaults = Defaults { norm_epsilon: 1e-5, ..Defaults::LLAMA };
+    let mut config = layout::read(fields, family, defaults)?;
+    layout::activation(fields, &["silu"])?;
+    let bias = fields.flag_or("attention_bias", false)?;
+    config.biases = Biases { qkv: bias, output: bias, mlp: false };
+    if family == Family::Olmo2 {
+        return Ok(config);
+    }
+    let window = layout::window(fields)?;
+    let sliding = layout::sliding(fields, config.layers, |layer| (layer + 1) % 4 != 0)?;
+    layout::slide(&mut config, window, |layer| sliding[layer]);
+    // A base beside the sizes is of the layers that see everything alone.
+    let theta = fields.number_or("rope_theta", THETA)?;
+    let [rope, local] = Rope::read_both(fields, config.max_position_embeddings, [theta, THETA])?;
+    (config.rope, config.local_rope) = (rope, Some(local));
+    Ok(config)
+}
+
+pub(crate) fn write(config: &DecoderConfig) -> Value {
+    let mut fields = json!({ "attention_bias": config.biases.qkv });
+    if config.family == Family::Olmo3 {
+        fields["layer_types"] = layout::layer_types(config);
+        fields["sliding_window"] = config.window().into();
+    }
+    fields
+}

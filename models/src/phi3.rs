@@ -1,0 +1,57 @@
+//! Phi-3 and Phi-4-mini: Llama whose queries, keys and values are one matrix in the file, as are gate and up; a part of a head
+//! may be turned, and every frequency may have a divisor of its own.
+
+use serde_json::{Value, json};
+
+use crate::{
+    ConfigError, DecoderConfig, Family, LayerKind, RopeScaling,
+    config::Fields,
+    layout::{self, Defaults},
+};
+
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+/// What is different from Llama.
+pub(crate) fn shape(config: &mut DecoderConfig) {
+    config.fused = true;
+}
+
+pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
+    let defaults = Defaults {
+        max_position_embeddings: 4096,
+        norm_epsilon: 1e-5,
+        partial_rotary: true,
+        ..Defaults::LLAMA
+    };
+    let mut own = fields.0.clone();
+    own.entry(ORIGINAL).or_insert(4096.into());
+    // Older files call it by other names.
+    for scaling in ["rope_scaling", "rope_parameters"] {
+        let Some(parameters) = own.get_mut(scaling).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        for (_, kind) in parameters.iter_mut().filter(|(key, _)| key.ends_with("type")) {
+            if matches!(kind.as_str(), Some("su" | "yarn")) {
+                *kind = "longrope".into();
+            }
+        }
+    }
+    let fields = &Fields(&own);
+    let mut config = layout::read(fields, Family::Phi3, defaults)?;
+    layout::activation(fields, &["silu"])?;
+    let window = fields.optional("sliding_window", Fields::size)?;
+    config.kinds.fill(LayerKind { window, ..LayerKind::default() });
+    Ok(config)
+}
+
+pub(crate) fn write(config: &DecoderConfig) -> Value {
+    let original = match &config.rope.scaling {
+        RopeScaling::LongRope(it) => it.original_max_position_embeddings,
+        _ => config.max_position_embeddings,
+    };
+    json!({
+        ORIGINAL: original,
+        "partial_rotary_factor": config.rope.share,
+        "sliding_window": config.window(),
+    })
+}

@@ -1,0 +1,401 @@
+//! How far the numbers of a head turn from one position to the next, and how that is changed for longer contexts.
+//!
+//! The formulas are those of the files that `transformers` reads; each scaling names whose it is.
+
+use std::f64::consts::TAU;
+
+use firebrick_kernels::Frequencies;
+use serde_json::{Map, Value, json};
+
+use crate::{ConfigError, config::Fields, layout::not_implemented};
+
+/// A rotary position embedding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// The base of its frequencies: pair `i` of `n` turns by `theta^(−i/n)` per position.
+    pub theta: f64,
+    /// The part of a head that is turned, from its beginning, in (0, 1].
+    pub share: f64,
+    /// How the frequencies were changed for a longer context.
+    pub scaling: RopeScaling,
+}
+
+/// How the frequencies of a [`Rope`] were changed for a longer context.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    #[default]
+    None,
+    /// All are divided.
+    Linear {
+        /// By this.
+        factor: f64,
+    },
+    /// The base grows with the texts beyond a context: "dynamic NTK".
+    Dynamic {
+        /// How much.
+        factor: f64,
+        /// The context, in tokens, up to which nothing changes.
+        context: usize,
+    },
+    /// Llama 3.1's.
+    Llama3(Llama3),
+    /// YaRN (Peng et al. 2023).
+    Yarn(Yarn),
+    /// LongRoPE (Ding et al. 2024).
+    LongRope(LongRope),
+}
+
+/// Frequencies that turn at most `low_freq_factor` times within the original context are divided by `factor`, those that
+/// turn more than `high_freq_factor` times stay, and between the two one passes into the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Llama3 {
+    /// Divides the low frequencies.
+    pub factor: f64,
+    /// Turns within the original context, up to which a frequency is low.
+    pub low_freq_factor: f64,
+    /// Turns within the original context, from which a frequency is high; above `low_freq_factor`.
+    pub high_freq_factor: f64,
+    /// The context before scaling, in tokens.
+    pub original_max_position_embeddings: usize,
+}
+
+/// As [`Llama3`], with a straight line over the pairs between low and high frequencies; what is turned grows as well.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Yarn {
+    /// Divides the low frequencies.
+    pub factor: f64,
+    /// Turns within the original context, from which a frequency is high.
+    pub beta_fast: f64,
+    /// Turns within the original context, up to which a frequency is low.
+    pub beta_slow: f64,
+    /// Whether the line begins and ends at whole pairs.
+    pub truncate: bool,
+    /// Multiplies queries and keys.
+    pub attention_factor: f64,
+    /// The context before scaling, in tokens.
+    pub original_max_position_embeddings: usize,
+}
+
+/// Each frequency has a divisor of its own, one for texts within the original context and one for longer ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongRope {
+    /// Divisors for texts within the original context.
+    pub short_factor: Vec<f64>,
+    /// Divisors for longer ones.
+    pub long_factor: Vec<f64>,
+    /// Multiplies queries and keys.
+    pub attention_factor: f64,
+    /// The context before scaling, in tokens.
+    pub original_max_position_embeddings: usize,
+}
+
+impl Rope {
+    /// One whose frequencies were not changed.
+    pub fn new(theta: f64) -> Self {
+        Rope { theta, share: 1.0, scaling: RopeScaling::None }
+    }
+
+    /// How many pairs of a head's numbers are turned.
+    pub fn pairs(&self, head_dim: usize) -> usize {
+        ((head_dim as f64 * self.share) as usize).div_ceil(2)
+    }
+
+    /// The frequencies for texts of up to `longest` tokens. Those of [`RopeScaling::Dynamic`] and [`RopeScaling::LongRope`]
+    /// depend on it, and are the same for all texts of a model: `transformers` has them depend on the longest text of a batch.
+    pub(crate) fn frequencies(&self, head_dim: usize, longest: usize) -> Frequencies {
+        let pairs = self.pairs(head_dim);
+        let power = |theta: f64, pair: usize| theta.powf(-(pair as f64) / pairs as f64);
+        let plain = |pair: usize| power(self.theta, pair);
+        let (divided, scale): (Vec<f64>, f64) = match &self.scaling {
+            RopeScaling::None => ((0..pairs).map(plain).collect(), 1.0),
+            RopeScaling::Linear { factor } => {
+                ((0..pairs).map(|pair| plain(pair) / factor).collect(), 1.0)
+            }
+            RopeScaling::Dynamic { factor, context } => {
+                let times = longest.max(*context) as f64 / *context as f64;
+                let exponent = pairs as f64 / (pairs as f64 - 1.0);
+                let theta = self.theta * (factor * times - (factor - 1.0)).powf(exponent);
+                ((0..pairs).map(|pair| power(theta, pair)).collect(), 1.0)
+            }
+            RopeScaling::Llama3(llama) => {
+                ((0..pairs).map(|pair| llama.of(plain(pair))).collect(), 1.0)
+            }
+            RopeScaling::Yarn(yarn) => {
+                let [low, high] = yarn.range(self.theta, pairs);
+                let of = |pair: usize| {
+                    let slow = ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                    plain(pair) * (slow / yarn.factor + 1.0 - slow)
+                };
+                ((0..pairs).map(of).collect(), yarn.attention_factor)
+            }
+            RopeScaling::LongRope(long) => {
+                let beyond = longest > long.original_max_position_embeddings;
+                let divisors = if beyond { &long.long_factor } else { &long.short_factor };
+                let of = |(pair, divisor): (usize, &f64)| plain(pair) / divisor;
+                (divisors.iter().enumerate().map(of).collect(), long.attention_factor)
+            }
+        };
+        let numbers = divided.into_iter().map(|frequency| frequency as f32).collect();
+        Frequencies::new(numbers).scaled(scale as f32)
+    }
+
+    /// Numbers that make no frequencies are found here.
+    pub(crate) fn check(&self, head_dim: usize) -> Result<(), ConfigError> {
+        let sane = |x: f64| x.is_finite() && x > 0.0;
+        let wrong = |problem: String| Err(ConfigError::Size(problem));
+        let pairs = self.pairs(head_dim);
+        if !sane(self.theta) || !sane(self.share) || self.share > 1.0 || 2 * pairs > head_dim {
+            return wrong(format!(
+                "rope_theta is {} and partial_rotary_factor {}; expected a positive number, and one above 0 and at most \
+                 1",
+                self.theta, self.share
+            ));
+        }
+        let (numbers, contexts, ordered) = match &self.scaling {
+            RopeScaling::None => return Ok(()),
+            RopeScaling::Linear { factor } => (vec![*factor], 1, true),
+            // Of a single pair nothing is left to change.
+            RopeScaling::Dynamic { factor, context } => {
+                (vec![*factor], *context, pairs > 1 && *factor >= 1.0)
+            }
+            RopeScaling::Llama3(it) => (
+                vec![it.factor, it.low_freq_factor, it.high_freq_factor],
+                it.original_max_position_embeddings,
+                it.high_freq_factor > it.low_freq_factor,
+            ),
+            RopeScaling::Yarn(it) => (
+                vec![it.factor, it.beta_fast, it.beta_slow, it.attention_factor],
+                it.original_max_position_embeddings,
+                it.beta_fast > it.beta_slow && self.theta > 1.0,
+            ),
+            RopeScaling::LongRope(it) => {
+                for (name, factors) in
+                    [("short_factor", &it.short_factor), ("long_factor", &it.long_factor)]
+                {
+                    let (came, first) = (factors.len(), factors.iter().find(|it| !sane(**it)));
+                    if came != pairs {
+                        return wrong(format!(
+                            "{name} has {came} numbers; expected {pairs}, one for each pair of a head"
+                        ));
+                    }
+                    if let Some(first) = first {
+                        return wrong(format!("{name} has {first}; expected positive numbers"));
+                    }
+                }
+                (vec![it.attention_factor], it.original_max_position_embeddings, true)
+            }
+        };
+        if contexts == 0 || !ordered || !numbers.into_iter().all(sane) {
+            return wrong(format!(
+                "the rope scaling {:?} makes no frequencies: numbers have to be positive, those of high frequencies above \
+                 those of low ones",
+                self.scaling
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reads the rope of a `config.json`, in the layouts of transformers 4 and 5; `theta` is its base where the file is
+    /// silent.
+    pub(crate) fn read(
+        fields: &Fields,
+        max_position_embeddings: usize,
+        theta: f64,
+    ) -> Result<Self, ConfigError> {
+        // Where a file has both, transformers 5 takes the older one; an empty one counts for nothing.
+        let newer = object(fields, "rope_parameters")?;
+        let parameters = object(fields, "rope_scaling")?.or(newer).unwrap_or_default();
+        let theta = fields.number_or("rope_theta", theta)?;
+        Rope::of(fields, &Fields(&parameters), max_position_embeddings, theta)
+    }
+
+    /// Reads the ropes of layers that see everything and of those with a window, in a file whose `rope_parameters` may be
+    /// nested by the type of a layer; `thetas` are their bases where they stand nowhere there. A `rope_scaling` is of the
+    /// former alone.
+    pub(crate) fn read_both(
+        fields: &Fields,
+        max_position_embeddings: usize,
+        [theta, local]: [f64; 2],
+    ) -> Result<[Self; 2], ConfigError> {
+        let nested = object(fields, "rope_parameters")?.unwrap_or_default();
+        let of = |kind: &str| object(&Fields(&nested), kind).map(Option::unwrap_or_default);
+        let mut full = of("full_attention")?;
+        full.extend(object(fields, "rope_scaling")?.unwrap_or_default());
+        let windowed = of("sliding_attention")?;
+        Ok([
+            Rope::of(fields, &Fields(&full), max_position_embeddings, theta)?,
+            Rope::of(fields, &Fields(&windowed), max_position_embeddings, local)?,
+        ])
+    }
+
+    /// The rope that `parameters` describe; some of what they leave out may stand in `fields`.
+    fn of(
+        fields: &Fields,
+        parameters: &Fields,
+        max_position_embeddings: usize,
+        theta: f64,
+    ) -> Result<Self, ConfigError> {
+        let theta = parameters.number_or("rope_theta", theta)?;
+        let share = fields.number_or("partial_rotary_factor", 1.0)?;
+        let share = parameters.number_or("partial_rotary_factor", share)?;
+        let original = "original_max_position_embeddings";
+        let context = match fields.optional(original, Fields::size)? {
+            Some(found) => found,
+            None => parameters.size_or(original, max_position_embeddings)?,
+        };
+        let factor = || match parameters.optional("factor", Fields::number)? {
+            Some(factor) => Ok(factor),
+            None => Ok(max_position_embeddings as f64 / context as f64),
+        };
+        let kind = parameters.0.get("rope_type").or(parameters.0.get("type"));
+        let scaling = match kind.map(Value::as_str) {
+            None | Some(Some("default")) => RopeScaling::None,
+            Some(Some("linear")) => RopeScaling::Linear { factor: parameters.number("factor")? },
+            Some(Some("dynamic")) => RopeScaling::Dynamic {
+                factor: parameters.number("factor")?,
+                context: max_position_embeddings,
+            },
+            Some(Some("llama3")) => RopeScaling::Llama3(Llama3 {
+                factor: parameters.number("factor")?,
+                low_freq_factor: parameters.number("low_freq_factor")?,
+                high_freq_factor: parameters.number("high_freq_factor")?,
+                original_max_position_embeddings: context,
+            }),
+            Some(Some("yarn")) => {
+                let factor = factor()?;
+                RopeScaling::Yarn(Yarn {
+                    factor,
+                    beta_fast: nonzero_or(parameters, "beta_fast", 32.0)?,
+                    beta_slow: nonzero_or(parameters, "beta_slow", 1.0)?,
+                    truncate: parameters.flag_or("truncate", true)?,
+                    attention_factor: Yarn::attention_factor(parameters, factor)?,
+                    original_max_position_embeddings: context,
+                })
+            }
+            Some(Some("longrope")) => RopeScaling::LongRope(LongRope {
+                short_factor: numbers(parameters, "short_factor")?,
+                long_factor: numbers(parameters, "long_factor")?,
+                attention_factor: LongRope::attention_factor(parameters, factor()?, context)?,
+                original_max_position_embeddings: context,
+            }),
+            Some(_) => {
+                let kind = kind.unwrap_or(&Value::Null);
+                return Err(not_implemented(&format!("the rope scaling of type {kind}")));
+            }
+        };
+        Ok(Rope { theta, share, scaling })
+    }
+
+    /// The `rope_scaling` of a `config.json`, which transformers 4 and 5 read; none where nothing is scaled.
+    pub fn scaling_to_json(&self) -> Option<Value> {
+        Some(match &self.scaling {
+            RopeScaling::None => return None,
+            RopeScaling::Linear { factor } => json!({"rope_type": "linear", "factor": factor}),
+            RopeScaling::Dynamic { factor, .. } => {
+                json!({"rope_type": "dynamic", "factor": factor})
+            }
+            RopeScaling::Llama3(it) => json!({
+                "factor": it.factor,
+                "high_freq_factor": it.high_freq_factor,
+                "low_freq_factor": it.low_freq_factor,
+                "original_max_position_embeddings": it.original_max_position_embeddings,
+                "rope_type": "llama3",
+            }),
+            RopeScaling::Yarn(it) => json!({
+                "attention_factor": it.attention_factor,
+                "beta_fast": it.beta_fast,
+                "beta_slow": it.beta_slow,
+                "factor": it.factor,
+                "original_max_position_embeddings": it.original_max_position_embeddings,
+                "rope_type": "yarn",
+                "truncate": it.truncate,
+            }),
+            RopeScaling::LongRope(it) => json!({
+                "attention_factor": it.attention_factor,
+                "long_factor": it.long_factor,
+                "original_max_position_embeddings": it.original_max_position_embeddings,
+                "rope_type": "longrope",
+                "short_factor": it.short_factor,
+            }),
+        })
+    }
+}
+
+impl Llama3 {
+    fn of(&self, frequency: f64) -> f64 {
+        let turns = self.original_max_position_embeddings as f64 * frequency / TAU;
+        let (low, high) = (self.low_freq_factor, self.high_freq_factor);
+        let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+        frequency * (kept + (1.0 - kept) / self.factor)
+    }
+}
+
+impl Yarn {
+    /// The pairs at which high frequencies end and low ones begin, of `pairs` with this base.
+    fn range(&self, theta: f64, pairs: usize) -> [f64; 2] {
+        let context = self.original_max_position_embeddings as f64;
+        let place = |turns: f64| pairs as f64 * (context / (turns * TAU)).ln() / theta.ln();
+        let (mut low, mut high) = (place(self.beta_fast), place(self.beta_slow));
+        if self.truncate {
+            (low, high) = (low.floor(), high.ceil());
+        }
+        let (low, high) = (low.max(0.0), high.min(2.0 * pairs as f64 - 1.0));
+        // As transformers steps round a line of no length.
+        [low, if low == high { high + 0.001 } else { high }]
+    }
+
+    fn attention_factor(parameters: &Fields, factor: f64) -> Result<f64, ConfigError> {
+        if let Some(given) = parameters.optional("attention_factor", Fields::number)? {
+            return Ok(given);
+        }
+        let grown = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+        let scales = ["mscale", "mscale_all_dim"].map(|field| parameters.number_or(field, 0.0));
+        Ok(match scales {
+            [Err(error), _] | [_, Err(error)] => return Err(error),
+            [Ok(one), Ok(all)] if one != 0.0 && all != 0.0 => grown(one) / grown(all),
+            _ => grown(1.0),
+        })
+    }
+}
+
+impl LongRope {
+    fn attention_factor(
+        parameters: &Fields,
+        factor: f64,
+        context: usize,
+    ) -> Result<f64, ConfigError> {
+        if let Some(given) = parameters.optional("attention_factor", Fields::number)? {
+            return Ok(given);
+        }
+        Ok(if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (context as f64).ln()).sqrt() })
+    }
+}
+
+/// An object that has something in it.
+fn object(fields: &Fields, field: &str) -> Result<Option<Map<String, Value>>, ConfigError> {
+    match fields.0.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(found)) => Ok(Some(found.clone()).filter(|found| !found.is_empty())),
+        Some(other) => Err(ConfigError::Field {
+            field: field.into(),
+            expected: "an object",
+            came: other.to_string(),
+        }),
+    }
+}
+
+/// A number, for which 0 stands where it is left out.
+fn nonzero_or(fields: &Fields, field: &str, default: f64) -> Result<f64, ConfigError> {
+    Ok(Some(fields.number_or(field, 0.0)?).filter(|number| *number != 0.0).unwrap_or(default))
+}
+
+fn numbers(fields: &Fields, field: &str) -> Result<Vec<f64>, ConfigError> {
+    let list = fields.0.get(field);
+    let numbers = list.and_then(Value::as_array).map(|list| list.iter().map(Value::as_f64));
+    numbers.and_then(Iterator::collect).ok_or_else(|| ConfigError::Field {
+        field: field.into(),
+        expected: "a list of numbers",
+        came: list.map_or("missing".into(), Value::to_string),
+    })
+}

@@ -1,0 +1,80 @@
+//! SmolLM3: Llama, of which every fourth layer turns nothing.
+
+use serde_json::{Value, json};
+
+use crate::{
+    Biases, ConfigError, DecoderConfig, Family, Turn,
+    config::Fields,
+    layout::{self, Defaults},
+};
+
+/// What is different from Llama.
+pub(crate) fn shape(config: &mut DecoderConfig) {
+    for kind in config.kinds.iter_mut().skip(3).step_by(4) {
+        kind.turn = Turn::None;
+    }
+}
+
+pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
+    let defaults = Defaults {
+        kv_heads: Some(4),
+        max_position_embeddings: 32768,
+        tied: true,
+        rope_theta: 2_000_000.0,
+        ..Defaults::LLAMA
+    };
+    let mut config = layout::read(fields, Family::SmolLm3, defaults)?;
+    layout::activation(fields, &["silu"])?;
+    let attention = fields.flag_or("attention_bias", false)?;
+    let mlp = fields.flag_or("mlp_bias", false)?;
+    config.biases = Biases { qkv: attention, output: attention, mlp };
+    for (kind, turned) in config.kinds.iter_mut().zip(turned(fields, config.layers)?) {
+        kind.turn = if turned { Turn::Rope } else { Turn::None };
+    }
+    let window = fields.optional("sliding_window", Fields::size)?;
+    let window = window.filter(|_| fields.flag_or("use_sliding_window", false).unwrap_or(false));
+    let turns: Vec<Turn> = config.kinds.iter().map(|kind| kind.turn).collect();
+    let sliding = layout::sliding(fields, config.layers, |layer| turns[layer] == Turn::None)?;
+    for (kind, sliding) in config.kinds.iter_mut().zip(sliding) {
+        kind.window = window.filter(|_| sliding);
+    }
+    Ok(config)
+}
+
+/// For each layer whether it turns queries and keys: a 1 in `no_rope_layers`, whatever that is called.
+fn turned(fields: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    const LIST: &str = "no_rope_layers";
+    let wrong = |list: &Value| ConfigError::Field {
+        field: LIST.into(),
+        expected: "a list with a 0 or a 1 for each layer",
+        came: list.to_string(),
+    };
+    match fields.0.get(LIST) {
+        None | Some(Value::Null) => {
+            let every = fields.size_or("no_rope_layer_interval", 4)?.max(1);
+            Ok((0..layers).map(|layer| (layer + 1) % every != 0).collect())
+        }
+        Some(list) => {
+            let flags = list.as_array().filter(|flags| flags.len() >= layers);
+            let flags = flags.ok_or_else(|| wrong(list))?.iter().take(layers);
+            let flag = |flag: &Value| match flag.as_u64() {
+                Some(flag @ 0..=1) => Ok(flag == 1),
+                _ => Err(wrong(list)),
+            };
+            flags.map(flag).collect()
+        }
+    }
+}
+
+pub(crate) fn write(config: &DecoderConfig) -> Value {
+    let turned: Vec<u8> =
+        config.kinds.iter().map(|kind| u8::from(kind.turn != Turn::None)).collect();
+    json!({
+        "attention_bias": config.biases.qkv,
+        "layer_types": layout::layer_types(config),
+        "mlp_bias": config.biases.mlp,
+        "no_rope_layers": turned,
+        "sliding_window": config.window(),
+        "use_sliding_window": config.window().is_some(),
+    })
+}
