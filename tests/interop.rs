@@ -12,8 +12,9 @@ use burn::{
 use firebrick_core::{Seed, WorkedExample};
 use firebrick_data::Tokenizer;
 use firebrick_models::{
-    Biases, Decoder, DecoderConfig, Family, LayerKind, Llama3, Lora, RopeScaling, SaveOptions,
-    Sizes, WeightDtype, load, load_config, parameters, random, save, save_adapter,
+    Biases, Decoder, DecoderConfig, Family, LayerKind, Llama3, LongRope, Lora, RopeScaling,
+    SaveOptions, Sizes, Turn, WeightDtype, Yarn, load, load_config, parameters, random, save,
+    save_adapter,
 };
 use firebrick_tests::{
     close::report,
@@ -159,7 +160,38 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
     let gemma = new(Family::Gemma, 1, 12, true);
     let mut untied = new(Family::Gemma, 2, 8, false);
     untied.biases = Biases { qkv: true, output: true, mlp: false };
+    let mut gemma3 = new(Family::Gemma3, 1, 12, true);
+    gemma3.kinds[0].window = Some(4);
+    gemma3.kinds[1] = LayerKind::default();
+    gemma3.rope.scaling = RopeScaling::Linear { factor: 8.0 };
+    gemma3.query_scale = (12.0f64 / 7.0).sqrt();
+    let mut smollm3 = new(Family::SmolLm3, 3, 8, true);
+    smollm3.kinds[1].turn = Turn::None;
+    let mut olmo3 = new(Family::Olmo3, 2, 8, false);
+    olmo3.kinds[0].window = Some(4);
+    olmo3.kinds[1] = LayerKind::default();
+    olmo3.rope.scaling = RopeScaling::Yarn(Yarn {
+        factor: 8.0,
+        beta_fast: 16.0,
+        beta_slow: 2.0,
+        truncate: true,
+        attention_factor: 1.2,
+        original_max_position_embeddings: 32,
+    });
+    let mut phi3 = new(Family::Phi3, 2, 8, false);
+    phi3.rope.share = 0.75;
+    phi3.rope.scaling = RopeScaling::LongRope(LongRope {
+        short_factor: vec![1.0, 1.1, 1.2],
+        long_factor: vec![2.0; 3],
+        attention_factor: 1.1,
+        original_max_position_embeddings: 128,
+    });
     vec![
+        (gemma3, whole),
+        (smollm3, parts),
+        (new(Family::Olmo2, 2, 8, false), whole),
+        (olmo3, parts),
+        (phi3, parts),
         (new(Family::Qwen2, 3, 8, false), whole),
         (qwen2, parts),
         (qwen3, parts),

@@ -66,7 +66,9 @@ pub(crate) fn write(config: &DecoderConfig) -> Value {
         "hidden_act": null,
         "hidden_activation": "gelu_pytorch_tanh",
         "layer_types": layout::layer_types(config),
-        "query_pre_attn_scalar": config.head_dim as f64 / config.query_scale.powi(2),
+        // A whole number in every file.
+        "query_pre_attn_scalar":
+            (config.head_dim as f64 / config.query_scale.powi(2)).round() as u64,
         "rope_local_base_freq": local,
         "sliding_window": config.window(),
     })

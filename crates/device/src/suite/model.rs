@@ -5,8 +5,9 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
-    Base, Compute, DecodeCache, Decoder, DecoderConfig, Family, Lora, Padding, PolicyModel, Sizes,
-    TokenBatch, head_logprobs, parameters, random_in,
+    Base, Compute, DecodeCache, Decoder, DecoderConfig, Family, LayerKind, Lora, Padding,
+    PolicyModel, Rope, RopeScaling, Sizes, TokenBatch, Turn, Yarn, head_logprobs, parameters,
+    random_in,
 };
 use firebrick_train::{
     Aggregation, ClipRange, Cut, Dapo, Kl, KlEstimator, Objective, Sample, UpdateReport, Updater,
@@ -28,6 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
         in_f32("model/gradients", Tolerance::BACKWARD, gradients),
         in_f32("model/gradients_cut", Tolerance::BACKWARD, gradients_cut),
         in_f32("model/base", Tolerance::BACKWARD, packed),
+        in_f32("model/kinds", Tolerance::BACKWARD, kinds),
         in_bf16("model/hidden", Tolerance::FORWARD, hidden),
         in_bf16("model/decode", Tolerance::FORWARD, decode),
         in_bf16("model/gradients", Tolerance::BACKWARD, gradients),
@@ -205,6 +207,43 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         .collect())
 }
 
+/// What layers of other families do otherwise, decoded and in an update: a window and a rope of its own, a layer that turns
+/// nothing, half of a head turned and made longer, queries scaled, norms behind the halves of a layer and around them, and of
+/// heads one by one and together.
+fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
+    let mut arrays = Vec::new();
+    for family in [Family::Gemma3, Family::Olmo2] {
+        let mut config = DecoderConfig::new(family, sizes());
+        config.kinds[0] = LayerKind { window: Some(5), turn: Turn::Local };
+        config.kinds[1] = LayerKind { window: None, turn: Turn::None };
+        config.local_rope = Some(half_scaled());
+        config.query_scale = 1.5;
+        let policy = random_in(&config, Base::F32, Seed::run(1), &device.clone().autodiff());
+        let policy = policy.map_err(failed)?;
+        for part in decoded(&policy.sampler())? {
+            arrays.push(Array::new(format!("{family:?}, {}", part.name), part.hidden));
+        }
+        let report = updater(WHOLE).gradients(&policy, &samples()).map_err(failed)?;
+        let named = named(&policy, &report)?.into_iter();
+        arrays
+            .extend(named.map(|(name, values)| Array::new(format!("{family:?}, {name}"), values)));
+    }
+    Ok(arrays)
+}
+
+/// Half of a head turned, by frequencies that YaRN changed.
+fn half_scaled() -> Rope {
+    let scaling = RopeScaling::Yarn(Yarn {
+        factor: 4.0,
+        beta_fast: 8.0,
+        beta_slow: 1.0,
+        truncate: false,
+        attention_factor: 1.1,
+        original_max_position_embeddings: 64,
+    });
+    Rope { share: 0.5, scaling, ..Rope::new(100.0) }
+}
+
 /// Adapters beside weights in 16, 8 and 4 bits: hidden states, and the adapters' gradients.
 fn packed(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
@@ -274,22 +313,23 @@ pub(super) fn policy(device: &Device) -> Result<Decoder, Failure> {
 
 /// The same with weights in another format.
 fn policy_in(base: Base, device: &Device) -> Result<Decoder, Failure> {
-    let config = DecoderConfig::new(
-        Family::Qwen2,
-        Sizes {
-            vocab_size: VOCABULARY,
-            hidden_size: HIDDEN,
-            layers: 2,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 8,
-            intermediate_size: 48,
-            max_position_embeddings: 512,
-            rope_theta: 10_000.0,
-            tied: false,
-        },
-    );
+    let config = DecoderConfig::new(Family::Qwen2, sizes());
     random_in(&config, base, Seed::run(1), device).map_err(failed)
+}
+
+fn sizes() -> Sizes {
+    Sizes {
+        vocab_size: VOCABULARY,
+        hidden_size: HIDDEN,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 8,
+        intermediate_size: 48,
+        max_position_embeddings: 512,
+        rope_theta: 10_000.0,
+        tied: false,
+    }
 }
 
 /// `length` tokens that follow from `id`.
