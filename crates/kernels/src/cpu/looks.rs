@@ -125,7 +125,9 @@ impl Angles<'_> {
             turned[at] = x * cos - y * sin;
             turned[half + at] = y * cos + x * sin;
         }
-        turned[2 * half..].copy_from_slice(&head[2 * half..]);
+        for (turned, number) in turned.iter_mut().zip(head).skip(2 * half) {
+            *turned = *number;
+        }
     }
 
     #[inline(always)]
