@@ -9,7 +9,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// What is different from Llama.
+/// Sets the parts that Llama has otherwise.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norm_offset = 1.0;
     config.embedding_scale = (config.hidden_size as f64).sqrt();

@@ -12,7 +12,7 @@ use crate::{
 /// The bases of layers that see everything, and of those with a window.
 const THETAS: [f64; 2] = [1_000_000.0, 10_000.0];
 
-/// What is different from Llama.
+/// Sets the parts that Llama has otherwise.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norm_offset = 1.0;
     config.embedding_scale = (config.hidden_size as f64).sqrt();

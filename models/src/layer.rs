@@ -318,7 +318,7 @@ impl DecoderContext {
         (0..all).step_by(step).map(|start| start..(start + step).min(all)).collect()
     }
 
-    /// What goes into a half of a layer: the norm of `x`, if it has one there.
+    /// The norm of `x`, which goes into a half of a layer, or `x` where that has none.
     fn before(&self, x: Tensor<2>, norm: &Option<Param<Tensor<1>>>) -> Tensor<2> {
         match norm {
             Some(norm) => self.norm.apply(x, norm.val(), self.compute),

@@ -14,7 +14,7 @@ pub(crate) struct Defaults {
     pub(crate) tied: bool,
     pub(crate) rope_theta: f64,
     pub(crate) norm_epsilon: f64,
-    /// Whether a part of a head alone may be turned.
+    /// A part of a head alone may be turned.
     pub(crate) partial_rotary: bool,
 }
 

@@ -43,6 +43,7 @@ mod checkpoint;
 mod config;
 mod count;
 mod decoder;
+mod family;
 mod gemma;
 mod gemma3;
 mod gradient;
@@ -74,11 +75,10 @@ pub use checkpoint::{
     load_adapter, load_config, load_noting, load_parameters, named_tensors, save, save_adapter,
     save_parameters, unread_tensors,
 };
-pub use config::{
-    Biases, ConfigError, DecoderConfig, Family, LayerKind, LayerNorms, QkNorm, Sizes, Turn,
-};
+pub use config::{Biases, ConfigError, DecoderConfig, LayerKind, LayerNorms, QkNorm, Sizes, Turn};
 pub use count::ParameterCount;
 pub use decoder::{Decoder, DecoderContext};
+pub use family::Family;
 pub use firebrick_kernels::{
     Activation, Attended, Compute, Look, Segment, Sight, TokenLogProbs, attention,
     attention_backward, head_logits, head_logprobs, head_record,

@@ -29,7 +29,7 @@ impl Lora {
     pub const PROJECTIONS: [&str; 7] =
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
 
-    /// Those of a family that keeps several of them in one matrix.
+    /// The names where a family keeps several of them in one matrix.
     pub(crate) const FUSED: [&str; 2] = ["qkv_proj", "gate_up_proj"];
 
     /// The same for a model of these sizes: where it has several projections in one matrix, one adapter is beside them all.

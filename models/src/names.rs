@@ -1,6 +1,6 @@
 //! What a checkpoint calls the parameters of a decoder.
 
-use crate::{DecoderConfig, config::Piece};
+use crate::{DecoderConfig, family::Piece};
 
 /// Checkpoint names of the parameter at `path`, with the rows of each.
 pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {

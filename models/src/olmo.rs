@@ -12,7 +12,7 @@ use crate::{
 /// The base of OLMo 3, where a file is silent.
 const THETA: f64 = 500_000.0;
 
-/// What is different from Llama.
+/// Sets the parts that Llama has otherwise.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norms = LayerNorms::Behind;
     config.qk_norm = QkNorm::Whole;

@@ -11,7 +11,7 @@ use crate::{
 
 const ORIGINAL: &str = "original_max_position_embeddings";
 
-/// What is different from Llama.
+/// Sets the parts that Llama has otherwise.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.fused = true;
 }

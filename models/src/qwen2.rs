@@ -8,7 +8,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// What is different from Llama.
+/// Sets the parts that Llama has otherwise.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.biases = Biases { qkv: true, ..Biases::default() };
 }

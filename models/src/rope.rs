@@ -69,7 +69,7 @@ pub struct Yarn {
     pub beta_fast: f64,
     /// Turns within the original context, up to which a frequency is low.
     pub beta_slow: f64,
-    /// Whether the line begins and ends at whole pairs.
+    /// The line begins and ends at whole pairs.
     pub truncate: bool,
     /// Multiplies queries and keys.
     pub attention_factor: f64,
@@ -104,10 +104,16 @@ impl Rope {
     /// The frequencies for texts of up to `longest` tokens. Those of [`RopeScaling::Dynamic`] and [`RopeScaling::LongRope`]
     /// depend on it, and are the same for all texts of a model: `transformers` has them depend on the longest text of a batch.
     pub(crate) fn frequencies(&self, head_dim: usize, longest: usize) -> Frequencies {
+        let (numbers, scale) = self.turns(head_dim, longest);
+        Frequencies::new(numbers.into_iter().map(|it| it as f32).collect()).scaled(scale as f32)
+    }
+
+    /// How far each pair turns per position, and what it is multiplied by.
+    fn turns(&self, head_dim: usize, longest: usize) -> (Vec<f64>, f64) {
         let pairs = self.pairs(head_dim);
         let power = |theta: f64, pair: usize| theta.powf(-(pair as f64) / pairs as f64);
         let plain = |pair: usize| power(self.theta, pair);
-        let (divided, scale): (Vec<f64>, f64) = match &self.scaling {
+        match &self.scaling {
             RopeScaling::None => ((0..pairs).map(plain).collect(), 1.0),
             RopeScaling::Linear { factor } => {
                 ((0..pairs).map(|pair| plain(pair) / factor).collect(), 1.0)
@@ -135,9 +141,7 @@ impl Rope {
                 let of = |(pair, divisor): (usize, &f64)| plain(pair) / divisor;
                 (divisors.iter().enumerate().map(of).collect(), long.attention_factor)
             }
-        };
-        let numbers = divided.into_iter().map(|frequency| frequency as f32).collect();
-        Frequencies::new(numbers).scaled(scale as f32)
+        }
     }
 
     /// Numbers that make no frequencies are found here.
@@ -398,4 +402,34 @@ fn numbers(fields: &Fields, field: &str) -> Result<Vec<f64>, ConfigError> {
         expected: "a list of numbers",
         came: list.map_or("missing".into(), Value::to_string),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of transformers 5.23: `ROPE_INIT_FUNCTIONS["dynamic"]` for 20 and for 96 tokens.
+    #[test]
+    fn a_base_grows_with_texts_beyond_the_context() {
+        let scaling = RopeScaling::Dynamic { factor: 3.0, context: 32 };
+        let rope = Rope { scaling, ..Rope::new(10_000.0) };
+        let within = [1.0, 0.3162278, 0.1, 0.03162278, 0.01, 3.162278e-3, 1e-3, 3.162278e-4];
+        let beyond = [
+            1.0,
+            0.2394814,
+            0.05735132,
+            0.01373457,
+            3.289174e-3,
+            7.876959e-4,
+            1.886385e-4,
+            4.517539e-5,
+        ];
+        for (longest, expected) in [(20, within), (96, beyond)] {
+            let (came, scale) = rope.turns(16, longest);
+            assert_eq!((came.len(), scale), (expected.len(), 1.0));
+            for (came, expected) in came.into_iter().zip(expected) {
+                assert!((came - expected).abs() < 1e-6 * expected, "{came} for {expected}");
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// What is different from Llama.
+/// Sets the parts that Llama has otherwise.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     for kind in config.kinds.iter_mut().skip(3).step_by(4) {
         kind.turn = Turn::None;
@@ -28,14 +28,12 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     let attention = fields.flag_or("attention_bias", false)?;
     let mlp = fields.flag_or("mlp_bias", false)?;
     config.biases = Biases { qkv: attention, output: attention, mlp };
-    for (kind, turned) in config.kinds.iter_mut().zip(turned(fields, config.layers)?) {
+    let turned = turned(fields, config.layers)?;
+    let windows = fields.flag_or("use_sliding_window", false)?;
+    let window = fields.optional("sliding_window", Fields::size)?.filter(|_| windows);
+    let sliding = layout::sliding(fields, config.layers, |layer| !turned[layer])?;
+    for ((kind, turned), sliding) in config.kinds.iter_mut().zip(turned).zip(sliding) {
         kind.turn = if turned { Turn::Rope } else { Turn::None };
-    }
-    let window = fields.optional("sliding_window", Fields::size)?;
-    let window = window.filter(|_| fields.flag_or("use_sliding_window", false).unwrap_or(false));
-    let turns: Vec<Turn> = config.kinds.iter().map(|kind| kind.turn).collect();
-    let sliding = layout::sliding(fields, config.layers, |layer| turns[layer] == Turn::None)?;
-    for (kind, sliding) in config.kinds.iter_mut().zip(sliding) {
         kind.window = window.filter(|_| sliding);
     }
     Ok(config)

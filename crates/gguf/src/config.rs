@@ -273,7 +273,7 @@ impl Gguf {
     }
 }
 
-/// What llama.cpp takes for a scaling by YaRN where a file is silent, as everybody else does.
+/// llama.cpp's values for a scaling by YaRN where a file is silent.
 const YARN: [(&str, f64); 5] = [
     ("rope.scaling.attn_factor", 1.0),
     ("rope.scaling.yarn_ext_factor", 1.0),

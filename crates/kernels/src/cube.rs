@@ -6,6 +6,7 @@
 //! at most, and no kernel asks how many units compute in step.
 
 pub(crate) mod adamw;
+pub(crate) mod angles;
 pub(crate) mod attention;
 pub(crate) mod attention_back;
 pub(crate) mod gated;

@@ -73,7 +73,7 @@ impl Rotary {
     pub fn new(positions: &Tensor<2, Int>, frequencies: &Frequencies) -> Self {
         #[cfg(feature = "gpu")]
         if crate::cube::pages::is_gpu(&positions.device())
-            && let Some(pairs) = crate::cube::looks::angles(
+            && let Some(pairs) = crate::cube::angles::angles(
                 positions,
                 &frequencies.on(&positions.device()),
                 frequencies.scale,

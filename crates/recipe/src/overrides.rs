@@ -138,7 +138,7 @@ fn descend<'a>(
     Ok(table)
 }
 
-/// What stood at `path`, which is there no longer.
+/// Takes the value at `path` out, if there is one.
 fn remove(table: &mut dyn TableLike, path: &[String]) -> Option<Item> {
     match path {
         [] => None,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use firebrick::thousands;
-use firebrick_models::{Biases, DecoderConfig, QkNorm, RopeScaling};
+use firebrick_models::{Biases, DecoderConfig, QkNorm, RopeScaling, Turn};
 use serde_json::Value;
 
 use super::{Inspection, printable};
@@ -122,16 +122,22 @@ impl Inspection {
             let layers = windows.count();
             format!(", of which {layers} layers see {window} back")
         });
+        let local = config.local_rope.as_ref();
+        let local = local.map(|rope| format!(", {} in the layers with a window", rope.theta));
+        let still = config.kinds.iter().filter(|kind| kind.turn == Turn::None).count();
+        let still = (still > 0).then(|| format!(", {still} layers turn nothing"));
         let scaling = scaling(&config.rope.scaling).map(|scaling| format!(", {scaling}"));
         line(
             f,
             "context",
             &format!(
-                "{} tokens{}; rope theta {}{}",
+                "{} tokens{}; rope theta {}{}{}{}",
                 thousands(config.max_position_embeddings as u64),
                 window.unwrap_or_default(),
                 config.rope.theta,
-                scaling.unwrap_or_default()
+                local.unwrap_or_default(),
+                scaling.unwrap_or_default(),
+                still.unwrap_or_default()
             ),
         )?;
         let head = if config.tied { "the embedding" } else { "of its own" };

@@ -207,7 +207,7 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         .collect())
 }
 
-/// What layers of other families do otherwise, decoded and in an update: a window and a rope of its own, a layer that turns
+/// Layers of newer families, decoded and in an update: a window and a rope of its own, a layer that turns
 /// nothing, half of a head turned and made longer, queries scaled, norms behind the halves of a layer and around them, and of
 /// heads one by one and together.
 fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {

@@ -97,7 +97,7 @@ fn rotary(heads: Heads, device: &Device) -> Rotary {
     let positions: Vec<i32> = (0..PLACES as i32).map(|place| place * place * 83 % 99_991).collect();
     let positions = TensorData::new(positions, [1, PLACES]);
     let positions = Tensor::<2, Int>::from_data(positions, device);
-    // Of the narrowest heads all is turned, as in most models, and of the others a part, longer by a tenth.
+    // The narrowest heads are turned whole, as in most models, and the others in part, longer by a tenth.
     let (pairs, scale) = if heads.width == 2 { (1, 1.0) } else { (heads.width * 3 / 8, 1.1) };
     let frequencies: Vec<f32> = (0..pairs).map(|at| 0.7f32.powi(at as i32)).collect();
     Rotary::new(&positions, &Frequencies::new(frequencies).scaled(scale))

@@ -82,7 +82,7 @@ fn descend<'doc, 'set>(
     Ok(table)
 }
 
-/// What stood at `path`, which is there no longer.
+/// Takes the value at `path` out, if there is one.
 fn remove<'set>(table: &mut DeTable<'set>, path: &[String]) -> Option<Spanned<DeValue<'set>>> {
     match path {
         [] => None,

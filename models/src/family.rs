@@ -1,0 +1,125 @@
+use serde_json::Value;
+
+use crate::{ConfigError, DecoderConfig, config::Fields, names};
+
+/// The model families whose checkpoints can be read and written.
+///
+/// To add one: a file beside `llama.rs` with `read` and `write`, a variant here, and what it computes
+/// differently as a field of [`DecoderConfig`]. The book's page on it goes through it step by step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Qwen2 and Qwen2.5.
+    Qwen2,
+    /// Qwen3, the dense models.
+    Qwen3,
+    /// Llama 2, 3, 3.1, 3.2 and 3.3, the text models.
+    Llama,
+    /// Mistral 7B and what has its form.
+    Mistral,
+    /// Gemma, the first generation.
+    Gemma,
+    /// Gemma 3, the text models.
+    Gemma3,
+    /// SmolLM3.
+    SmolLm3,
+    /// OLMo 2.
+    Olmo2,
+    /// OLMo 3.
+    Olmo3,
+    /// Phi-3 and Phi-4-mini.
+    Phi3,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Family; 10] = [
+        Family::Qwen2,
+        Family::Qwen3,
+        Family::Llama,
+        Family::Mistral,
+        Family::Gemma,
+        Family::Gemma3,
+        Family::SmolLm3,
+        Family::Olmo2,
+        Family::Olmo3,
+        Family::Phi3,
+    ];
+
+    /// The `model_type` of its `config.json`.
+    pub fn model_type(self) -> &'static str {
+        match self {
+            Family::Qwen2 => "qwen2",
+            Family::Qwen3 => "qwen3",
+            Family::Llama => "llama",
+            Family::Mistral => "mistral",
+            Family::Gemma => "gemma",
+            Family::Gemma3 => "gemma3_text",
+            Family::SmolLm3 => "smollm3",
+            Family::Olmo2 => "olmo2",
+            Family::Olmo3 => "olmo3",
+            Family::Phi3 => "phi3",
+        }
+    }
+
+    /// What transformers calls its language model.
+    pub fn language_model(self) -> String {
+        format!("{}ForCausalLM", self.class())
+    }
+
+    /// What transformers calls the model that scores a text.
+    pub fn classifier(self) -> String {
+        match self {
+            // Its plain name is that of the model that also sees pictures.
+            Family::Gemma3 => "Gemma3TextForSequenceClassification".into(),
+            _ => format!("{}ForSequenceClassification", self.class()),
+        }
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            Family::Qwen2 => "Qwen2",
+            Family::Qwen3 => "Qwen3",
+            Family::Llama => "Llama",
+            Family::Mistral => "Mistral",
+            Family::Gemma => "Gemma",
+            Family::Gemma3 => "Gemma3",
+            Family::SmolLm3 => "SmolLM3",
+            Family::Olmo2 => "Olmo2",
+            Family::Olmo3 => "Olmo3",
+            Family::Phi3 => "Phi3",
+        }
+    }
+
+    pub(crate) fn of(
+        fields: &Fields,
+        architecture: fn(Family) -> String,
+    ) -> Result<Self, ConfigError> {
+        let model_type = fields.text("model_type")?;
+        let named = fields.0.get("architectures").and_then(|list| list.get(0));
+        let family = Family::ALL.into_iter().find(|family| family.model_type() == model_type);
+        // Old files do not name one; then the model is what it is opened as.
+        match (family, named.map(Value::as_str)) {
+            (Some(family), None) => Ok(family),
+            (Some(family), Some(Some(named))) if named == architecture(family) => Ok(family),
+            (_, named) => Err(ConfigError::Family {
+                model_type: model_type.to_owned(),
+                architecture: named.flatten().unwrap_or("unknown").to_owned(),
+                known: Family::ALL.map(architecture).join(", "),
+            }),
+        }
+    }
+
+    /// The checkpoint's names for the parameter at `path`, with the rows of each: several for a
+    /// fused projection, in the order in which they are joined. All families so far agree on them.
+    pub(crate) fn pieces(self, path: &str, config: &DecoderConfig) -> Vec<Piece> {
+        names::pieces(path, config)
+    }
+}
+
+/// A checkpoint tensor that is all or part of one parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Piece {
+    pub(crate) name: String,
+    /// Size of its first dimension in the checkpoint.
+    pub(crate) rows: usize,
+}
