@@ -1,6 +1,6 @@
 use burn::{
     module::{Module, Param},
-    tensor::{Device, Tensor},
+    tensor::{Device, Tensor, activation::sigmoid},
 };
 
 use firebrick_kernels::{self as ops, Heads, Norm, Rotary, joined};
@@ -29,6 +29,8 @@ pub(crate) struct Attention {
     qk_norm: QkNorm,
     #[module(skip)]
     query_scale: f64,
+    #[module(skip)]
+    gated: bool,
 }
 
 impl Attention {
@@ -69,44 +71,47 @@ impl Attention {
             head_dim: config.head_dim,
             qk_norm: config.qk_norm,
             query_scale: config.query_scale,
+            gated: config.gated,
         })
     }
 
     /// Queries, keys and values of `x`, `[places, inputs]`, in the format of products.
     pub(crate) fn looks(&self, x: Tensor<2>, rotary: &Rotary, context: &DecoderContext) -> Looks {
-        let projected = self.qkv.forward(x, None, context.compute);
+        let (projected, gate) = self.apart(self.qkv.forward(x, None, context.compute));
         let before_norms = (self.qk_norm != QkNorm::None).then(|| projected.clone());
         let projected = self.normed(projected, context);
         let [query, key, value] =
             ops::looks(projected, self.counts(), self.norms(context), rotary, context.compute);
-        Looks { query: self.scaled(query), key, value, before_norms }
+        Looks { query: self.scaled(query), key, value, before_norms, gate }
     }
 
-    /// Queries of the newest token of each row, whose keys and values the cache then has.
+    /// Queries of the newest token of each row, whose keys and values the cache then has, and their gates.
     pub(crate) fn remember(
         &self,
         x: Tensor<2>,
         (cache, layer): (&mut KvCache, usize),
         rotary: &Rotary,
         context: &DecoderContext,
-    ) -> Tensor<3> {
-        let projected = self.normed(self.qkv.forward(x, None, context.compute), context);
+    ) -> (Tensor<3>, Option<Tensor<2>>) {
+        let (projected, gate) = self.apart(self.qkv.forward(x, None, context.compute));
+        let projected = self.normed(projected, context);
         let (heads, norms) = (self.counts(), self.norms(context));
         let query = cache.remember(layer, &projected, heads, norms.as_ref(), rotary);
-        self.scaled(query.unwrap_or_else(|| {
+        let query = query.unwrap_or_else(|| {
             let [query, key, value] = ops::looks(projected, heads, norms, rotary, context.compute);
             cache.fill(layer, &key, &value);
             query
-        }))
+        });
+        (self.scaled(query), gate)
     }
 
-    /// From the gradients of queries, keys and values, f32, to that of `x`; the parameters' is added to
+    /// From the gradients of queries, keys and values, f32, and of the gates, to that of `x`; the parameters' is added to
     /// `sum`. Tensors are without autodiff.
     pub(crate) fn looks_back(
         &self,
         x: &Tensor<2>,
         before_norms: Option<Tensor<2>>,
-        gradients: [Tensor<3>; 3],
+        (gradients, d_gate): ([Tensor<3>; 3], Option<Tensor<2>>),
         rotary: &Rotary,
         context: &DecoderContext,
         sum: &mut GradientSum,
@@ -123,7 +128,34 @@ impl Attention {
             }
         }
         let d_projected = self.normed_back(d_projected, before_norms, context, sum);
+        let d_projected = match d_gate {
+            Some(d_gate) => self.together(d_projected, d_gate),
+            None => d_projected,
+        };
         self.qkv.back(x, d_projected, context.compute, sum)
+    }
+
+    /// Queries, keys and values side by side, and the gates of queries, which stand beside each head's.
+    fn apart(&self, projected: Tensor<2>) -> (Tensor<2>, Option<Tensor<2>>) {
+        if !self.gated {
+            return (projected, None);
+        }
+        let ([places, outputs], width) = (projected.dims(), self.heads * self.head_dim);
+        let both = projected.clone().narrow(1, 0, 2 * width);
+        let both = both.reshape([places, self.heads, 2, self.head_dim]);
+        let [query, gate] =
+            [0, 1].map(|which| both.clone().narrow(2, which, 1).reshape([places, width]));
+        let rest = projected.narrow(1, 2 * width, outputs - 2 * width);
+        (Tensor::cat(vec![query, rest], 1), Some(gate))
+    }
+
+    /// The inverse of [`Attention::apart`].
+    fn together(&self, looks: Tensor<2>, gate: Tensor<2>) -> Tensor<2> {
+        let ([places, outputs], width) = (looks.dims(), self.heads * self.head_dim);
+        let of = |x: Tensor<2>| x.reshape([places, self.heads, 1, self.head_dim]);
+        let both = vec![of(looks.clone().narrow(1, 0, width)), of(gate)];
+        let both = Tensor::cat(both, 2).reshape([places, 2 * width]);
+        Tensor::cat(vec![both, looks.narrow(1, width, outputs - width)], 1)
     }
 
     /// Queries, keys and values side by side, where all heads of queries are normalised together, and all of keys.
@@ -188,21 +220,45 @@ pub(crate) struct Looks {
     pub(crate) value: Tensor<3>,
     /// All three side by side, `[places, outputs]`, before the norms, where there are some.
     pub(crate) before_norms: Option<Tensor<2>>,
+    /// The gates, `[places, heads · head_dim]`, where there are some.
+    pub(crate) gate: Option<Tensor<2>>,
 }
 
 impl Looks {
     /// Those of some tokens, and of those behind them, and so on.
     pub(crate) fn joined(parts: Vec<Looks>) -> Looks {
         let mut all = [const { Vec::new() }; 3];
-        let mut before_norms = Vec::new();
+        let (mut before_norms, mut gate) = (Vec::new(), Vec::new());
         for part in parts {
             for (all, look) in all.iter_mut().zip([part.query, part.key, part.value]) {
                 all.push(look);
             }
             before_norms.extend(part.before_norms);
+            gate.extend(part.gate);
         }
         let [query, key, value] = all.map(|parts| joined(parts, 0));
-        let before_norms = (!before_norms.is_empty()).then(|| joined(before_norms, 0));
-        Looks { query, key, value, before_norms }
+        let [before_norms, gate] =
+            [before_norms, gate].map(|parts| (!parts.is_empty()).then(|| joined(parts, 0)));
+        Looks { query, key, value, before_norms, gate }
     }
+}
+
+/// What attention gave, behind its gates.
+pub(crate) fn opened(output: Tensor<2>, gate: Option<Tensor<2>>) -> Tensor<2> {
+    match gate {
+        Some(gate) => output * sigmoid(gate),
+        None => output,
+    }
+}
+
+/// From the gradient of what [`opened`] gave to those of the output and of the gates.
+pub(crate) fn opened_back(
+    output: Tensor<2>,
+    gate: Option<Tensor<2>>,
+    d: Tensor<2>,
+) -> (Tensor<2>, Option<Tensor<2>>) {
+    let Some(gate) = gate else { return (d, None) };
+    let open = sigmoid(gate);
+    let d_gate = d.clone() * output * open.clone() * open.clone().neg().add_scalar(1.0);
+    (d * open, Some(d_gate))
 }

@@ -8,9 +8,9 @@ use firebrick_kernels::{
     Compute, Heads, Moves, Norm, PAGE, Pages, Rotary, Slots, Span, Table, attention_over_pages,
 };
 
-use crate::{DecodeCache, TokenBatch};
+use crate::{DecodeCache, TokenBatch, delta::DeltaState};
 
-/// Keys and values of the rows that are being decoded.
+/// Keys and values of the rows that are being decoded, and the states of those layers that have a recurrence.
 ///
 /// They lie in pages, and a row is a list of pages: so a row that joins or leaves moves nothing, rows attend to their own
 /// tokens alone, and the completions of a group share the pages of their prompt. A page is written while one row has it;
@@ -24,6 +24,8 @@ use crate::{DecodeCache, TokenBatch};
 pub struct KvCache {
     blocks: Vec<Block>,
     table: Table,
+    /// One for each recurrent layer, in their order.
+    states: Vec<DeltaState>,
     /// Where the tokens go that are written now, by block.
     slots: Vec<(usize, Slots)>,
     layers: usize,
@@ -50,6 +52,7 @@ impl Clone for KvCache {
         KvCache {
             blocks: self.blocks.iter().map(shared).collect(),
             table: self.table.clone(),
+            states: self.states.clone(),
             slots: Vec::new(),
             device: self.device.clone(),
             ..*self
@@ -64,6 +67,7 @@ impl KvCache {
         let mut cache = KvCache {
             blocks: Vec::new(),
             table: Table::default(),
+            states: Vec::new(),
             slots: Vec::new(),
             layers,
             heads,
@@ -186,6 +190,18 @@ impl KvCache {
     ) -> Tensor<2> {
         let blocks: Vec<&Pages> = self.blocks.iter().map(|block| &block.layers[layer]).collect();
         attention_over_pages(query, &blocks, &mut self.table, window)
+    }
+
+    /// The state of the recurrent layer at `place`, counted among those, which the layer replaces ([`KvCache::keep`]).
+    pub(crate) fn recall(&self, place: usize) -> Option<DeltaState> {
+        self.states.get(place).cloned()
+    }
+
+    pub(crate) fn keep(&mut self, place: usize, state: DeltaState) {
+        match self.states.get_mut(place) {
+            Some(old) => *old = state,
+            None => self.states.push(state),
+        }
     }
 
     /// Pages that no row has, for one row each.
@@ -342,7 +358,8 @@ impl DecodeCache for KvCache {
     }
 
     fn make_ready(&mut self, tokens: usize) -> usize {
-        if !self.dense() {
+        // A state lies elsewhere behind each step.
+        if !self.dense() || !self.states.is_empty() {
             return 0;
         }
         self.make_own();
@@ -366,6 +383,13 @@ impl DecodeCache for KvCache {
         newcomers: Option<(&KvCache, &[usize])>,
         _room: usize,
     ) -> KvCache {
+        let states = std::mem::take(&mut self.states).into_iter().enumerate();
+        self.states = states
+            .map(|(place, state)| {
+                let joining = newcomers.map(|(cache, join)| (&cache.states[place], join));
+                state.arrange(keep, joining)
+            })
+            .collect();
         let old = std::mem::take(self.table.rows_mut());
         let mut rows: Vec<Vec<Span>> = keep.iter().map(|&row| old[row].clone()).collect();
         if let Some((cache, join)) = newcomers {

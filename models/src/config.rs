@@ -1,7 +1,10 @@
 use firebrick_kernels::Activation;
 use serde_json::{Map, Value, json};
 
-use crate::{Family, Rope, gemma, gemma3, llama, mistral, olmo, phi3, qwen2, qwen3, smollm3};
+use crate::{
+    Family, Rope, gemma, gemma3, llama, mistral, olmo, phi3, qwen2, qwen3, qwen3_5, qwen3_moe,
+    smollm3,
+};
 
 /// The sizes of a decoder and what its family computes differently, whatever the family calls them.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,15 +53,78 @@ pub struct DecoderConfig {
     pub tied: bool,
     /// A file has queries, keys and values in one matrix, and gate and up in another.
     pub fused: bool,
+    /// Each query has a gate beside it, in the matrix of queries, which the attention's output is multiplied by.
+    pub gated: bool,
+    /// The experts of those layers that have some.
+    pub experts: Option<ExpertSizes>,
+    /// The recurrence of those layers that have one.
+    pub delta: Option<DeltaSizes>,
 }
 
-/// The window and the rope of a layer's attention.
+/// What a layer is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerKind {
     /// How many positions a query sees, its own included; `None` is all before it.
     pub window: Option<usize>,
     /// The rope that turns queries and keys.
     pub turn: Turn,
+    /// A gated delta rule stands in the place of the attention ([`DecoderConfig::delta`]).
+    pub recurrent: bool,
+    /// Experts stand in the place of the MLP ([`DecoderConfig::experts`]).
+    pub sparse: bool,
+}
+
+/// A layer's experts: small MLPs, of which a router chooses some for each token (Shazeer et al. 2017).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertSizes {
+    /// How many there are.
+    pub count: usize,
+    /// How many a token goes through.
+    pub chosen: usize,
+    /// Width of an expert's inner layer.
+    pub inner: usize,
+    /// The weights of a token's experts sum to 1.
+    pub normalised: bool,
+    /// What a program that adds the loss of unequal loads multiplies it by (Fedus et al. 2021): kept for the file, and used
+    /// nowhere here.
+    pub balance: f64,
+}
+
+/// A gated delta rule: attention whose memory is one matrix for each head (Yang et al. 2024).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaSizes {
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Heads of values; a multiple of `key_heads`.
+    pub value_heads: usize,
+    /// Width of a query or a key.
+    pub key_dim: usize,
+    /// Width of a value.
+    pub value_dim: usize,
+    /// How many tokens the convolution before it sees, a token's own included.
+    pub kernel: usize,
+}
+
+impl DeltaSizes {
+    /// Numbers of all queries, or of all keys, of a token.
+    pub fn keys(&self) -> usize {
+        self.key_heads * self.key_dim
+    }
+
+    /// Numbers of all values of a token.
+    pub fn values(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+
+    /// Numbers that the convolution goes over: queries, keys and values.
+    pub fn channels(&self) -> usize {
+        2 * self.keys() + self.values()
+    }
+
+    /// Numbers that a layer remembers of a text, however long it is: the matrices, and what the convolution still sees.
+    pub fn state(&self) -> usize {
+        self.value_heads * self.key_dim * self.value_dim + (self.kernel - 1) * self.channels()
+    }
 }
 
 /// How queries and keys are normalised.
@@ -171,10 +237,15 @@ impl DecoderConfig {
             kinds: vec![LayerKind::default(); sizes.layers],
             tied: sizes.tied,
             fused: false,
+            gated: false,
+            experts: None,
+            delta: None,
         };
         match family {
             Family::Qwen2 => qwen2::shape(&mut config),
             Family::Qwen3 => qwen3::shape(&mut config),
+            Family::Qwen3Moe => qwen3_moe::shape(&mut config),
+            Family::Qwen35 => qwen3_5::shape(&mut config),
             Family::Llama | Family::Mistral => {}
             Family::Gemma => gemma::shape(&mut config),
             Family::Gemma3 => gemma3::shape(&mut config),
@@ -207,6 +278,8 @@ impl DecoderConfig {
         let config = match Family::of(&fields, architecture)? {
             Family::Qwen2 => qwen2::read(&fields)?,
             Family::Qwen3 => qwen3::read(&fields)?,
+            Family::Qwen3Moe => qwen3_moe::read(&fields)?,
+            Family::Qwen35 => qwen3_5::read(&fields)?,
             Family::Llama => llama::read(&fields)?,
             Family::Mistral => mistral::read(&fields)?,
             Family::Gemma => gemma::read(&fields)?,
@@ -248,6 +321,8 @@ impl DecoderConfig {
         let own = match self.family {
             Family::Qwen2 => qwen2::write(self),
             Family::Qwen3 => qwen3::write(self),
+            Family::Qwen3Moe => qwen3_moe::write(self),
+            Family::Qwen35 => qwen3_5::write(self),
             Family::Llama => llama::write(self),
             Family::Mistral => mistral::write(self),
             Family::Gemma => gemma::write(self),
@@ -289,6 +364,7 @@ impl DecoderConfig {
         // The widest matrices; a file that asks for more is damaged, and would end the process.
         let query = self.heads as u128 * self.head_dim as u128;
         let widest = [self.vocab_size, 2 * self.intermediate_size].map(|width| width as u128);
+        let query = query * if self.gated { 2 } else { 1 };
         let largest =
             query.max(self.hidden_size as u128) * widest.into_iter().fold(query, u128::max);
         if largest > 1 << 31 {
@@ -317,6 +393,7 @@ impl DecoderConfig {
         for rope in [Some(&self.rope), self.local_rope.as_ref()].into_iter().flatten() {
             rope.check(self.head_dim)?;
         }
+        self.check_parts()?;
         if !(self.query_scale.is_finite() && self.query_scale > 0.0) {
             return Err(ConfigError::Size(format!(
                 "queries are multiplied by {}; expected a positive number",
@@ -339,6 +416,67 @@ impl DecoderConfig {
         Ok(())
     }
 
+    /// Sizes of experts and of recurrent layers, and whether those layers that need them have them.
+    fn check_parts(&self) -> Result<(), ConfigError> {
+        let size = |name: &str, size: usize, most: usize| match (1..=most).contains(&size) {
+            true => Ok(()),
+            false => Err(ConfigError::Size(format!("{name} is {size}; expected 1 to {most}"))),
+        };
+        let without = |parts: &str| {
+            Err(ConfigError::Size(format!("layers have {parts} whose sizes are not there")))
+        };
+        let largest = |name: &str, outputs: usize| {
+            let values = self.hidden_size as u128 * outputs as u128;
+            if values > 1 << 31 {
+                return Err(ConfigError::Size(format!(
+                    "{name} make a matrix of {values} values; expected at most 2147483648"
+                )));
+            }
+            Ok(())
+        };
+        match &self.experts {
+            Some(experts) => {
+                size("num_experts", experts.count, 1 << 12)?;
+                size("num_experts_per_tok", experts.chosen, experts.count)?;
+                size("moe_intermediate_size", experts.inner, 1 << 24)?;
+                largest("the experts", 2 * experts.inner)?;
+                if !(experts.balance.is_finite() && experts.balance >= 0.0) {
+                    return Err(ConfigError::Size(format!(
+                        "router_aux_loss_coef is {}; expected 0 or more",
+                        experts.balance
+                    )));
+                }
+            }
+            None if self.kinds.iter().any(|kind| kind.sparse) => return without("experts"),
+            None => {}
+        }
+        match &self.delta {
+            Some(delta) => {
+                size("linear_num_key_heads", delta.key_heads, 1 << 12)?;
+                size("linear_num_value_heads", delta.value_heads, 1 << 12)?;
+                size("linear_key_head_dim", delta.key_dim, 1 << 12)?;
+                size("linear_value_head_dim", delta.value_dim, 1 << 12)?;
+                if !(2..=64).contains(&delta.kernel) {
+                    return Err(ConfigError::Size(format!(
+                        "linear_conv_kernel_dim is {}; expected 2 to 64",
+                        delta.kernel
+                    )));
+                }
+                largest("the heads of recurrent layers", delta.channels() + delta.values())?;
+                if !delta.value_heads.is_multiple_of(delta.key_heads) {
+                    return Err(ConfigError::Size(format!(
+                        "{} value heads cannot share {} key heads in recurrent layers: the second must divide the \
+                         first",
+                        delta.value_heads, delta.key_heads
+                    )));
+                }
+            }
+            None if self.kinds.iter().any(|kind| kind.recurrent) => return without("a recurrence"),
+            None => {}
+        }
+        Ok(())
+    }
+
     /// The window of those layers that have one.
     pub(crate) fn window(&self) -> Option<usize> {
         self.kinds.iter().find_map(|kind| kind.window)
@@ -353,8 +491,14 @@ impl DecoderConfig {
         }
     }
 
+    /// Numbers of all queries of a token.
     pub(crate) fn query_width(&self) -> usize {
         self.heads * self.head_dim
+    }
+
+    /// Outputs of the matrix of queries, which has their gates beside them where there are some.
+    pub(crate) fn query_outputs(&self) -> usize {
+        self.query_width() * if self.gated { 2 } else { 1 }
     }
 
     pub(crate) fn key_width(&self) -> usize {

@@ -1,6 +1,6 @@
 //! How many parameters a decoder has, from its sizes alone.
 
-use crate::{DecoderConfig, Lora, names};
+use crate::{DecoderConfig, LayerKind, Lora, names};
 
 /// Numbers of parameters, before any of them is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,66 +9,126 @@ pub struct ParameterCount {
     pub total: u64,
     /// Those of the embedding, and of the head where it is not the embedding.
     pub embedding: u64,
-    /// Those of one layer.
-    pub layer: u64,
+    /// Those of all layers.
+    pub layers: u64,
+    /// Those that one token goes through: of experts only the chosen ones.
+    pub active: u64,
     /// Those of the largest single parameter.
     pub largest: u64,
     /// Those of the largest parameter of a layer.
     pub largest_in_layer: u64,
 }
 
+/// Numbers of parameters of some parts.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    total: u64,
+    active: u64,
+    largest: u64,
+}
+
+impl Part {
+    fn of(matrices: &[[usize; 2]], vectors: usize) -> Self {
+        let size = |[rows, columns]: &[usize; 2]| *rows as u64 * *columns as u64;
+        let total = matrices.iter().map(size).sum::<u64>() + vectors as u64;
+        Part { total, active: total, largest: matrices.iter().map(size).max().unwrap_or(0) }
+    }
+
+    fn and(self, other: Part) -> Self {
+        Part {
+            total: self.total + other.total,
+            active: self.active + other.active,
+            largest: self.largest.max(other.largest),
+        }
+    }
+
+    /// So many of them, of which some are used.
+    fn times(self, count: usize, used: usize) -> Self {
+        let (count, used) = (count as u64, used as u64);
+        Part { total: count * self.total, active: used * self.active, ..self }
+    }
+}
+
 impl DecoderConfig {
     /// Counts the parameters of a decoder of these sizes, as it holds them: q, k and v are one
     /// parameter, and so are the MLP's gate and up.
     pub fn parameters(&self) -> ParameterCount {
-        let size = |rows: usize, columns: usize| rows as u64 * columns as u64;
-        let hidden = self.hidden_size;
-        let (qkv_width, inner) =
-            (self.query_width() + 2 * self.key_width(), self.intermediate_size);
-        let when = |there: bool, count: usize| if there { count as u64 } else { 0 };
         let norms = usize::from(self.norms.before()) + usize::from(self.norms.behind());
-        let vectors = (2 * norms * hidden) as u64
-            + when(self.biases.qkv, qkv_width)
-            + when(self.biases.output, hidden)
-            + when(self.biases.mlp, 2 * inner + hidden)
-            + self.look_norms().iter().sum::<usize>() as u64;
-        let matrices = [
-            size(hidden, qkv_width),
-            size(self.query_width(), hidden),
-            size(hidden, 2 * inner),
-            size(inner, hidden),
-        ];
-        let layer = matrices.iter().sum::<u64>() + vectors;
-        let lookup = size(self.vocab_size, hidden);
+        let norms = Part::of(&[], 2 * norms * self.hidden_size);
+        let layer = |kind: &LayerKind| norms.and(self.mixer(kind)).and(self.inner(kind));
+        let layers = self.kinds.iter().map(layer).fold(Part::default(), Part::and);
+        let lookup = self.vocab_size as u64 * self.hidden_size as u64;
         let embedding = if self.tied { lookup } else { 2 * lookup };
-        let largest_in_layer = matrices.into_iter().max().unwrap_or(0);
+        let outside = embedding + self.hidden_size as u64;
         ParameterCount {
-            total: embedding + self.layers as u64 * layer + hidden as u64,
+            total: outside + layers.total,
             embedding,
-            layer,
-            largest: lookup.max(largest_in_layer),
-            largest_in_layer,
+            layers: layers.total,
+            active: outside + layers.active,
+            largest: lookup.max(layers.largest),
+            largest_in_layer: layers.largest,
         }
     }
 
-    /// Counts the parameters of such adapters in one layer, and the largest of them: of a projection
+    /// The half of a layer in which tokens see each other.
+    fn mixer(&self, kind: &LayerKind) -> Part {
+        let hidden = self.hidden_size;
+        if let Some(delta) = self.delta.filter(|_| kind.recurrent) {
+            let input = delta.channels() + delta.values() + 2 * delta.value_heads;
+            let matrices = [[hidden, input], [delta.values(), hidden]];
+            let others = delta.channels() * delta.kernel + 2 * delta.value_heads + delta.value_dim;
+            return Part::of(&matrices, others);
+        }
+        let qkv = self.query_outputs() + 2 * self.key_width();
+        let biases = usize::from(self.biases.qkv) * qkv + usize::from(self.biases.output) * hidden;
+        let norms = self.look_norms().iter().sum::<usize>();
+        Part::of(&[[hidden, qkv], [self.query_width(), hidden]], biases + norms)
+    }
+
+    /// The half of a layer that tokens go through one by one.
+    fn inner(&self, kind: &LayerKind) -> Part {
+        let hidden = self.hidden_size;
+        let mlp = |inner: usize, bias: bool| {
+            let biases = usize::from(bias) * (2 * inner + hidden);
+            Part::of(&[[hidden, 2 * inner], [inner, hidden]], biases)
+        };
+        match self.experts.filter(|_| kind.sparse) {
+            Some(experts) => Part::of(&[[hidden, experts.count]], 0)
+                .and(mlp(experts.inner, false).times(experts.count, experts.chosen)),
+            None => mlp(self.intermediate_size, self.biases.mlp),
+        }
+    }
+
+    /// Counts the parameters of such adapters, and the largest of them: of a projection
     /// from `inputs` to `outputs` they have `rank · (inputs + outputs)`.
     pub fn adapter_parameters(&self, lora: &Lora) -> (u64, u64) {
         let lora = &lora.clone().named_in(self);
         let sides = |path: &str, inputs: usize| {
-            let wanted = |(name, _): &(&str, usize)| {
+            let wanted = |(name, _): &(String, usize)| {
                 lora.targets.iter().any(|target| name.ends_with(&format!(".{target}")))
             };
             let parts = names::projections(path, self).into_iter().filter(wanted);
             parts.map(|(_, outputs)| [inputs, outputs]).collect::<Vec<_>>()
         };
-        let all = [
-            sides("attention.qkv", self.hidden_size),
-            sides("attention.output", self.query_width()),
-            sides("gate_up", self.hidden_size),
-            sides("down", self.intermediate_size),
-        ]
-        .concat();
+        let of_layer = |kind: &LayerKind| {
+            let mixer = match self.delta.filter(|_| kind.recurrent) {
+                Some(delta) => {
+                    [sides("delta.input", self.hidden_size), sides("delta.output", delta.values())]
+                }
+                None => [
+                    sides("attention.qkv", self.hidden_size),
+                    sides("attention.output", self.query_width()),
+                ],
+            };
+            let mlp = match kind.sparse {
+                true => Default::default(),
+                false => {
+                    [sides("gate_up", self.hidden_size), sides("down", self.intermediate_size)]
+                }
+            };
+            [mixer, mlp].concat().concat()
+        };
+        let all: Vec<[usize; 2]> = self.kinds.iter().flat_map(of_layer).collect();
         let sizes = all.into_iter().flatten().map(|side| side as u64 * lora.rank as u64);
         (sizes.clone().sum(), sizes.max().unwrap_or(0))
     }
@@ -113,7 +173,7 @@ mod tests {
             let decoder = random(config, Seed::run(1), &Device::flex()).unwrap();
             let adapted = parameters(&decoder.with_lora(lora.clone(), Seed::run(1))).into_iter();
             let adapters: Vec<u64> = adapted
-                .filter(|found| found.path.contains("layers.0.") && found.path.contains("adapters"))
+                .filter(|found| found.path.contains("adapters"))
                 .map(|found| found.shape.iter().product::<usize>() as u64)
                 .collect();
             let expected = (adapters.iter().sum(), *adapters.iter().max().unwrap());
@@ -136,7 +196,15 @@ mod tests {
             let expected = ParameterCount {
                 total: sum(&|_| true),
                 embedding: sum(&|path| matches!(path, "embedding" | "head")),
-                layer: sum(&|path| path.starts_with("layers.0.")),
+                layers: sum(&in_layer),
+                active: sum(&|path| match path.split_once(".each.") {
+                    // As many of them as a token goes through, which are all alike.
+                    Some((_, expert)) => {
+                        let number: usize = expert.split('.').next().unwrap().parse().unwrap();
+                        number < config.experts.unwrap().chosen
+                    }
+                    None => true,
+                }),
                 largest: most(&|_| true),
                 largest_in_layer: most(&in_layer),
             };

@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// A decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and a gated MLP:
-/// the form of every family here.
+/// the form of every family here. Some have a recurrence in the place of the attention of some layers, or experts in that
+/// of the MLP ([`LayerKind`]).
 ///
 /// Weights are f32; a checkpoint in half precision is widened when it is read. What matrices are
 /// multiplied in is another matter: see [`Decoder::with_compute`].
@@ -135,10 +136,17 @@ impl Decoder {
         })
     }
 
-    /// The things that the layers share: the angles of `positions`, `[rows, tokens]`, and what they see.
-    fn shared(&self, positions: &Tensor<2, Int>, sees: Option<Sight>) -> DecoderContext {
+    /// The things that the layers share: the angles of `positions`, `[rows, tokens]`, and what they see of `batch`.
+    fn shared(&self, positions: &Tensor<2, Int>, batch: Option<&TokenBatch>) -> DecoderContext {
+        let present = |batch: &TokenBatch| {
+            let present = batch.present().inner();
+            let places = present.dims().iter().product();
+            present.reshape([places, 1])
+        };
+        let config = &self.config;
         DecoderContext {
-            sees,
+            sees: batch.map(TokenBatch::sight),
+            present: batch.filter(|_| config.delta.is_some()).map(present),
             rotary: self.frequencies.map(|it| Rotary::new(&positions.clone().inner(), it)),
             norm: self.norm_rule(),
             activation: self.config.activation,
@@ -166,8 +174,12 @@ impl Decoder {
         context: &DecoderContext,
         cache: &mut KvCache,
     ) -> Tensor<3> {
-        for (index, layer) in self.layers.iter().enumerate() {
-            x = layer.remembering(x, self.config.kinds[index], (cache, index), context);
+        // Layers of either kind have places of their own there.
+        let mut places = [0; 2];
+        for (layer, kind) in self.layers.iter().zip(&self.config.kinds) {
+            let place = &mut places[usize::from(kind.recurrent)];
+            x = layer.remembering(x, *kind, (&mut *cache, *place), context);
+            *place += 1;
         }
         self.finish(x)
     }
@@ -186,7 +198,7 @@ impl PolicyModel for Decoder {
     }
 
     fn context(&self, batch: &TokenBatch) -> DecoderContext {
-        self.shared(&batch.positions, Some(batch.sight()))
+        self.shared(&batch.positions, Some(batch))
     }
 
     fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -211,8 +223,9 @@ impl PolicyModel for Decoder {
         half.is_some()
     }
 
+    /// A recurrence goes through rows of one text each.
     fn packs(&self) -> bool {
-        true
+        !self.config.kinds.iter().any(|kind| kind.recurrent)
     }
 
     fn record<'a>(
@@ -248,7 +261,8 @@ impl PolicyModel for Decoder {
         let [rows, length] = batch.tokens.dims();
         let config = &self.config;
         let heads = [config.kv_heads, config.head_dim];
-        let mut cache = KvCache::new(batch, config.layers, heads, self.compute);
+        let attentions = config.kinds.iter().filter(|kind| !kind.recurrent).count();
+        let mut cache = KvCache::new(batch, attentions, heads, self.compute);
         let hidden = self.remembering(self.embed(batch), &self.context(batch), &mut cache);
         (hidden.narrow(1, length - 1, 1).reshape([rows, config.hidden_size]), cache)
     }
@@ -292,6 +306,8 @@ impl ModuleMapper for Rounded {
 pub struct DecoderContext {
     /// Tells what the tokens of a batch see; none where they see a cache.
     pub(crate) sees: Option<Sight>,
+    /// 1 at tokens and 0 at padding, `[places, 1]`, where a recurrence goes over a batch.
+    pub(crate) present: Option<Tensor<2>>,
     rotary: Turns<Rotary>,
     pub(crate) norm: Norm,
     pub(crate) activation: Activation,

@@ -12,6 +12,10 @@ pub enum Family {
     Qwen2,
     /// Qwen3, the dense models.
     Qwen3,
+    /// Qwen3 with experts, such as Qwen3-30B-A3B.
+    Qwen3Moe,
+    /// Qwen3.5, the text part of the dense models.
+    Qwen35,
     /// Llama 2, 3, 3.1, 3.2 and 3.3, the text models.
     Llama,
     /// Mistral 7B and what has its form.
@@ -32,9 +36,11 @@ pub enum Family {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Family; 10] = [
+    pub const ALL: [Family; 12] = [
         Family::Qwen2,
         Family::Qwen3,
+        Family::Qwen3Moe,
+        Family::Qwen35,
         Family::Llama,
         Family::Mistral,
         Family::Gemma,
@@ -50,6 +56,8 @@ impl Family {
         match self {
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Qwen3Moe => "qwen3_moe",
+            Family::Qwen35 => "qwen3_5_text",
             Family::Llama => "llama",
             Family::Mistral => "mistral",
             Family::Gemma => "gemma",
@@ -69,8 +77,9 @@ impl Family {
     /// What transformers calls the model that scores a text.
     pub fn classifier(self) -> String {
         match self {
-            // Its plain name is that of the model that also sees pictures.
+            // Their plain names are those of the models that also see pictures.
             Family::Gemma3 => "Gemma3TextForSequenceClassification".into(),
+            Family::Qwen35 => "Qwen3_5TextForSequenceClassification".into(),
             _ => format!("{}ForSequenceClassification", self.class()),
         }
     }
@@ -79,6 +88,8 @@ impl Family {
         match self {
             Family::Qwen2 => "Qwen2",
             Family::Qwen3 => "Qwen3",
+            Family::Qwen3Moe => "Qwen3Moe",
+            Family::Qwen35 => "Qwen3_5",
             Family::Llama => "Llama",
             Family::Mistral => "Mistral",
             Family::Gemma => "Gemma",

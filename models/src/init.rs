@@ -24,7 +24,7 @@ pub(crate) fn vector(
     length: usize,
     device: &Device,
 ) -> Result<Param<Tensor<1>>, CheckpointError> {
-    Ok(Param::from_data(TensorData::new(source.values(path, &[length])?, [length]), device))
+    exact(source, path, [length], device)
 }
 
 /// A matrix parameter from `source`.
@@ -35,6 +35,16 @@ pub(crate) fn matrix(
     device: &Device,
 ) -> Result<Param<Tensor<2>>, CheckpointError> {
     Ok(parameter(source.values(path, &shape)?, shape, source.base(), device))
+}
+
+/// A parameter from `source` that is kept as it is, whatever the format of matrices.
+pub(crate) fn exact<const D: usize>(
+    source: &mut dyn ParameterSource,
+    path: &str,
+    shape: [usize; D],
+    device: &Device,
+) -> Result<Param<Tensor<D>>, CheckpointError> {
+    Ok(Param::from_data(TensorData::new(source.values(path, &shape)?, shape), device))
 }
 
 /// A matrix parameter of these values in the format of `base`.
@@ -55,7 +65,7 @@ pub(crate) fn parameter(
 /// Matrices are normal with deviation `1/√inputs`, the two that write to the residual stream
 /// smaller by `√(2·layers)` so that its variance does not grow with depth (Radford et al. 2019);
 /// the embedding, which is also the head when tied, has deviation 0.02. Norms multiply by 1, biases
-/// are 0.
+/// are 0. The heads of a recurrence forget at rates of up to 16 a token, times the softplus of 1.
 /// Each parameter has a seed of its own, so the values do not depend on the order of making them.
 ///
 /// # Errors
@@ -104,6 +114,14 @@ impl ParameterSource for Random {
                 return Ok(vec![self.norm; count]);
             }
             "bias" => return Ok(vec![0.0; count]),
+            "scale" | "decay_bias" => return Ok(vec![1.0; count]),
+            // A rate in (0, 16] for each head, as transformers draws them.
+            "decay" => {
+                let mut stream = self.seed.derive(path, &[]).stream();
+                let rate = |head: u64| (16.0 * (1.0 - stream.uniform_at(head))).max(0.01);
+                return Ok((0..count as u64).map(rate).map(|rate| rate.ln() as f32).collect());
+            }
+            "convolution" => 1.0 / (shape[2] as f64).sqrt(),
             "embedding" | "head" => 0.02,
             "output" | "down" => 1.0 / (shape[0] as f64 * 2.0 * self.layers as f64).sqrt(),
             _ => 1.0 / (shape[0] as f64).sqrt(),

@@ -1,9 +1,9 @@
 //! A layer of a [`Decoder`](crate::Decoder): forward, and back by hand.
 //!
-//! All but the attention goes token by token, so it is done for some tokens at a time. The backward pass
-//! keeps a layer's input alone ([`Layer::replay`]), or with it all that takes a product to make again
+//! All but the attention, or the recurrence in its place, goes token by token, so it is done for some tokens at a time. The
+//! backward pass keeps a layer's input alone ([`Layer::replay`]), or with it all that takes a product to make again
 //! ([`Layer::record`]): queries, keys and values, what attention gave, the residual stream behind it, and gate
-//! and up. Norms and activations are made again either way.
+//! and up. Norms and activations are made again either way, and so are experts.
 
 use std::ops::Range;
 
@@ -18,20 +18,27 @@ use crate::{
     CheckpointError, Compute, DecoderConfig, DecoderContext, GradientSum, KvCache, LayerKind,
     Sight, Tape,
     attention::{Attention, Looks},
+    delta::Delta,
+    experts::Experts,
     init::{ParameterSource, vector},
+    mixer::{Mixed, Mixer, part},
+    mlp::{Begun, Mlp},
     projection::Projection,
 };
 
-/// `x + attention(norm(x))`, and of that `x + down(gated(gate_up(norm(x))))`. Norms may be behind the two halves instead, or
-/// as well.
+/// `x + attention(norm(x))`, and of that `x + mlp(norm(x))`. Norms may be behind the two halves instead, or as well.
+///
+/// A layer has an attention or a recurrence, and an MLP or experts ([`LayerKind`]).
 #[derive(Module, Debug)]
 pub(crate) struct Layer {
     attention_norm: Option<Param<Tensor<1>>>,
-    attention: Attention,
+    attention: Option<Attention>,
+    delta: Option<Delta>,
     attention_norm_behind: Option<Param<Tensor<1>>>,
     mlp_norm: Option<Param<Tensor<1>>>,
-    gate_up: Projection,
-    down: Projection,
+    gate_up: Option<Projection>,
+    down: Option<Projection>,
+    experts: Option<Experts>,
     mlp_norm_behind: Option<Param<Tensor<1>>>,
 }
 
@@ -43,34 +50,44 @@ impl Layer {
         device: &Device,
     ) -> Result<Self, CheckpointError> {
         let path = format!("layers.{index}");
+        let kind = config.kinds[index];
         let (hidden, inner, bias) =
             (config.hidden_size, config.intermediate_size, config.biases.mlp);
         let (before, behind) = (config.norms.before(), config.norms.behind());
         let mut norm = |there: bool, name: &str| {
             there.then(|| vector(source, &format!("{path}.{name}"), hidden, device)).transpose()
         };
+        let [attention_norm, attention_norm_behind, mlp_norm, mlp_norm_behind] = [
+            norm(before, "attention_norm")?,
+            norm(behind, "attention_norm_behind")?,
+            norm(before, "mlp_norm")?,
+            norm(behind, "mlp_norm_behind")?,
+        ];
+        let (attention, delta) = match kind.recurrent {
+            false => (Some(Attention::from_source(config, &path, source, device)?), None),
+            true => (None, Some(Delta::from_source(config, &path, source, device)?)),
+        };
+        let mut projection = |name: &str, inputs: usize| {
+            Projection::from_source(config, &format!("{path}.{name}"), inputs, bias, source, device)
+        };
+        let (gate_up, down) = match kind.sparse {
+            false => (Some(projection("gate_up", hidden)?), Some(projection("down", inner)?)),
+            true => (None, None),
+        };
+        let experts = match kind.sparse {
+            false => None,
+            true => Some(Experts::from_source(config, &path, source, device)?),
+        };
         Ok(Layer {
-            attention_norm: norm(before, "attention_norm")?,
-            attention_norm_behind: norm(behind, "attention_norm_behind")?,
-            mlp_norm: norm(before, "mlp_norm")?,
-            mlp_norm_behind: norm(behind, "mlp_norm_behind")?,
-            attention: Attention::from_source(config, &path, source, device)?,
-            gate_up: Projection::from_source(
-                config,
-                &format!("{path}.gate_up"),
-                hidden,
-                bias,
-                source,
-                device,
-            )?,
-            down: Projection::from_source(
-                config,
-                &format!("{path}.down"),
-                inner,
-                bias,
-                source,
-                device,
-            )?,
+            attention_norm,
+            attention,
+            delta,
+            attention_norm_behind,
+            mlp_norm,
+            gate_up,
+            down,
+            experts,
+            mlp_norm_behind,
         })
     }
 
@@ -82,37 +99,23 @@ impl Layer {
         context: &DecoderContext,
     ) -> Tensor<3> {
         let (shape, x) = (x.dims(), flat(x));
-        let looks = self.looks(&x, kind, context);
-        let attended = context.attend(&looks, kind).output;
-        drop(looks);
-        self.rest(&x, &wide(attended), context).reshape(shape)
+        // What the way back would need goes at once.
+        let mixed = self.mixer().forward(&x, shape[0], &self.attention_norm, kind, context).0;
+        self.rest(&x, &mixed, context).reshape(shape)
     }
 
-    /// [`Layer::forward`] over a cache, which then holds keys and values of these tokens as those of the layer beside
-    /// it. In a prefill tokens see the batch's own, and the cache is filled for later.
+    /// [`Layer::forward`] over a cache, which then remembers these tokens as those of the layer at `place`.
     pub(crate) fn remembering(
         &self,
         x: Tensor<3>,
         kind: LayerKind,
-        (cache, index): (&mut KvCache, usize),
+        cache: (&mut KvCache, usize),
         context: &DecoderContext,
     ) -> Tensor<3> {
-        let [rows, tokens, hidden] = x.dims();
-        let x = flat(x);
-        let attended = match &context.sees {
-            Some(_) => {
-                let looks = self.looks(&x, kind, context);
-                cache.fill(index, &looks.key, &looks.value);
-                wide(context.attend(&looks, kind).output)
-            }
-            None => {
-                let normed = context.before(x.clone(), &self.attention_norm);
-                let rotary = context.rotary(kind);
-                let query = self.attention.remember(normed, (&mut *cache, index), rotary, context);
-                cache.look(index, query, kind.window)
-            }
-        };
-        self.rest(&x, &attended, context).reshape([rows, tokens, hidden])
+        let (shape, x) = (x.dims(), flat(x));
+        let norm = &self.attention_norm;
+        let mixed = self.mixer().remembering(&x, shape[0], norm, kind, cache, context);
+        self.rest(&x, &mixed, context).reshape(shape)
     }
 
     /// [`Layer::forward`] with a way back. `x` and what is given are without autodiff.
@@ -123,18 +126,16 @@ impl Layer {
         context: &'a DecoderContext,
     ) -> (Tensor<3>, Tape<'a>) {
         let (shape, x, plain) = (x.dims(), flat(x), self.valid());
-        let looks = plain.looks(&x, kind, context);
-        let attended = context.attend(&looks, kind);
-        let output = wide(attended.output.clone());
+        let norm = &plain.attention_norm;
+        let (output, mixed) = plain.mixer().forward(&x, shape[0], norm, kind, context);
         let (mut inside, mut y) = (Vec::new(), Vec::new());
         for places in context.portions(&x) {
             let [half, normed] = plain.middle(part(&x, &places), part(&output, &places), context);
-            let gate_up = plain.gate_up.forward(normed, None, context.compute);
-            let inner = ops::gated(gate_up.clone(), context.activation, context.compute);
-            y.push(plain.end(inner, half.clone(), context));
-            inside.push([half, gate_up]);
+            let begun = plain.mlp().begin(normed, context);
+            y.push(plain.end(begun.clone(), half.clone(), context));
+            inside.push((half, begun));
         }
-        let kept = Kept { looks, attended, inside };
+        let kept = Kept { rows: shape[0], output, mixed, inside };
         let tape = Tape::new(move |d_y, sum| {
             self.back(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
         });
@@ -151,9 +152,9 @@ impl Layer {
         sum: &mut GradientSum,
     ) -> Tensor<3> {
         let (shape, x, plain) = (x.dims(), flat(x), self.valid());
-        let looks = plain.looks(&x, kind, context);
-        let attended = context.attend(&looks, kind);
-        let kept = Kept { looks, attended, inside: Vec::new() };
+        let norm = &plain.attention_norm;
+        let (output, mixed) = plain.mixer().forward(&x, shape[0], norm, kind, context);
+        let kept = Kept { rows: shape[0], output, mixed, inside: Vec::new() };
         self.back(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
     }
 
@@ -169,113 +170,78 @@ impl Layer {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let Kept { mut looks, attended, inside } = kept;
-        let before_norms = looks.before_norms.take();
-        let output = wide(attended.output.clone());
+        let Kept { rows, output, mixed, inside } = kept;
+        let (mixer, compute) = (self.mixer(), context.compute);
         let mut inside = inside.into_iter();
         let (mut d_half, mut d_output) = (Vec::new(), Vec::new());
         for places in context.portions(&x) {
             let output = part(&output, &places);
-            let (middle, gate_up) = match inside.next() {
-                Some([half, gate_up]) => {
+            let (middle, begun) = match inside.next() {
+                Some((half, begun)) => {
                     let normed = context.before(half.clone(), &plain.mlp_norm);
-                    ([half, normed], Some(gate_up))
+                    ([half, normed], Some(begun))
                 }
                 None => (plain.middle(part(&x, &places), output.clone(), context), None),
             };
-            let d = self.mlp_back(plain, middle, gate_up, part(&d_y, &places), context, sum);
-            let branch = || plain.attention.output.forward(output.clone(), None, context.compute);
+            let d = self.mlp_back(plain, middle, begun, part(&d_y, &places), context, sum);
+            let branch = || plain.mixer().output().forward(output.clone(), None, compute);
             let d_branch = context.behind_back(branch, &self.attention_norm_behind, d.clone(), sum);
-            d_output.push(self.attention.output.back(&output, d_branch, context.compute, sum));
+            d_output.push(mixer.output().back(&output, d_branch, compute, sum));
             d_half.push(d);
         }
         drop((output, d_y));
-        let d_output = joined(d_output, 0).reshape(attended.output.dims());
-        let gradients = context.attend_back(looks, attended, d_output, kind);
+        let d_mixed = mixer.back(mixed, rows, joined(d_output, 0), kind, context, sum);
         let mut d_x = Vec::new();
         for (places, d_half) in context.portions(&x).into_iter().zip(d_half) {
             let x = part(&x, &places);
             let normed = context.before(x.clone(), &plain.attention_norm);
-            let of = |x: &Tensor<3>| x.clone().slice_dim(0, places.clone());
-            let d_normed = self.attention.looks_back(
-                &normed,
-                before_norms.as_ref().map(|before| part(before, &places)),
-                gradients.each_ref().map(of),
-                &context.rotary(kind).of(places.clone()),
-                context,
-                sum,
-            );
+            let d_normed = mixer.back_input(&d_mixed, normed, &places, kind, context, sum);
             d_x.push(context.before_back(x, &self.attention_norm, d_normed, d_half, sum));
         }
         joined(d_x, 0)
     }
 
-    /// From the gradient of the output to that of what the MLP's half of the layer begins with; `middle` is that and its
+    /// From the gradient of the output to that of what the second half of the layer begins with; `middle` is that and its
     /// norm.
     fn mlp_back(
         &self,
         plain: &Layer,
         [half, normed]: [Tensor<2>; 2],
-        gate_up: Option<Tensor<2>>,
+        begun: Option<Begun>,
         d_y: Tensor<2>,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let compute = context.compute;
-        let gate_up =
-            gate_up.unwrap_or_else(|| plain.gate_up.forward(normed.clone(), None, compute));
-        let branch = || {
-            let inner = ops::gated(gate_up.clone(), context.activation, compute);
-            plain.down.forward(inner, None, compute)
-        };
+        let begun = begun.unwrap_or_else(|| plain.mlp().begin(normed.clone(), context));
+        let branch = || plain.mlp().end(begun.clone(), None, context);
         let d_branch = context.behind_back(branch, &self.mlp_norm_behind, d_y.clone(), sum);
-        let d_inner = self.down.back_input(&d_branch, compute);
-        let [inner, d_gate_up] = ops::gated_back(gate_up, d_inner, context.activation, compute);
-        self.down.back_weights(&inner, &d_branch, compute, sum);
-        drop((inner, d_branch));
-        let d_normed = self.gate_up.back(&normed, d_gate_up, compute, sum);
+        let d_normed = self.mlp().back(plain.mlp(), &normed, begun, d_branch, context, sum);
         context.before_back(half, &self.mlp_norm, d_normed, d_y, sum)
     }
 
-    /// Queries, keys and values of all tokens.
-    fn looks(&self, x: &Tensor<2>, kind: LayerKind, context: &DecoderContext) -> Looks {
+    /// The layer behind the part in which tokens see each other.
+    fn rest(&self, x: &Tensor<2>, mixed: &Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         let portions = context.portions(x).into_iter().map(|places| {
-            let normed = context.before(part(x, &places), &self.attention_norm);
-            self.attention.looks(normed, &context.rotary(kind).of(places), context)
-        });
-        Looks::joined(portions.collect())
-    }
-
-    /// The layer behind its attention.
-    fn rest(&self, x: &Tensor<2>, attended: &Tensor<2>, context: &DecoderContext) -> Tensor<2> {
-        let portions = context.portions(x).into_iter().map(|places| {
-            let [half, normed] = self.middle(part(x, &places), part(attended, &places), context);
-            let both = self.gate_up.forward(normed, None, context.compute);
-            let inner = ops::gated(both, context.activation, context.compute);
-            self.end(inner, half, context)
+            let [half, normed] = self.middle(part(x, &places), part(mixed, &places), context);
+            self.end(self.mlp().begin(normed, context), half, context)
         });
         joined(portions.collect(), 0)
     }
 
-    /// The end of the MLP, from what is between its matrices, added to `half`.
-    fn end(&self, inner: Tensor<2>, half: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+    /// The end of the second half, added to `half`.
+    fn end(&self, begun: Begun, half: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         match &self.mlp_norm_behind {
-            None => self.down.forward(inner, Some(half), context.compute),
+            None => self.mlp().end(begun, Some(half), context),
             Some(norm) => {
-                let branch = self.down.forward(inner, None, context.compute);
+                let branch = self.mlp().end(begun, None, context);
                 half + context.norm.apply(branch, norm.val(), Compute::F32)
             }
         }
     }
 
     /// The residual stream between the layer's two halves, and its norm.
-    fn middle(
-        &self,
-        x: Tensor<2>,
-        attended: Tensor<2>,
-        context: &DecoderContext,
-    ) -> [Tensor<2>; 2] {
-        let branch = self.attention.output.forward(attended, None, context.compute);
+    fn middle(&self, x: Tensor<2>, mixed: Tensor<2>, context: &DecoderContext) -> [Tensor<2>; 2] {
+        let branch = self.mixer().output().forward(mixed, None, context.compute);
         let branch = match &self.attention_norm_behind {
             None => branch,
             Some(norm) => context.norm.apply(branch, norm.val(), Compute::F32),
@@ -289,37 +255,71 @@ impl Layer {
         }
     }
 
+    fn mixer(&self) -> Mixer<'_> {
+        match (&self.attention, &self.delta) {
+            (Some(attention), _) => Mixer::Attention(attention),
+            (None, Some(delta)) => Mixer::Delta(delta),
+            (None, None) => unreachable!("a layer is made with one of the two"),
+        }
+    }
+
+    fn mlp(&self) -> Mlp<'_> {
+        match (&self.gate_up, &self.down, &self.experts) {
+            (Some(gate_up), Some(down), _) => Mlp::Dense { gate_up, down },
+            (_, _, Some(experts)) => Mlp::Experts(experts),
+            _ => unreachable!("a layer is made with one of the two"),
+        }
+    }
+
+    /// Those projections that may have adapters: all but the experts'.
     pub(crate) fn projections_mut(
         &mut self,
     ) -> impl Iterator<Item = (&'static str, &mut Projection)> {
-        [
-            ("attention.qkv", &mut self.attention.qkv),
-            ("attention.output", &mut self.attention.output),
-            ("gate_up", &mut self.gate_up),
-            ("down", &mut self.down),
-        ]
-        .into_iter()
+        let attention = self.attention.as_mut().map(|attention| {
+            let Attention { qkv, output, .. } = attention;
+            [("attention.qkv", qkv), ("attention.output", output)]
+        });
+        let delta = self.delta.as_mut().map(|delta| {
+            let Delta { input, output, .. } = delta;
+            [("delta.input", input), ("delta.output", output)]
+        });
+        let mlp = [("gate_up", self.gate_up.as_mut()), ("down", self.down.as_mut())];
+        let mlp = mlp.into_iter().filter_map(|(name, projection)| Some((name, projection?)));
+        attention.into_iter().chain(delta).flatten().chain(mlp)
     }
 }
 
 /// Tensors that a forward pass through a layer keeps, besides its input.
 struct Kept {
-    looks: Looks,
-    attended: Attended,
-    /// For each portion of the tokens the residual stream behind the attention, and gate and up; none where they are
-    /// made again.
-    inside: Vec<[Tensor<2>; 2]>,
+    rows: usize,
+    /// What the first half's last projection multiplies.
+    output: Tensor<2>,
+    mixed: Mixed,
+    /// For each portion of the tokens the residual stream between the halves, and the second as far as it is kept; none
+    /// where they are made again.
+    inside: Vec<(Tensor<2>, Begun)>,
 }
 
 impl DecoderContext {
     /// The places of a pass, in portions that go through a projection together.
-    fn portions(&self, x: &Tensor<2>) -> Vec<Range<usize>> {
+    pub(crate) fn portions(&self, x: &Tensor<2>) -> Vec<Range<usize>> {
         let (all, step) = (x.dims()[0], self.grain.tokens.max(1));
         (0..all).step_by(step).map(|start| start..(start + step).min(all)).collect()
     }
 
+    /// `x` at some places of a pass, with zeros at padding.
+    pub(crate) fn present_at(&self, x: Tensor<2>, places: &Range<usize>) -> Tensor<2> {
+        match &self.present {
+            Some(present) => {
+                let dtype = x.dtype();
+                x * part(present, places).cast(dtype)
+            }
+            None => x,
+        }
+    }
+
     /// The norm of `x`, which goes into a half of a layer, or `x` where that has none.
-    fn before(&self, x: Tensor<2>, norm: &Option<Param<Tensor<1>>>) -> Tensor<2> {
+    pub(crate) fn before(&self, x: Tensor<2>, norm: &Option<Param<Tensor<1>>>) -> Tensor<2> {
         match norm {
             Some(norm) => self.norm.apply(x, norm.val(), self.compute),
             None => x.cast(self.compute.dtype()),
@@ -360,12 +360,12 @@ impl DecoderContext {
         self.sees.as_ref().expect("a batch has a sight")
     }
 
-    fn attend(&self, looks: &Looks, kind: LayerKind) -> Attended {
+    pub(crate) fn attend(&self, looks: &Looks, kind: LayerKind) -> Attended {
         let look = Look { window: kind.window, scores: self.grain.scores };
         ops::attention(&looks.query, &looks.key, &looks.value, self.sight(), look)
     }
 
-    fn attend_back(
+    pub(crate) fn attend_back(
         &self,
         looks: Looks,
         attended: Attended,
@@ -382,14 +382,4 @@ impl DecoderContext {
 fn flat(x: Tensor<3>) -> Tensor<2> {
     let [rows, tokens, hidden] = x.dims();
     x.reshape([rows * tokens, hidden])
-}
-
-/// `[places, heads, head_dim]` to `[places, heads · head_dim]`.
-fn wide(x: Tensor<3>) -> Tensor<2> {
-    let [places, heads, width] = x.dims();
-    x.reshape([places, heads * width])
-}
-
-fn part(x: &Tensor<2>, places: &Range<usize>) -> Tensor<2> {
-    x.clone().slice_dim(0, places.clone())
 }

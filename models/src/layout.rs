@@ -14,7 +14,9 @@ pub(crate) struct Defaults {
     pub(crate) tied: bool,
     pub(crate) rope_theta: f64,
     pub(crate) norm_epsilon: f64,
-    /// A part of a head alone may be turned.
+    /// The part of a head that is turned.
+    pub(crate) rotary_share: f64,
+    /// That part may be less than the head.
     pub(crate) partial_rotary: bool,
 }
 
@@ -27,6 +29,7 @@ impl Defaults {
         tied: false,
         rope_theta: 10_000.0,
         norm_epsilon: 1e-6,
+        rotary_share: 1.0,
         partial_rotary: false,
     };
 }
@@ -50,7 +53,8 @@ pub(crate) fn read(
             "num_hidden_layers is {layers}; expected 1 to 65536"
         )));
     }
-    let rope = Rope::read(fields, max_position_embeddings, defaults.rope_theta)?;
+    let silent = (defaults.rope_theta, defaults.rotary_share);
+    let rope = Rope::read(fields, max_position_embeddings, silent)?;
     if rope.share != 1.0 && !defaults.partial_rotary {
         return Err(not_implemented("partial_rotary_factor"));
     }
@@ -107,14 +111,27 @@ pub(crate) fn sliding(
     layers: usize,
     silent: impl Fn(usize) -> bool,
 ) -> Result<Vec<bool>, ConfigError> {
+    listed(fields, layers, silent, |kind| match kind {
+        "full_attention" => Ok(false),
+        "sliding_attention" => Ok(true),
+        _ => Err(not_implemented(&format!("the layer type {kind:?}"))),
+    })
+}
+
+/// What `read` makes of each layer's entry in `layer_types`, or `silent` of its number where there is no such list.
+pub(crate) fn listed<T>(
+    fields: &Fields,
+    layers: usize,
+    silent: impl Fn(usize) -> T,
+    read: impl Fn(&str) -> Result<T, ConfigError>,
+) -> Result<Vec<T>, ConfigError> {
     match fields.0.get("layer_types") {
         None | Some(Value::Null) => Ok((0..layers).map(silent).collect()),
         Some(Value::Array(types)) if types.len() == layers => types
             .iter()
             .map(|kind| match kind.as_str() {
-                Some("full_attention") => Ok(false),
-                Some("sliding_attention") => Ok(true),
-                _ => Err(not_implemented(&format!("the layer type {kind}"))),
+                Some(kind) => read(kind),
+                None => Err(not_implemented(&format!("the layer type {kind}"))),
             })
             .collect(),
         Some(types) => Err(ConfigError::Field {
@@ -133,8 +150,8 @@ pub(crate) fn slide(
 ) {
     for (layer, kind) in config.kinds.iter_mut().enumerate() {
         *kind = match sliding(layer) {
-            true => LayerKind { window, turn: Turn::Local },
-            false => LayerKind::default(),
+            true => LayerKind { window, turn: Turn::Local, ..*kind },
+            false => LayerKind { window: None, turn: Turn::Rope, ..*kind },
         };
     }
 }

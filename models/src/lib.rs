@@ -43,6 +43,8 @@ mod checkpoint;
 mod config;
 mod count;
 mod decoder;
+mod delta;
+mod experts;
 mod family;
 mod gemma;
 mod gemma3;
@@ -54,6 +56,8 @@ mod layout;
 mod llama;
 mod lora;
 mod mistral;
+mod mixer;
+mod mlp;
 mod names;
 mod olmo;
 mod parameters;
@@ -62,6 +66,8 @@ mod policy;
 mod projection;
 mod qwen2;
 mod qwen3;
+mod qwen3_5;
+mod qwen3_moe;
 mod reward_model;
 mod rope;
 mod smollm3;
@@ -75,7 +81,10 @@ pub use checkpoint::{
     load_adapter, load_config, load_noting, load_parameters, named_tensors, save, save_adapter,
     save_parameters, unread_tensors,
 };
-pub use config::{Biases, ConfigError, DecoderConfig, LayerKind, LayerNorms, QkNorm, Sizes, Turn};
+pub use config::{
+    Biases, ConfigError, DecoderConfig, DeltaSizes, ExpertSizes, LayerKind, LayerNorms, QkNorm,
+    Sizes, Turn,
+};
 pub use count::ParameterCount;
 pub use decoder::{Decoder, DecoderContext};
 pub use family::Family;

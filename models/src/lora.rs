@@ -29,11 +29,29 @@ impl Lora {
     pub const PROJECTIONS: [&str; 7] =
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
 
-    /// The names where a family keeps several of them in one matrix.
-    pub(crate) const FUSED: [&str; 2] = ["qkv_proj", "gate_up_proj"];
+    /// The names where a family keeps several of them in one matrix, and those of a recurrence.
+    pub(crate) const OTHERS: [&str; 7] = [
+        "qkv_proj",
+        "gate_up_proj",
+        "in_proj_qkv",
+        "in_proj_z",
+        "in_proj_b",
+        "in_proj_a",
+        "out_proj",
+    ];
 
-    /// The same for a model of these sizes: where it has several projections in one matrix, one adapter is beside them all.
+    /// The same for a model of these sizes: where it has several projections in one matrix, one adapter is beside them all;
+    /// where layers have a recurrence in the place of the attention, its projections are meant with those of the attention.
     pub(crate) fn named_in(mut self, config: &DecoderConfig) -> Self {
+        if config.delta.is_some() {
+            let has = |names: &[&str]| self.targets.iter().any(|it| names.contains(&it.as_str()));
+            let (looks, output) = (has(&["q_proj", "k_proj", "v_proj"]), has(&["o_proj"]));
+            self.targets.extend(looks.then(|| "in_proj_qkv".into()));
+            self.targets.extend(looks.then(|| "in_proj_z".into()));
+            self.targets.extend(output.then(|| "out_proj".into()));
+            self.targets.sort();
+            self.targets.dedup();
+        }
         if config.fused {
             for target in &mut self.targets {
                 match target.as_str() {

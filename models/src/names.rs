@@ -24,39 +24,76 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
         "mlp_norm" if config.norms.behind() => return vector("pre_feedforward_layernorm", hidden),
         "mlp_norm" => return vector("post_attention_layernorm", hidden),
         "mlp_norm_behind" => return vector("post_feedforward_layernorm", hidden),
+        "experts.router" => {
+            let count = config.experts.map_or(0, |experts| experts.count);
+            return vector("mlp.gate", count);
+        }
+        "delta.convolution" => {
+            let channels = config.delta.map_or(0, |delta| delta.channels());
+            return vector("linear_attn.conv1d", channels);
+        }
+        "delta.decay" | "delta.decay_bias" => {
+            let own = if rest == "delta.decay" { "A_log" } else { "dt_bias" };
+            let heads = config.delta.map_or(0, |delta| delta.value_heads);
+            return vec![piece(name(&format!("linear_attn.{own}")), heads)];
+        }
+        "delta.scale" => {
+            return vector("linear_attn.norm", config.delta.map_or(0, |delta| delta.value_dim));
+        }
         "attention.query_norm" => return vector("self_attn.q_norm", config.look_norms()[0]),
         "attention.key_norm" => return vector("self_attn.k_norm", config.look_norms()[1]),
         _ => {}
     }
     let (projection, kind) = rest.rsplit_once('.').unwrap_or((rest, "weight"));
-    let of = |part: &(&str, usize)| piece(name(&format!("{}.{kind}", part.0)), part.1);
-    projections(projection, config).iter().map(of).collect()
+    let of = |(part, rows): (String, usize)| piece(name(&format!("{part}.{kind}")), rows);
+    projections(projection, config).into_iter().map(of).collect()
 }
 
 /// Checkpoint names of the maps that the projection at `path` of layer `layer` joins, such as
 /// `model.layers.0.self_attn.q_proj`.
 pub(crate) fn of_projection(layer: usize, path: &str, config: &DecoderConfig) -> Vec<String> {
-    let name = |(name, _): &(&str, usize)| format!("model.layers.{layer}.{name}");
+    let name = |(name, _): &(String, usize)| format!("model.layers.{layer}.{name}");
     projections(path, config).iter().map(name).collect()
 }
 
 /// The linear maps that the projection at `path` (of a layer) joins: their names in a layer and their
 /// outputs.
-pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(&'static str, usize)> {
-    let (query, key) = (config.query_width(), config.key_width());
-    match path {
+pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, usize)> {
+    let (query, key, inner) =
+        (config.query_outputs(), config.key_width(), config.intermediate_size);
+    let delta = || config.delta.expect("a recurrent layer has its sizes");
+    let maps = match path {
         "attention.qkv" if config.fused => vec![("self_attn.qkv_proj", query + 2 * key)],
-        "gate_up" if config.fused => vec![("mlp.gate_up_proj", 2 * config.intermediate_size)],
+        "gate_up" if config.fused => vec![("mlp.gate_up_proj", 2 * inner)],
         "attention.qkv" => {
             vec![("self_attn.q_proj", query), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
         }
         "attention.output" => vec![("self_attn.o_proj", config.hidden_size)],
-        "gate_up" => vec![
-            ("mlp.gate_proj", config.intermediate_size),
-            ("mlp.up_proj", config.intermediate_size),
+        "delta.input" => vec![
+            ("linear_attn.in_proj_qkv", delta().channels()),
+            ("linear_attn.in_proj_z", delta().values()),
+            ("linear_attn.in_proj_b", delta().value_heads),
+            ("linear_attn.in_proj_a", delta().value_heads),
         ],
+        "delta.output" => vec![("linear_attn.out_proj", config.hidden_size)],
+        "gate_up" => vec![("mlp.gate_proj", inner), ("mlp.up_proj", inner)],
         "down" => vec![("mlp.down_proj", config.hidden_size)],
-        other => unreachable!("the decoder has no projection \"{other}\""),
+        other => return of_expert(other, config),
+    };
+    maps.into_iter().map(|(name, outputs)| (name.to_owned(), outputs)).collect()
+}
+
+/// [`projections`] of an expert, such as `experts.each.7.gate_up`.
+fn of_expert(path: &str, config: &DecoderConfig) -> Vec<(String, usize)> {
+    let parts = path.strip_prefix("experts.each.").and_then(|rest| rest.split_once('.'));
+    let Some((number, part)) = parts else {
+        unreachable!("the decoder has no projection \"{path}\"")
+    };
+    let inner = config.experts.map_or(0, |experts| experts.inner);
+    let name = |map: &str| format!("mlp.experts.{number}.{map}");
+    match part {
+        "gate_up" => vec![(name("gate_proj"), inner), (name("up_proj"), inner)],
+        _ => vec![(name("down_proj"), config.hidden_size)],
     }
 }
 

@@ -200,18 +200,18 @@ impl Rope {
         Ok(())
     }
 
-    /// Reads the rope of a `config.json`, in the layouts of transformers 4 and 5; `theta` is its base where the file is
-    /// silent.
+    /// Reads the rope of a `config.json`, in the layouts of transformers 4 and 5; `theta` is its base, and `share` the part of
+    /// a head that it turns, where the file is silent.
     pub(crate) fn read(
         fields: &Fields,
         max_position_embeddings: usize,
-        theta: f64,
+        (theta, share): (f64, f64),
     ) -> Result<Self, ConfigError> {
         // Where a file has both, transformers 5 takes the older one; an empty one counts for nothing.
         let newer = object(fields, "rope_parameters")?;
         let parameters = object(fields, "rope_scaling")?.or(newer).unwrap_or_default();
         let theta = fields.number_or("rope_theta", theta)?;
-        Rope::of(fields, &Fields(&parameters), max_position_embeddings, theta)
+        Rope::of(fields, &Fields(&parameters), max_position_embeddings, (theta, share))
     }
 
     /// Reads the ropes of layers that see everything and of those with a window, in a file whose `rope_parameters` may be
@@ -228,8 +228,8 @@ impl Rope {
         full.extend(object(fields, "rope_scaling")?.unwrap_or_default());
         let windowed = of("sliding_attention")?;
         Ok([
-            Rope::of(fields, &Fields(&full), max_position_embeddings, theta)?,
-            Rope::of(fields, &Fields(&windowed), max_position_embeddings, local)?,
+            Rope::of(fields, &Fields(&full), max_position_embeddings, (theta, 1.0))?,
+            Rope::of(fields, &Fields(&windowed), max_position_embeddings, (local, 1.0))?,
         ])
     }
 
@@ -238,10 +238,10 @@ impl Rope {
         fields: &Fields,
         parameters: &Fields,
         max_position_embeddings: usize,
-        theta: f64,
+        (theta, share): (f64, f64),
     ) -> Result<Self, ConfigError> {
         let theta = parameters.number_or("rope_theta", theta)?;
-        let share = fields.number_or("partial_rotary_factor", 1.0)?;
+        let share = fields.number_or("partial_rotary_factor", share)?;
         let share = parameters.number_or("partial_rotary_factor", share)?;
         let original = "original_max_position_embeddings";
         let context = match fields.optional(original, Fields::size)? {

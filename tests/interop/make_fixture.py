@@ -26,23 +26,26 @@ import transformers
 # Where the likeliest token is not likelier than the next by this, other kernels may choose the next.
 MARGIN = 1e-3
 # Families whose norms multiply by one plus their weight, and whose embedding is scaled.
-AROUND_ZERO = ("gemma", "gemma3_text")
+AROUND_ZERO = ("gemma", "gemma3_text", "qwen3_5_text")
+# The norm that is none of them.
+AROUND_ONE = "linear_attn.norm"
 NOT_COPIED = ("config.json", "expected.json", "expected.safetensors")
 
 
 def randomize(model, seed):
     """Weights at which every part of the model matters: biases, norms and small frequencies too."""
     draw = torch.Generator().manual_seed(seed)
+    around_zero = model.config.model_type in AROUND_ZERO
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=draw)
         if "norm" in name:
-            values = 0.3 * values + (model.config.model_type not in AROUND_ZERO)
-        elif name.endswith("bias"):
+            values = 0.3 * values + (not around_zero or AROUND_ONE in name)
+        elif parameter.ndim == 1:
             values = 0.3 * values
         elif "embed_tokens" not in name:
-            values = 1.5 * values / parameter.shape[1] ** 0.5
-        elif model.config.model_type in AROUND_ZERO:
-            values = values / parameter.shape[1] ** 0.5
+            values = 1.5 * values / parameter.shape[-1] ** 0.5
+        elif around_zero:
+            values = values / parameter.shape[-1] ** 0.5
         parameter.data.copy_(values)
     return model
 
@@ -162,12 +165,24 @@ def greedy_block(model, before, tokenizer, pad):
     }
 
 
-def gradient_norms(model):
-    gradients = {
-        name: parameter.grad
-        for name, parameter in model.named_parameters()
-        if parameter.grad is not None
+def by_expert(name, gradient):
+    """One tensor for each tensor of a checkpoint: transformers keeps all experts of a layer in one."""
+    if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        return {name: gradient}
+    layer, part = name.rsplit(".", 1)
+    names = ["gate_proj", "up_proj"] if part == "gate_up_proj" else ["down_proj"]
+    return {
+        f"{layer}.{expert}.{own}.weight": values
+        for expert, all_values in enumerate(gradient)
+        for own, values in zip(names, all_values.chunk(len(names)))
     }
+
+
+def gradient_norms(model):
+    gradients = {}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            gradients |= by_expert(name, parameter.grad)
     norms = {name: gradient.double().norm().item() for name, gradient in gradients.items()}
     return gradients, norms, sum(norm**2 for norm in norms.values()) ** 0.5
 

@@ -79,6 +79,7 @@ pub fn named_gradients(
         let count: usize = parameter.shape.iter().product();
         let gradient: Option<Tensor<1>> = match parameter.shape.len() {
             1 => gradients.get::<1>(parameter.id),
+            3 => gradients.get::<3>(parameter.id).map(|gradient| gradient.reshape([count])),
             _ => gradients.get::<2>(parameter.id).map(|gradient| gradient.reshape([count])),
         };
         gradient.into_iter().flat_map(move |gradient| {

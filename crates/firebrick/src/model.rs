@@ -350,6 +350,8 @@ pub(crate) fn new_model(
     let family = match new.family {
         recipe::ModelFamily::Qwen2 => Family::Qwen2,
         recipe::ModelFamily::Qwen3 => Family::Qwen3,
+        recipe::ModelFamily::Qwen3Moe => Family::Qwen3Moe,
+        recipe::ModelFamily::Qwen35 => Family::Qwen35,
         recipe::ModelFamily::Llama => Family::Llama,
         recipe::ModelFamily::Mistral => Family::Mistral,
         recipe::ModelFamily::Gemma => Family::Gemma,

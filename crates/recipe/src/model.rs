@@ -167,6 +167,11 @@ pub enum ModelFamily {
     Qwen2,
     /// Qwen3.
     Qwen3,
+    /// Qwen3 with experts.
+    Qwen3Moe,
+    /// Qwen3.5.
+    #[serde(rename = "qwen3_5")]
+    Qwen35,
     /// Llama 2 and 3.
     Llama,
     /// Mistral.

@@ -136,7 +136,7 @@ fn targets(file: &TensorFile) -> Result<Vec<String>, CheckpointError> {
     for name in file.names() {
         let target = Lora::PROJECTIONS
             .into_iter()
-            .chain(Lora::FUSED)
+            .chain(Lora::OTHERS)
             .find(|target| name.contains(&format!(".{target}.lora_")))
             .ok_or_else(|| CheckpointError::Adapter {
                 path: file.path().to_owned(),

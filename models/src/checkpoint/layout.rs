@@ -47,13 +47,15 @@ pub(super) fn pieces(
     if let Some(name) = names::of_adapter(path, config) {
         return vec![(name, shape.iter().rev().copied().collect())];
     }
-    let columns = match shape {
-        [_] => None,
-        [_, hidden] if is_lookup(path) => Some(*hidden),
-        _ => Some(shape[0]),
+    let behind = match shape {
+        [_] => &[],
+        // A matrix, turned.
+        [inputs, _] if !is_lookup(path) => std::slice::from_ref(inputs),
+        [_, behind @ ..] => behind,
+        [] => &[],
     };
     let pieces = config.family.pieces(path, config).into_iter();
-    pieces.map(|piece| (piece.name, std::iter::once(piece.rows).chain(columns).collect())).collect()
+    pieces.map(|piece| (piece.name, [&[piece.rows], behind].concat())).collect()
 }
 
 /// The values of a parameter of `shape`, from those of its [`pieces`] one behind the other.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 use burn::tensor::Device;
 
 use super::{CheckpointError, layout, read::load_config, tensors::Tensors};
-use crate::{Decoder, DecoderConfig, init::ParameterSource};
+use crate::{Decoder, DecoderConfig, DeltaSizes, ExpertSizes, LayerKind, init::ParameterSource};
 
 /// The tensors of a model folder that its model does not read, by name; reads no weights.
 ///
@@ -29,16 +29,15 @@ pub(super) fn check(
     config: &DecoderConfig,
 ) -> Result<Vec<String>, CheckpointError> {
     let (path, layers) = (|| tensors.path().to_owned(), config.layers);
-    let read = names_of_one_layer(config)?;
-    let unread = unread(tensors, config, &read);
+    let read = Names::of(config)?;
+    let unread: Vec<String> =
+        tensors.names().filter(|name| !read.contains(name)).map(str::to_owned).collect();
     let deeper = |name: &&String| layer(name).is_some_and(|(layer, _)| layer >= layers);
     if let Some(name) = unread.iter().find(deeper).cloned() {
         return Err(CheckpointError::Surplus { path: path(), name, layers });
     }
-    let is_there = |name: &String| tensors.info(name).is_some();
     // The first that is missing ends it, so a config.json with a million layers costs no time.
-    let needed = (0..layers).flat_map(|layer| read.iter().map(move |name| in_layer(name, layer)));
-    if let Some(name) = needed.into_iter().find(|name| !is_there(name)) {
+    if let Some(name) = read.all().find(|name| tensors.info(name).is_none()) {
         return Err(CheckpointError::Missing { path: path(), name, layers });
     }
     let foreign = |name: &&String| {
@@ -50,21 +49,85 @@ pub(super) fn check(
     }
 }
 
-/// The names in `tensors` that a model of `config` does not read; `read` is what it does with one
-/// layer.
-fn unread(tensors: &Tensors, config: &DecoderConfig, read: &BTreeSet<String>) -> Vec<String> {
-    let is_read = |name: &str| match layer(name) {
-        Some((layer, rest)) => layer < config.layers && read.contains(&format!("{LAYERS}0.{rest}")),
-        None => read.contains(name),
-    };
-    tensors.names().filter(|name| !is_read(name)).map(str::to_owned).collect()
+/// The checkpoint's names for everything that a decoder reads.
+struct Names {
+    /// Outside the layers.
+    whole: BTreeSet<String>,
+    /// For each kind of layer that there is the names in it.
+    kinds: Vec<(LayerKind, BTreeSet<String>)>,
+    /// Where the kind of each layer stands in `kinds`.
+    layers: Vec<usize>,
 }
 
-/// The name that a tensor of the first layer has in another; a tensor of no layer has one name.
-fn in_layer(name: &str, number: usize) -> String {
-    match layer(name) {
-        Some((_, rest)) => format!("{LAYERS}{number}.{rest}"),
-        None => name.to_owned(),
+impl Names {
+    /// They are asked of a decoder that is made for it, with sizes of one and a layer of each kind, so that there is no
+    /// second list of its parameters to keep up with the first.
+    fn of(config: &DecoderConfig) -> Result<Self, CheckpointError> {
+        let mut names = Names { whole: BTreeSet::new(), kinds: Vec::new(), layers: Vec::new() };
+        for kind in &config.kinds {
+            let found = names.kinds.iter().position(|(known, _)| known == kind);
+            names.layers.push(found.unwrap_or(names.kinds.len()));
+            if found.is_none() {
+                names.kinds.push((*kind, BTreeSet::new()));
+            }
+        }
+        let small = DecoderConfig {
+            vocab_size: 1,
+            hidden_size: 1,
+            layers: names.kinds.len(),
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 2,
+            intermediate_size: 1,
+            kinds: names.kinds.iter().map(|(kind, _)| *kind).collect(),
+            experts: config.experts.map(|experts| ExpertSizes { inner: 1, ..experts }),
+            delta: config.delta.map(|_| DeltaSizes {
+                key_heads: 1,
+                value_heads: 1,
+                key_dim: 1,
+                value_dim: 1,
+                kernel: 1,
+            }),
+            ..config.clone()
+        };
+        let mut source = Asked { config: &small, names: &mut names };
+        Decoder::from_source(&small, &mut source, &Device::flex())?;
+        Ok(names)
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        match layer(name) {
+            Some((layer, rest)) => {
+                self.layers.get(layer).is_some_and(|kind| self.kinds[*kind].1.contains(rest))
+            }
+            None => self.whole.contains(name),
+        }
+    }
+
+    /// All of them, layer by layer.
+    fn all(&self) -> impl Iterator<Item = String> {
+        let layers = self.layers.iter().enumerate().flat_map(|(layer, kind)| {
+            self.kinds[*kind].1.iter().map(move |rest| format!("{LAYERS}{layer}.{rest}"))
+        });
+        self.whole.iter().cloned().chain(layers)
+    }
+}
+
+/// Notes the names of the parameters that it is asked for.
+struct Asked<'a> {
+    config: &'a DecoderConfig,
+    names: &'a mut Names,
+}
+
+impl ParameterSource for Asked<'_> {
+    fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
+        for (name, _) in layout::pieces(self.config, path, shape) {
+            match layer(&name) {
+                Some((layer, rest)) => self.names.kinds[layer].1.insert(rest.to_owned()),
+                None => self.names.whole.insert(name),
+            };
+        }
+        Ok(vec![0.0; shape.iter().product()])
     }
 }
 
@@ -82,35 +145,4 @@ fn layer(name: &str) -> Option<(usize, &str)> {
     // No other way to write the number: `model.layers.01.` is no layer's.
     let layer = digits.parse::<usize>().ok().filter(|layer| layer.to_string() == digits)?;
     Some((layer, rest))
-}
-
-/// The checkpoint's names for everything that a decoder of `config` reads if it has one layer.
-///
-/// They are asked of a decoder that is made for it, with sizes of one, so that there is no second
-/// list of its parameters to keep up with the first.
-fn names_of_one_layer(config: &DecoderConfig) -> Result<BTreeSet<String>, CheckpointError> {
-    struct Names<'a> {
-        config: &'a DecoderConfig,
-        names: BTreeSet<String>,
-    }
-    impl ParameterSource for Names<'_> {
-        fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
-            let pieces = layout::pieces(self.config, path, shape);
-            self.names.extend(pieces.into_iter().map(|(name, _)| name));
-            Ok(vec![0.0; shape.iter().product()])
-        }
-    }
-    let small = DecoderConfig {
-        vocab_size: 1,
-        hidden_size: 1,
-        layers: 1,
-        heads: 1,
-        kv_heads: 1,
-        head_dim: 2,
-        intermediate_size: 1,
-        ..config.clone()
-    };
-    let mut source = Names { config: &small, names: BTreeSet::new() };
-    Decoder::from_source(&small, &mut source, &Device::flex())?;
-    Ok(source.names)
 }

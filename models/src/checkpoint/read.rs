@@ -136,7 +136,12 @@ fn pad(fields: &Map<String, Value>, config: &DecoderConfig) -> Option<u32> {
             Family::Olmo2 | Family::Olmo3 => Some(1),
             Family::Phi3 => Some(32000),
             Family::SmolLm3 => Some(128_004),
-            Family::Qwen2 | Family::Qwen3 | Family::Llama | Family::Mistral => None,
+            Family::Qwen2
+            | Family::Qwen3
+            | Family::Qwen3Moe
+            | Family::Qwen35
+            | Family::Llama
+            | Family::Mistral => None,
         },
         Some(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()),
     }

@@ -84,6 +84,16 @@ pub(crate) const CASES: &[Case] = &[
     case(&["model.lora={rank=2,targets=['down_proj']}"], CHECKPOINT, LORA, only_that),
     default(&["model.new.family=qwen2"], LETTERS, &[], |run| is_a(run, "qwen2", "q_proj.bias")),
     case(&["model.new.family=qwen3"], LETTERS, &[], |run| is_a(run, "qwen3", "q_norm.weight")),
+    case(&["model.new.family=qwen3_moe"], LETTERS, &[], |run| {
+        is_a(run, "qwen3_moe", "q_norm.weight");
+        let name = "model.layers.0.mlp.experts.7.up_proj.weight";
+        assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
+    }),
+    case(&["model.new.family=qwen3_5"], LETTERS, &[], |run| {
+        assert_eq!(run.json("config.json")["model_type"], "qwen3_5_text");
+        let name = "model.layers.0.linear_attn.in_proj_qkv.weight";
+        assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
+    }),
     case(&["model.new.family=llama"], LETTERS, &[], |run| is_a(run, "llama", "q_proj.weight")),
     case(&["model.new.family=mistral"], LETTERS, &[], |run| is_a(run, "mistral", "q_proj.weight")),
     case(&["model.new.family=gemma"], LETTERS, &[], |run| is_a(run, "gemma", "q_proj.weight")),

@@ -209,13 +209,19 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 
 /// Layers of newer families, decoded and in an update: a window and a rope of its own, a layer that turns
 /// nothing, half of a head turned and made longer, queries scaled, norms behind the halves of a layer and around them, and of
-/// heads one by one and together.
+/// heads one by one and together; a recurrence in the place of attention, beside attention with gates; experts.
 fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
-    for family in [Family::Gemma3, Family::Olmo2] {
+    for family in [Family::Gemma3, Family::Olmo2, Family::Qwen35, Family::Qwen3Moe] {
         let mut config = DecoderConfig::new(family, sizes());
-        config.kinds[0] = LayerKind { window: Some(5), turn: Turn::Local };
-        config.kinds[1] = LayerKind { window: None, turn: Turn::None };
+        let windowed = LayerKind { window: Some(5), turn: Turn::Local, ..LayerKind::default() };
+        let still = LayerKind { turn: Turn::None, ..LayerKind::default() };
+        let [first, second] = match family {
+            Family::Qwen35 => [LayerKind { recurrent: true, ..still }, windowed],
+            Family::Qwen3Moe => [LayerKind { sparse: true, ..windowed }, still],
+            _ => [windowed, still],
+        };
+        config.kinds[..2].copy_from_slice(&[first, second]);
         config.local_rope = Some(half_scaled());
         config.query_scale = 1.5;
         let policy = random_in(&config, Base::F32, Seed::run(1), &device.clone().autodiff());

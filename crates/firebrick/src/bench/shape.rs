@@ -81,7 +81,8 @@ impl Shape {
         let (prompt, completion) = (sizes.prompt as f64, sizes.completion as f64);
         let head = (config.vocab_size * config.hidden_size) as f64;
         let count = config.parameters();
-        let layers = config.layers as f64 * count.layer as f64;
+        // Of experts those that a token goes through.
+        let layers = (count.active - count.embedding) as f64;
         let width = (config.heads * config.head_dim * config.layers) as f64;
         let kept = (2 * config.kv_heads * config.head_dim * config.layers) as f64;
         // Scores and the sum of values, over half of the tokens in the mean.

@@ -132,8 +132,8 @@ impl Facts {
         let config = &models.policy;
         let count = config.parameters();
         let adapters = models.lora.as_ref().map(|lora| {
-            let (layer, largest) = config.adapter_parameters(lora);
-            (config.layers as u64 * layer, largest)
+            let (all, largest) = config.adapter_parameters(lora);
+            (all, largest)
         });
         let shape = Shape {
             layers: config.layers as u128,
@@ -181,7 +181,7 @@ impl Facts {
             one_moment: match recipe.optim.kind {
                 OptimKind::AdamW { .. } => 0,
                 OptimKind::Muon { .. } => {
-                    let layers = config.layers as u64 * count.layer;
+                    let layers = count.layers;
                     adapters.map_or(layers, |(all, _)| all).into()
                 }
             },

@@ -1,0 +1,216 @@
+//! Experts: many small MLPs, of which a router chooses some for each token.
+//!
+//! The host reads which tokens go to which expert, and each expert then goes over its own tokens at once. On the way back all
+//! of that is made again from the tokens, so an update keeps nothing of it.
+
+use burn::{
+    module::{Module, Param},
+    tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData, activation::softmax},
+};
+
+use firebrick_kernels as ops;
+
+use crate::{
+    CheckpointError, Compute, DecoderConfig, DecoderContext, ExpertSizes, GradientSum,
+    init::{ParameterSource, exact},
+    projection::Projection,
+};
+
+/// The experts of a layer and their router.
+#[derive(Module, Debug)]
+pub(crate) struct Experts {
+    router: Param<Tensor<2>>, // [hidden, experts]
+    each: Vec<Expert>,
+    #[module(skip)]
+    sizes: ExpertSizes,
+}
+
+/// A gated MLP.
+#[derive(Module, Debug)]
+struct Expert {
+    gate_up: Projection,
+    down: Projection,
+}
+
+impl Experts {
+    /// The experts of the layer at `layer`.
+    pub(crate) fn from_source(
+        config: &DecoderConfig,
+        layer: &str,
+        source: &mut dyn ParameterSource,
+        device: &Device,
+    ) -> Result<Self, CheckpointError> {
+        let sizes = config.experts.expect("a sparse layer has the sizes of its experts");
+        let hidden = config.hidden_size;
+        let shape = [hidden, sizes.count];
+        let router = exact(source, &format!("{layer}.experts.router"), shape, device)?;
+        let mut part = |number: usize, name: &str, inputs: usize| {
+            let path = format!("{layer}.experts.each.{number}.{name}");
+            Projection::from_source(config, &path, inputs, false, source, device)
+        };
+        let mut expert = |number: usize| {
+            let (gate_up, down) =
+                (part(number, "gate_up", hidden)?, part(number, "down", sizes.inner)?);
+            Ok(Expert { gate_up, down })
+        };
+        let each = (0..sizes.count).map(&mut expert).collect::<Result<_, CheckpointError>>()?;
+        Ok(Experts { router, each, sizes })
+    }
+
+    /// The weighted sum of the chosen experts, `[places, hidden]` to the same.
+    pub(crate) fn forward(&self, x: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+        let routes = self.routes(&x);
+        let weights = routes.flat_weights();
+        let sum = x.zeros_like().cast(DType::F32);
+        routes.tokens.iter().zip(&self.each).fold(sum, |sum, (chosen, expert)| {
+            let Some(chosen) = chosen else { return sum };
+            let y = expert.forward(x.clone().select(0, chosen.places.clone()), context);
+            let y = y.cast(DType::F32) * weights.clone().select(0, chosen.weights.clone());
+            sum.select_assign(0, chosen.places.clone(), y, IndexingUpdateOp::Add)
+        })
+    }
+
+    /// From the gradient of the sum to that of `x`; the parameters' is added to `sum`. `plain` is the copy without autodiff.
+    pub(crate) fn back(
+        &self,
+        plain: &Experts,
+        x: &Tensor<2>,
+        d_y: Tensor<2>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> Tensor<2> {
+        let routes = plain.routes(x);
+        let weights = routes.flat_weights();
+        let mut d_x = x.zeros_like().cast(DType::F32);
+        let mut d_weights = weights.zeros_like();
+        let experts = routes.tokens.iter().zip(self.each.iter().zip(&plain.each));
+        for (chosen, (expert, plain)) in experts {
+            let Some(chosen) = chosen else { continue };
+            let of = |all: &Tensor<2>| all.clone().select(0, chosen.places.clone());
+            let weight = weights.clone().select(0, chosen.weights.clone());
+            let [d_own, d_weight] = expert.back(plain, of(x), of(&d_y), weight, context, sum);
+            let (places, add) = (chosen.places.clone(), IndexingUpdateOp::Add);
+            d_x = d_x.select_assign(0, places, d_own, add);
+            d_weights =
+                d_weights.select_assign(0, chosen.weights.clone(), d_weight, IndexingUpdateOp::Add);
+        }
+        let d_weights = d_weights.reshape(routes.weights.dims());
+        let d_logits = self.router_back(&routes, d_weights);
+        let x = x.clone().cast(DType::F32);
+        if self.router.is_require_grad() {
+            sum.add_product(&self.router, x.transpose(), d_logits.clone(), Compute::F32);
+        }
+        let router = self.router.val().inner().cast(DType::F32);
+        d_x + ops::product(d_logits, router.transpose(), Compute::F32)
+    }
+
+    /// Which experts each token goes to. The router computes in f32, so that sampling and training choose the same ones.
+    fn routes(&self, x: &Tensor<2>) -> Routes {
+        let router = self.router.val().cast(DType::F32);
+        let logits = ops::product(x.clone().cast(DType::F32), router, Compute::F32);
+        let shares = softmax(logits, 1);
+        let (top, chosen) = shares.clone().topk_with_indices(self.sizes.chosen, 1);
+        let whole = match self.sizes.normalised {
+            true => top.clone().sum_dim(1),
+            false => top.clone().slice_dim(1, 0..1).ones_like(),
+        };
+        let weights = top / whole.clone();
+        let tokens = by_expert(&chosen, self.sizes.count);
+        Routes { shares, weights, whole, chosen, tokens }
+    }
+
+    /// From the gradient of the weights to that of the router's logits, `[places, experts]`.
+    fn router_back(&self, routes: &Routes, d_weights: Tensor<2>) -> Tensor<2> {
+        let d_top = match self.sizes.normalised {
+            true => {
+                let along = (d_weights.clone() * routes.weights.clone()).sum_dim(1);
+                (d_weights - along) / routes.whole.clone()
+            }
+            false => d_weights,
+        };
+        let d_shares = routes.shares.zeros_like();
+        let d_shares = d_shares.scatter(1, routes.chosen.clone(), d_top, IndexingUpdateOp::Add);
+        let along = (d_shares.clone() * routes.shares.clone()).sum_dim(1);
+        routes.shares.clone() * (d_shares - along)
+    }
+}
+
+impl Expert {
+    fn forward(&self, x: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+        let inner = self.gate_up.forward(x, None, context.compute);
+        let inner = ops::gated(inner, context.activation, context.compute);
+        self.down.forward(inner, None, context.compute)
+    }
+
+    /// From the gradient of the sum that `weight` times the output is added to, to those of `x` and of `weight`.
+    fn back(
+        &self,
+        plain: &Expert,
+        x: Tensor<2>,
+        d_y: Tensor<2>,
+        weight: Tensor<2>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> [Tensor<2>; 2] {
+        let compute = context.compute;
+        let gate_up = plain.gate_up.forward(x.clone(), None, compute);
+        let d_own = d_y.clone() * weight;
+        let d_inner = self.down.back_input(&d_own, compute);
+        let [inner, d_gate_up] = ops::gated_back(gate_up, d_inner, context.activation, compute);
+        self.down.back_weights(&inner, &d_own, compute, sum);
+        let y = plain.down.forward(inner, None, compute).cast(DType::F32);
+        let d_weight = (d_y * y).sum_dim(1);
+        [self.gate_up.back(&x, d_gate_up, compute, sum), d_weight]
+    }
+}
+
+/// The way of each token through the experts.
+struct Routes {
+    /// What the router gives each expert, `[places, experts]`.
+    shares: Tensor<2>,
+    /// What the chosen ones are multiplied by, `[places, chosen]`.
+    weights: Tensor<2>,
+    /// What their shares were divided by, `[places, 1]`.
+    whole: Tensor<2>,
+    /// Their numbers, `[places, chosen]`.
+    chosen: Tensor<2, Int>,
+    /// The tokens of each expert; none where it has none.
+    tokens: Vec<Option<Chosen>>,
+}
+
+/// The tokens of an expert.
+struct Chosen {
+    /// Their places.
+    places: Tensor<1, Int>,
+    /// Where their weights stand in all weights, place by place.
+    weights: Tensor<1, Int>,
+}
+
+impl Routes {
+    /// `[places · chosen, 1]`.
+    fn flat_weights(&self) -> Tensor<2> {
+        let [places, chosen] = self.weights.dims();
+        self.weights.clone().reshape([places * chosen, 1])
+    }
+}
+
+/// The tokens of each expert, from the experts of each token.
+fn by_expert(chosen: &Tensor<2, Int>, count: usize) -> Vec<Option<Chosen>> {
+    let ([_, each], device) = (chosen.dims(), chosen.device());
+    let numbers: Vec<i64> = chosen.to_data().iter::<i64>().collect();
+    let mut tokens = vec![[const { Vec::new() }; 2]; count];
+    for (at, &expert) in numbers.iter().enumerate() {
+        let [places, weights] = &mut tokens[expert as usize];
+        places.push((at / each) as i32);
+        weights.push(at as i32);
+    }
+    let tensor = |numbers: Vec<i32>| {
+        let length = numbers.len();
+        Tensor::from_data(TensorData::new(numbers, [length]), &device)
+    };
+    let of = |[places, weights]: [Vec<i32>; 2]| {
+        // Not every device takes an empty tensor.
+        (!places.is_empty()).then(|| Chosen { places: tensor(places), weights: tensor(weights) })
+    };
+    tokens.into_iter().map(of).collect()
+}

@@ -1,0 +1,84 @@
+//! The half of a layer that every token goes through by itself: a gated MLP, or experts.
+
+use burn::tensor::Tensor;
+use firebrick_kernels as ops;
+
+use crate::{DecoderContext, GradientSum, experts::Experts, projection::Projection};
+
+/// The half of a layer that every token goes through by itself, behind the norm before it.
+#[derive(Clone, Copy)]
+pub(crate) enum Mlp<'a> {
+    Dense { gate_up: &'a Projection, down: &'a Projection },
+    Experts(&'a Experts),
+}
+
+/// The half as far as a pass keeps it.
+#[derive(Clone)]
+pub(crate) enum Begun {
+    /// Gate and up.
+    GateUp(Tensor<2>),
+    /// What goes into it: the rest is made again.
+    Input(Tensor<2>),
+}
+
+impl Mlp<'_> {
+    /// The first product, or what experts begin with.
+    pub(crate) fn begin(self, normed: Tensor<2>, context: &DecoderContext) -> Begun {
+        match self {
+            Mlp::Dense { gate_up, .. } => {
+                Begun::GateUp(gate_up.forward(normed, None, context.compute))
+            }
+            Mlp::Experts(_) => Begun::Input(normed),
+        }
+    }
+
+    /// The rest, added to `onto`.
+    pub(crate) fn end(
+        self,
+        begun: Begun,
+        onto: Option<Tensor<2>>,
+        context: &DecoderContext,
+    ) -> Tensor<2> {
+        match (self, begun) {
+            (Mlp::Dense { down, .. }, Begun::GateUp(both)) => {
+                let inner = ops::gated(both, context.activation, context.compute);
+                down.forward(inner, onto, context.compute)
+            }
+            (Mlp::Experts(experts), Begun::Input(x)) => {
+                let y = experts.forward(x, context);
+                match onto {
+                    Some(onto) => onto + y,
+                    None => y,
+                }
+            }
+            _ => unreachable!("a layer keeps what it is made of"),
+        }
+    }
+
+    /// From the gradient of what came out to that of `normed`, which went in; the parameters' is added to `sum`. `plain` is
+    /// the copy without autodiff.
+    pub(crate) fn back(
+        self,
+        plain: Mlp<'_>,
+        normed: &Tensor<2>,
+        begun: Begun,
+        d_y: Tensor<2>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> Tensor<2> {
+        let compute = context.compute;
+        match (self, plain, begun) {
+            (Mlp::Dense { gate_up, down }, _, Begun::GateUp(both)) => {
+                let d_inner = down.back_input(&d_y, compute);
+                let [inner, d_both] = ops::gated_back(both, d_inner, context.activation, compute);
+                down.back_weights(&inner, &d_y, compute, sum);
+                drop((inner, d_y));
+                gate_up.back(normed, d_both, compute, sum)
+            }
+            (Mlp::Experts(experts), Mlp::Experts(plain), _) => {
+                experts.back(plain, normed, d_y, context, sum)
+            }
+            _ => unreachable!("a layer keeps what it is made of"),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Qwen3 with experts: Qwen3 whose layers, all or some, have many small MLPs in the place of one, of which a router chooses
+//! eight or so for each token.
+
+use serde_json::{Value, json};
+
+use crate::{
+    Biases, ConfigError, DecoderConfig, ExpertSizes, Family, QkNorm,
+    config::Fields,
+    layout::{self, Defaults},
+};
+
+/// Sets the parts that Llama has otherwise. A new model has eight experts, of which a token goes through two.
+pub(crate) fn shape(config: &mut DecoderConfig) {
+    config.qk_norm = QkNorm::Heads;
+    config.experts = Some(ExpertSizes {
+        count: 8,
+        chosen: 2,
+        inner: config.intermediate_size.div_ceil(2),
+        normalised: true,
+        balance: 0.001,
+    });
+    for kind in &mut config.kinds {
+        kind.sparse = true;
+    }
+}
+
+pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
+    let defaults =
+        Defaults { kv_heads: Some(4), max_position_embeddings: 32768, ..Defaults::LLAMA };
+    let mut config = layout::read(fields, Family::Qwen3Moe, defaults)?;
+    layout::activation(fields, &["silu"])?;
+    let bias = fields.flag_or("attention_bias", false)?;
+    config.biases = Biases { qkv: bias, output: bias, mlp: false };
+    if fields.flag_or("use_sliding_window", false)? {
+        // In transformers such a window is every layer's, whatever the file says of their types.
+        let window = layout::window(fields)?;
+        config.kinds.iter_mut().for_each(|kind| kind.window = window);
+    }
+    // transformers writes the second of the two names.
+    let count = match fields.optional("num_experts", Fields::size)? {
+        Some(count) => count,
+        None => fields.size_or("num_local_experts", 128)?,
+    };
+    config.experts = Some(ExpertSizes {
+        count,
+        chosen: fields.size_or("num_experts_per_tok", 8)?,
+        inner: fields.size_or("moe_intermediate_size", 768)?,
+        normalised: fields.flag_or("norm_topk_prob", false)?,
+        balance: fields.number_or("router_aux_loss_coef", 0.001)?,
+    });
+    let every = fields.size_or("decoder_sparse_step", 1)?.max(1);
+    let dense = dense(fields)?;
+    for (layer, kind) in config.kinds.iter_mut().enumerate() {
+        kind.sparse = (layer + 1) % every == 0 && !dense.contains(&(layer as u64));
+    }
+    Ok(config)
+}
+
+/// The layers that have one MLP whatever the others have.
+fn dense(fields: &Fields) -> Result<Vec<u64>, ConfigError> {
+    const LIST: &str = "mlp_only_layers";
+    let list = match fields.0.get(LIST) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(list) => list,
+    };
+    let numbers = list.as_array().and_then(|list| list.iter().map(Value::as_u64).collect());
+    numbers.ok_or_else(|| ConfigError::Field {
+        field: LIST.into(),
+        expected: "a list of layers",
+        came: list.to_string(),
+    })
+}
+
+pub(crate) fn write(config: &DecoderConfig) -> Value {
+    let mut fields = json!({
+        "attention_bias": config.biases.qkv,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": config.kinds.iter().enumerate().filter(|(_, kind)| !kind.sparse)
+            .map(|(layer, _)| layer).collect::<Vec<_>>(),
+        "sliding_window": config.window(),
+        "use_sliding_window": config.window().is_some(),
+    });
+    if let Some(experts) = &config.experts {
+        fields["moe_intermediate_size"] = experts.inner.into();
+        fields["norm_topk_prob"] = experts.normalised.into();
+        fields["num_experts"] = experts.count.into();
+        fields["num_experts_per_tok"] = experts.chosen.into();
+        fields["output_router_logits"] = false.into();
+        fields["router_aux_loss_coef"] = experts.balance.into();
+    }
+    fields
+}
