@@ -134,11 +134,17 @@ fn any_model_and_any_cut_give_what_autodiff_gives() {
             let cut = policy.clone().with_grain(drawn.grain);
             let got = of(update.cut).gradients(&cut, &samples).unwrap();
             shared += usize::from(got.shared > 0.0);
-            let gradients = by_path(&policy, &gradients);
+            // Padding goes to experts as well, and an expert of nothing else has a gradient of 0 or none at all.
+            let touched = |gradients: &GradientsParams| {
+                let mut gradients = by_path(&policy, gradients);
+                gradients.retain(|path, values| {
+                    !path.contains(".each.") || values.iter().any(|value| *value != 0.0)
+                });
+                gradients
+            };
+            let gradients = touched(&gradients);
             assert_close("loss", &[got.loss as f32], &[loss], rounding)
-                .and_then(|()| {
-                    assert_same_arrays(&by_path(&policy, &got.gradients), &gradients, rounding)
-                })
+                .and_then(|()| assert_same_arrays(&touched(&got.gradients), &gradients, rounding))
                 .and_then(|()| assert_same_arrays(&metrics(&got), &metrics(&whole), rounding))
                 .map_err(TestCaseError::fail)?;
         }

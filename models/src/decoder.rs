@@ -136,6 +136,11 @@ impl Decoder {
         })
     }
 
+    /// The projections of all experts, which have no adapters.
+    pub(crate) fn experts_mut(&mut self) -> impl Iterator<Item = &mut Projection> {
+        self.layers.iter_mut().flat_map(Layer::experts_mut)
+    }
+
     /// The things that the layers share: the angles of `positions`, `[rows, tokens]`, and what they see of `batch`.
     fn shared(&self, positions: &Tensor<2, Int>, batch: Option<&TokenBatch>) -> DecoderContext {
         let present = |batch: &TokenBatch| {

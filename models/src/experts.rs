@@ -57,6 +57,10 @@ impl Experts {
         Ok(Experts { router, each, sizes })
     }
 
+    pub(crate) fn projections_mut(&mut self) -> impl Iterator<Item = &mut Projection> {
+        self.each.iter_mut().flat_map(|expert| [&mut expert.gate_up, &mut expert.down])
+    }
+
     /// The weighted sum of the chosen experts, `[places, hidden]` to the same.
     pub(crate) fn forward(&self, x: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         let routes = self.routes(&x);

@@ -271,6 +271,10 @@ impl Layer {
         }
     }
 
+    pub(crate) fn experts_mut(&mut self) -> impl Iterator<Item = &mut Projection> {
+        self.experts.iter_mut().flat_map(Experts::projections_mut)
+    }
+
     /// Those projections that may have adapters: all but the experts'.
     pub(crate) fn projections_mut(
         &mut self,

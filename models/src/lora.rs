@@ -198,6 +198,9 @@ impl Decoder {
         for (_, projection) in decoder.projections_mut() {
             projection.merge();
         }
+        for projection in decoder.experts_mut() {
+            projection.merge();
+        }
         decoder.set_lora(None);
         decoder
     }

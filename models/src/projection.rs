@@ -135,10 +135,13 @@ impl Projection {
         })
     }
 
-    /// Adds the adapters into the weight, and takes them away.
+    /// Adds the adapters into the weight, and takes them away; a weight in codes is one in f32 then.
     pub(crate) fn merge(&mut self) {
         let adapters = std::mem::take(&mut self.adapters);
         if adapters.is_empty() {
+            if self.packed.is_some() {
+                (self.weight, self.packed) = (Some(Param::from_tensor(self.matrix())), None);
+            }
             return;
         }
         let weight = self.matrix();
