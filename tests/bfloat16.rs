@@ -11,7 +11,7 @@ use firebrick_tests::{
     close::report,
     computed::{logits, named_gradients, real, sample, updater},
     expected::{Logits, unpad},
-    fixture::{Fixture, for_each_checkpoint},
+    fixture::{Fixture, aloud, for_each_checkpoint},
 };
 use firebrick_train::CrossEntropy;
 
@@ -29,7 +29,7 @@ const WILD: &str = "qwen3_5-f32";
 fn logits_are_near_those_of_float32() {
     for_each_checkpoint("logits", |fixture, expected: Logits| {
         if fixture.name == WILD {
-            return eprintln!("SKIPPED: {WILD}, which is no use in bfloat16");
+            return aloud(&format!("SKIPPED: {WILD}, which is no use in bfloat16"));
         }
         let decoder = fixture.decoder(&Device::flex());
         let of = |compute| {
@@ -45,7 +45,7 @@ fn logits_are_near_those_of_float32() {
 fn gradients_are_near_those_of_float32() {
     for_each_checkpoint("logits", |fixture, expected: Logits| {
         if fixture.name == WILD {
-            return eprintln!("SKIPPED: {WILD}, which is no use in bfloat16");
+            return aloud(&format!("SKIPPED: {WILD}, which is no use in bfloat16"));
         }
         let whole = fixture.decoder(&Device::flex().autodiff());
         check_gradients(fixture, "gradient", whole.clone(), &expected);
