@@ -83,8 +83,8 @@ fn templates_render_as_in_transformers() {
         let (template, tokenizer) = match published.iter().find(is_it) {
             _ if name.ends_with(".jinja") => (own(name), None),
             Some((template, folder)) => {
-                let bytes = fs::read(folder.join("tokenizer.json")).unwrap();
-                let same = expected.tokenizer == Some(digest(bytes));
+                let theirs = fs::read(folder.join("tokenizer.json")).ok().map(digest);
+                let same = theirs.is_some() && theirs == expected.tokenizer;
                 let tokenizer = same.then(|| Tokenizer::from_folder(folder).unwrap());
                 (template.clone(), tokenizer)
             }

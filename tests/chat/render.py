@@ -6,7 +6,8 @@
 The first form renders conversations.json with our own templates, and with the published template of
 each folder, and writes rendered.json beside it. Published templates are other people's text, and so
 is what they render: of a text only its digest and length are kept, of its tokens and of a template's
-complaint a digest.
+complaint a digest. A folder without a tokenizer.json has chat_template.jinja, config.json and a
+tokenizer_config.json with the special tokens; its tokens are not noted.
 
 The second form writes the block `chat` of each folder's expected.json anew, with text and tokens,
 for folders whose template is our own. Each entry names its conversation (`messages`,
@@ -87,15 +88,28 @@ def with_ids(tokenizer, entry):
     return short
 
 
-def without_vocabulary(template):
+def without_vocabulary(template, bos_token="<s>", eos_token="</s>"):
     """A tokenizer that is there for its template alone."""
     words = tokenizers.models.WordLevel({"<s>": 0, "</s>": 1}, unk_token="</s>")
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.Tokenizer(words),
-        bos_token="<s>",
-        eos_token="</s>",
+        bos_token=bos_token,
+        eos_token=eos_token,
         chat_template=template.read_text(encoding="utf-8"),
     )
+
+
+def of_folder(folder):
+    """Its tokenizer, and what of a rendering to keep."""
+    if pathlib.Path(folder, "tokenizer.json").exists():
+        return transformers.AutoTokenizer.from_pretrained(folder), with_ids
+    config = read(folder, "tokenizer_config.json")
+    special = {name: config[name] for name in ("bos_token", "eos_token")}
+    return without_vocabulary(pathlib.Path(folder, "chat_template.jinja"), **special), in_short
+
+
+def read(folder, name):
+    return json.loads(pathlib.Path(folder, name).read_text(encoding="utf-8"))
 
 
 def write_blocks(folders):
@@ -121,19 +135,17 @@ def write_digests(folders):
             "rendered": {entry["name"]: in_short(tokenizer, entry) for entry in conversations},
         }
     for folder in folders:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer, outcome = of_folder(folder)
         key = digest(tokenizer.chat_template)
         if key in templates:
             continue
-        config = json.loads(pathlib.Path(folder, "config.json").read_text(encoding="utf-8"))
-        templates[key] = {
-            "name": config["model_type"],
+        templates[key] = {"name": read(folder, "config.json")["model_type"]}
+        if outcome is with_ids:
             # A folder with this template may have another vocabulary.
-            "tokenizer": hashlib.sha256(
-                pathlib.Path(folder, "tokenizer.json").read_bytes()
-            ).hexdigest(),
-            "rendered": {entry["name"]: with_ids(tokenizer, entry) for entry in conversations},
-        }
+            file = pathlib.Path(folder, "tokenizer.json")
+            templates[key]["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        rendered = {entry["name"]: outcome(tokenizer, entry) for entry in conversations}
+        templates[key]["rendered"] = rendered
     written = {"transformers": transformers.__version__, "templates": templates}
     (HERE / "rendered.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
 

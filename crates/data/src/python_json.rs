@@ -101,7 +101,11 @@ impl Writer {
             self.before_item(place == 0, depth + 1);
             match key.as_str() {
                 Some(text) => self.string(text),
-                None => self.string(&key.to_string()),
+                None => {
+                    self.text.push('"');
+                    self.value(key, depth + 1)?;
+                    self.text.push('"');
+                }
             }
             self.text.push_str(&self.key);
             self.value(&object.get_item(key)?, depth + 1)?;

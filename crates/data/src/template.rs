@@ -1,5 +1,6 @@
 mod guard;
 mod print;
+mod python;
 mod weight;
 
 use std::{collections::BTreeMap, path::Path};
@@ -23,8 +24,9 @@ const MAX_RECURSION: usize = 100;
 const MAX_OUTPUT: usize = 16 << 20;
 /// What every template is given.
 const GIVEN: [&str; 2] = ["messages", "add_generation_prompt"];
-/// Marks the end of a text that a template is to leave open. No conversation has it.
-const END_OF_TEXT: &str = "\u{2}END-OF-UNFINISHED-TEXT\u{3}";
+/// Marks the end of a text that a template is to leave open. It is that of `transformers`: there are
+/// templates that look for it.
+const END_OF_TEXT: &str = "CONTINUE_FINAL_MESSAGE_TAG";
 
 /// A model's chat template: turns a conversation into the text that the model was trained on.
 ///
@@ -163,7 +165,7 @@ impl ChatTemplate {
         let mut messages = conversation(messages);
         let content = messages.last_mut().and_then(last_text);
         let content = content.ok_or_else(|| error("the last message has no text"))?;
-        let end = content.trim().to_owned();
+        let end = content.trim_matches(python::is_space).to_owned();
         // The space at the end says whether the template trims the text.
         *content += END_OF_TEXT;
         *content += " ";
@@ -172,7 +174,7 @@ impl ChatTemplate {
             Some(place) if text.contains(&end) => {
                 let trimmed = !text[place + END_OF_TEXT.len()..].starts_with(' ');
                 let text = &text[..place];
-                Ok(if trimmed { text.trim_end() } else { text }.to_owned())
+                Ok(if trimmed { text.trim_end_matches(python::is_space) } else { text }.to_owned())
             }
             _ => Err(error("the template leaves text of the last message out")),
         }
@@ -293,14 +295,11 @@ fn environment() -> Environment<'static> {
     environment.set_syntax(syntax());
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(MAX_RECURSION);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(python::method);
     environment.set_formatter(write);
     guard::add_guards(&mut environment);
+    python::add_words(&mut environment);
     environment.remove_global("debug");
-    environment.add_filter("string", |value: Value| match value.as_str() {
-        Some(_) => value,
-        None => print::print(&value).into(),
-    });
     environment.add_filter("tojson", tojson);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))

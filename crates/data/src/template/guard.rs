@@ -7,7 +7,8 @@ use minijinja::{
 
 use super::{
     print::print,
-    weight::{MAX_VALUE, charge, length, too_much, weigh, weigh_outside},
+    python,
+    weight::{ITEM, charge, length, too_much, weigh, weigh_outside},
 };
 
 /// The longest template. Published ones have up to some 20 kB.
@@ -109,15 +110,20 @@ fn expand<'a>(instruction: &Instruction<'a>) -> Result<Vec<Instruction<'a>>, Err
         I::EmitRaw(text) => vec![I::LoadConst(Value::from(*text)), I::Emit],
         I::GetItem => vec![I::Swap, filter("<outside>", 1), I::Swap, one],
         I::SetAttr(_) => vec![I::Swap, filter("<keep>", 1), I::Swap, one],
-        I::PushLoop(_) => vec![filter("<outside>", 1), one],
+        I::PushLoop(_) => vec![filter("<loop>", 1), one],
         I::Slice => vec![filter("<slice>", 4), weigh()],
         I::StringConcat => vec![filter("<concat>", 2), weigh()],
         I::Add | I::Sub | I::Mul | I::Div | I::IntDiv | I::Rem | I::Pow => {
             vec![weigh(), I::Swap, weigh(), I::Swap, one, weigh()]
         }
-        I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte | I::In | I::CompareAndPreserve(_) => {
+        I::Eq | I::Ne | I::CompareAndPreserve(_) => {
             vec![weigh(), I::Swap, weigh(), I::Swap, one]
         }
+        I::Lt => named("<compare>", "<", 2),
+        I::Lte => named("<compare>", "<=", 2),
+        I::Gt => named("<compare>", ">", 2),
+        I::Gte => named("<compare>", ">=", 2),
+        I::In => named("<compare>", "in", 2),
         I::ApplyFilter(name, Some(arguments), _) => named("<filter>", name, *arguments),
         I::PerformTest(name, Some(arguments), _) => named("<test>", name, *arguments),
         I::CallMethod(name, Some(arguments)) => named("<method>", name, *arguments),
@@ -152,6 +158,12 @@ pub(super) fn add_guards(environment: &mut Environment<'static>) {
     environment.add_filter("<outside>", |state: &mut State, value: Value| {
         weigh_outside(state, &value).map(|()| value)
     });
+    environment.add_filter("<loop>", looped);
+    environment.add_filter("<compare>", |state: &mut State, all: Rest<ValueOrKwargs>| {
+        let all = all.into_values();
+        let (operator, sides) = called(state, &all)?;
+        python::compare(state, operator, sides)
+    });
     // As a list's item: a namespace in a namespace would be one inside another value.
     environment.add_filter("<keep>", |state: &mut State, value: Value| {
         weigh(state, &Value::from(vec![value.clone()])).map(|()| value)
@@ -161,7 +173,12 @@ pub(super) fn add_guards(environment: &mut Environment<'static>) {
     environment.add_filter("<filter>", |state: &mut State, all: Rest<ValueOrKwargs>| {
         let all = all.into_values();
         let (name, arguments) = called(state, &all)?;
-        state.apply_filter(name, arguments)
+        let mut arguments = arguments.to_vec();
+        let is_alone = !arguments.iter().any(Value::is_kwargs);
+        if let Some(first) = arguments.first_mut() {
+            *first = python::received(name, first, is_alone)?;
+        }
+        state.apply_filter(name, &arguments)
     });
     environment.add_filter("<test>", |state: &mut State, all: Rest<ValueOrKwargs>| {
         let all = all.into_values();
@@ -238,7 +255,6 @@ fn concat(state: &mut State, left: Value, right: Value) -> Result<Value, Error> 
     Ok(Value::from(print(&left) + &print(&right)))
 }
 
-/// The interpreter's own slicing, by way of an expression: its function is not public.
 fn slice(
     state: &mut State,
     value: Value,
@@ -247,9 +263,18 @@ fn slice(
     step: Value,
 ) -> Result<Value, Error> {
     weigh_outside(state, &value)?;
-    let names = [("value", value), ("start", start), ("stop", stop), ("step", step)];
-    let slice = state.env().compile_expression("value[start:stop:step]")?;
-    let sliced = slice.eval(Value::from_pairs(names))?;
-    debug_assert!(length(&sliced) <= MAX_VALUE);
-    Ok(sliced)
+    python::slice(&value, &start, &stop, &step)
+}
+
+/// What a loop goes over. A text becomes its characters, so that the loop knows which is the last.
+fn looped(state: &mut State, value: Value) -> Result<Value, Error> {
+    weigh_outside(state, &value)?;
+    match value.as_str() {
+        Some(text) => {
+            charge(state, ITEM * text.len())?;
+            Ok(text.chars().map(Value::from).collect())
+        }
+        None if value.is_none() => Err(python::not_iterable()),
+        None => Ok(value),
+    }
 }

@@ -1,9 +1,11 @@
+use std::fmt::Write;
+
 use minijinja::{Value, value::ValueKind};
 
 use crate::python_json::float;
 
 /// A value as Python prints it: the interpreter's own words, but for floats, which it writes as Rust
-/// does (`1e-7` for `1e-07`).
+/// does (`1e-7` for `1e-07`), and for texts inside lists and objects, which it quotes as Rust does.
 ///
 /// The value has to be weighed: this recurses.
 pub(super) fn print(value: &Value) -> String {
@@ -15,7 +17,11 @@ pub(super) fn print(value: &Value) -> String {
                 number => float(number),
             }
         }
-        ValueKind::Seq if !value.is_tuple() => format!("[{}]", items(value).join(", ")),
+        ValueKind::Seq => match (value.is_tuple(), items(value).as_slice()) {
+            (true, [one]) => format!("({one},)"),
+            (true, items) => format!("({})", items.join(", ")),
+            (false, items) => format!("[{}]", items.join(", ")),
+        },
         ValueKind::Map => {
             let pair = |key: Value| {
                 let item = value.get_item(&key).unwrap_or_default();
@@ -34,10 +40,35 @@ fn items(list: &Value) -> Vec<String> {
 
 /// A value inside another: texts are in quotes.
 fn quoted(value: &Value) -> String {
-    if value.as_str().is_none() {
-        return print(value);
+    let Some(text) = value.as_str() else {
+        return if value.is_undefined() { "Undefined".to_owned() } else { print(value) };
+    };
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mut quoted = String::from(quote);
+    for c in text.chars() {
+        match c {
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\\' => quoted.push_str("\\\\"),
+            _ if c == quote => quoted.extend(['\\', c]),
+            _ if is_printable(c) => quoted.push(c),
+            _ => {
+                // Writing to a text cannot fail.
+                let _ = match u32::from(c) {
+                    code @ ..=0xff => write!(quoted, "\\x{code:02x}"),
+                    code @ ..=0xffff => write!(quoted, "\\u{code:04x}"),
+                    code => write!(quoted, "\\U{code:08x}"),
+                };
+            }
+        }
     }
-    // The interpreter quotes texts only inside lists.
-    let list = Value::from(vec![value.clone()]).to_string();
-    list[1..list.len() - 1].to_owned()
+    quoted.push(quote);
+    quoted
+}
+
+/// Whether Python shows a character as it is. Rust escapes the same ones, and two kinds more: quotes,
+/// and marks that have nothing before them to be joined to.
+fn is_printable(c: char) -> bool {
+    matches!(c, '"' | '\'') || String::from_iter(['a', c]).escape_debug().nth(1) == Some(c)
 }

@@ -9,7 +9,7 @@ pub(super) const MAX_VALUE: usize = 4 << 20;
 /// does takes time in proportion. A conversation of 100 kB takes some 1 MB.
 const MAX_TOTAL: usize = 256 << 20;
 /// What a value weighs beside its text: its place in a list or an object.
-const ITEM: usize = 32;
+pub(super) const ITEM: usize = 32;
 /// Values nested deeper are refused, because printing or dropping them recurses.
 const MAX_DEPTH: usize = 100;
 
