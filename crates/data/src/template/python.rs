@@ -95,7 +95,7 @@ pub(super) fn compare(state: &mut State, operator: &str, sides: &[Value]) -> Res
     }
     let number = |kind| matches!(kind, ValueKind::Number | ValueKind::Bool);
     let alike = kinds.0 == kinds.1 && matches!(kinds.0, ValueKind::String | ValueKind::Seq);
-    if !alike && !(number(kinds.0) && number(kinds.1)) {
+    if !(alike || number(kinds.0) && number(kinds.1)) {
         return Err(refused(operator));
     }
     Ok(Value::from(match operator {
