@@ -186,6 +186,10 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
         attention_factor: 1.1,
         original_max_position_embeddings: 128,
     });
+    let mut moe = new(Family::Qwen3Moe, 3, 8, false);
+    moe.kinds[1].sparse = false;
+    let mut qwen3_5 = new(Family::Qwen35, 2, 8, true);
+    qwen3_5.kinds[1].recurrent = false;
     vec![
         (gemma3, whole),
         (smollm3, parts),
@@ -199,6 +203,8 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
         (mistral, parts),
         (gemma, whole),
         (untied, parts),
+        (moe, parts),
+        (qwen3_5, parts),
     ]
 }
 

@@ -243,7 +243,7 @@ impl Looks {
     }
 }
 
-/// What attention gave, behind its gates.
+/// The output of an attention, behind its gates.
 pub(crate) fn opened(output: Tensor<2>, gate: Option<Tensor<2>>) -> Tensor<2> {
     match gate {
         Some(gate) => output * sigmoid(gate),

@@ -33,6 +33,8 @@ pub struct KvCache {
     heads: [usize; 2],
     compute: Compute,
     device: Device,
+    /// A device can repeat a step by itself.
+    repeats: bool,
 }
 
 /// Pages that were made together, of every layer.
@@ -73,6 +75,7 @@ impl KvCache {
             heads,
             compute,
             device: prompts.tokens.device(),
+            repeats: true,
         };
         let pages: usize = prompts.segments().iter().map(|it| it.places.len().div_ceil(PAGE)).sum();
         cache.grow(pages);
@@ -92,6 +95,12 @@ impl KvCache {
         cache.blocks[0].rows.fill(1);
         (cache.table, cache.slots) = (Table::new(rows), vec![(0, slots)]);
         cache
+    }
+
+    /// The same for layers of which the host has a part in each step.
+    pub(crate) fn with_host(mut self) -> Self {
+        self.repeats = false;
+        self
     }
 
     /// Opens a place for the next token of each row; gives their positions, `[rows, 1]`.
@@ -358,8 +367,7 @@ impl DecodeCache for KvCache {
     }
 
     fn make_ready(&mut self, tokens: usize) -> usize {
-        // A state lies elsewhere behind each step.
-        if !self.dense() || !self.states.is_empty() {
+        if !self.dense() || !self.repeats {
             return 0;
         }
         self.make_own();

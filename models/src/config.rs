@@ -61,7 +61,7 @@ pub struct DecoderConfig {
     pub delta: Option<DeltaSizes>,
 }
 
-/// What a layer is made of.
+/// The parts of a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerKind {
     /// How many positions a query sees, its own included; `None` is all before it.
@@ -85,9 +85,6 @@ pub struct ExpertSizes {
     pub inner: usize,
     /// The weights of a token's experts sum to 1.
     pub normalised: bool,
-    /// What a program that adds the loss of unequal loads multiplies it by (Fedus et al. 2021): kept for the file, and used
-    /// nowhere here.
-    pub balance: f64,
 }
 
 /// A gated delta rule: attention whose memory is one matrix for each head (Yang et al. 2024).
@@ -440,12 +437,6 @@ impl DecoderConfig {
                 size("num_experts_per_tok", experts.chosen, experts.count)?;
                 size("moe_intermediate_size", experts.inner, 1 << 24)?;
                 largest("the experts", 2 * experts.inner)?;
-                if !(experts.balance.is_finite() && experts.balance >= 0.0) {
-                    return Err(ConfigError::Size(format!(
-                        "router_aux_loss_coef is {}; expected 0 or more",
-                        experts.balance
-                    )));
-                }
             }
             None if self.kinds.iter().any(|kind| kind.sparse) => return without("experts"),
             None => {}

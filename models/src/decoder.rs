@@ -268,6 +268,10 @@ impl PolicyModel for Decoder {
         let heads = [config.kv_heads, config.head_dim];
         let attentions = config.kinds.iter().filter(|kind| !kind.recurrent).count();
         let mut cache = KvCache::new(batch, attentions, heads, self.compute);
+        // A recurrent layer's state lies elsewhere behind each step, and the host reads which experts are chosen.
+        if config.kinds.iter().any(|kind| kind.recurrent || kind.sparse) {
+            cache = cache.with_host();
+        }
         let hidden = self.remembering(self.embed(batch), &self.context(batch), &mut cache);
         (hidden.narrow(1, length - 1, 1).reshape([rows, config.hidden_size]), cache)
     }

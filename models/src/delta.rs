@@ -33,7 +33,7 @@ pub(crate) struct Delta {
     /// The logarithm of how fast each head forgets, and what is added to a token's share in it.
     decay: Param<Tensor<1>>,
     decay_bias: Param<Tensor<1>>,
-    /// What each number of a head's output is multiplied by, once it is normalised.
+    /// The factors of a head's numbers, once they are normalised.
     scale: Param<Tensor<1>>,
     pub(crate) output: Projection,
     #[module(skip)]
@@ -42,7 +42,7 @@ pub(crate) struct Delta {
     norm_epsilon: f64,
 }
 
-/// What a layer remembers of the rows that are being decoded.
+/// A layer's memory of the rows that are being decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct DeltaState {
     /// The newest tokens that the convolution still sees, `[rows, kernel - 1, channels]`.
@@ -63,7 +63,7 @@ impl DeltaState {
     }
 }
 
-/// What goes into the recurrence, by head; queries and keys are of length 1, queries divided by the root of their width.
+/// The inputs of the recurrence, by head; queries and keys are of length 1, queries divided by the root of their width.
 struct Signals {
     query: Tensor<4>, // [rows, heads, tokens, key_dim]
     key: Tensor<4>,
@@ -101,8 +101,8 @@ impl Delta {
         })
     }
 
-    /// What goes into the output's projection, `[places, values]`, from what came out of the input's, `[places, outputs]`,
-    /// of `rows` texts of as many tokens; and what is remembered of them, going on from `before`.
+    /// Goes through `rows` texts of as many tokens: from the outputs of the first projection, `[places, outputs]`, to the inputs of
+    /// the last one, `[places, values]`, and the memory behind the texts, which went on from `before`.
     pub(crate) fn forward(
         &self,
         projected: Tensor<2>,
@@ -230,7 +230,7 @@ impl Signals {
         let [query, key, value, strength, fade] =
             [self.query, self.key, self.value, self.strength, self.fade].map(cut);
         let square = |wanted: fn(usize, usize) -> bool| triangle(wanted, &device);
-        // What is left of a token's correction at later ones, as logarithms of what stays.
+        // The share of a token's correction that is left at later tokens.
         let faded = square(|i, j| j <= i).matmul(fade);
         let between = faded.clone() - faded.clone().swap_dims(2, 3);
         let later: Tensor<4, Bool> = square(|i, j| j > i).equal_scalar(1.0);

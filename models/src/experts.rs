@@ -1,7 +1,7 @@
 //! Experts: many small MLPs, of which a router chooses some for each token.
 //!
-//! The host reads which tokens go to which expert, and each expert then goes over its own tokens at once. On the way back all
-//! of that is made again from the tokens, so an update keeps nothing of it.
+//! The host reads which tokens go to which expert, and each expert then goes over its own tokens at once. The way back makes
+//! all of that again from the tokens, so an update keeps nothing of it.
 
 use burn::{
     module::{Module, Param},
@@ -108,7 +108,7 @@ impl Experts {
         d_x + ops::product(d_logits, router.transpose(), Compute::F32)
     }
 
-    /// Which experts each token goes to. The router computes in f32, so that sampling and training choose the same ones.
+    /// Chooses the experts of each token. The router computes in f32, so that sampling and training choose the same ones.
     fn routes(&self, x: &Tensor<2>) -> Routes {
         let router = self.router.val().cast(DType::F32);
         let logits = ops::product(x.clone().cast(DType::F32), router, Compute::F32);
@@ -170,11 +170,11 @@ impl Expert {
 
 /// The way of each token through the experts.
 struct Routes {
-    /// What the router gives each expert, `[places, experts]`.
+    /// The router's shares of the experts, `[places, experts]`, which sum to 1.
     shares: Tensor<2>,
-    /// What the chosen ones are multiplied by, `[places, chosen]`.
+    /// The factors of the chosen experts' outputs, `[places, chosen]`.
     weights: Tensor<2>,
-    /// What their shares were divided by, `[places, 1]`.
+    /// The divisor that made factors of their shares, `[places, 1]`.
     whole: Tensor<2>,
     /// Their numbers, `[places, chosen]`.
     chosen: Tensor<2, Int>,
@@ -186,7 +186,7 @@ struct Routes {
 struct Chosen {
     /// Their places.
     places: Tensor<1, Int>,
-    /// Where their weights stand in all weights, place by place.
+    /// The places of their weights among all weights, which go place by place.
     weights: Tensor<1, Int>,
 }
 

@@ -69,12 +69,12 @@ impl Family {
         }
     }
 
-    /// What transformers calls its language model.
+    /// The name of its language model in transformers.
     pub fn language_model(self) -> String {
         format!("{}ForCausalLM", self.class())
     }
 
-    /// What transformers calls the model that scores a text.
+    /// The name in transformers of the model that scores a text.
     pub fn classifier(self) -> String {
         match self {
             // Their plain names are those of the models that also see pictures.

@@ -99,7 +99,7 @@ impl Layer {
         context: &DecoderContext,
     ) -> Tensor<3> {
         let (shape, x) = (x.dims(), flat(x));
-        // What the way back would need goes at once.
+        // The part for the way back goes at once.
         let mixed = self.mixer().forward(&x, shape[0], &self.attention_norm, kind, context).0;
         self.rest(&x, &mixed, context).reshape(shape)
     }
@@ -296,7 +296,7 @@ impl Layer {
 /// Tensors that a forward pass through a layer keeps, besides its input.
 struct Kept {
     rows: usize,
-    /// What the first half's last projection multiplies.
+    /// The input of the first half's last projection.
     output: Tensor<2>,
     mixed: Mixed,
     /// For each portion of the tokens the residual stream between the halves, and the second as far as it is kept; none

@@ -118,7 +118,8 @@ pub(crate) fn sliding(
     })
 }
 
-/// What `read` makes of each layer's entry in `layer_types`, or `silent` of its number where there is no such list.
+/// Reads each layer's entry in `layer_types` with `read`; where there is no such list, `silent` says it by the layer's
+/// number.
 pub(crate) fn listed<T>(
     fields: &Fields,
     layers: usize,

@@ -23,7 +23,7 @@ pub(crate) enum Mixer<'a> {
 #[allow(clippy::large_enum_variant, reason = "one of it is there at a time")]
 pub(crate) enum Mixed {
     Attention(Looks, Attended),
-    /// What the first projection gave.
+    /// The output of the first projection.
     Delta(Tensor<2>),
 }
 
@@ -183,7 +183,7 @@ fn looks(
     Looks::joined(portions.collect())
 }
 
-/// What a recurrence begins with, of all tokens; nothing goes into it at padding.
+/// The first projection of a recurrence, of all tokens; nothing goes into it at padding.
 fn projected(
     delta: &Delta,
     x: &Tensor<2>,

@@ -17,7 +17,7 @@ pub(crate) enum Mlp<'a> {
 pub(crate) enum Begun {
     /// Gate and up.
     GateUp(Tensor<2>),
-    /// What goes into it: the rest is made again.
+    /// The input of the half: the rest is made again.
     Input(Tensor<2>),
 }
 

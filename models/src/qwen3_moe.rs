@@ -17,7 +17,6 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
         chosen: 2,
         inner: config.intermediate_size.div_ceil(2),
         normalised: true,
-        balance: 0.001,
     });
     for kind in &mut config.kinds {
         kind.sparse = true;
@@ -46,7 +45,6 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         chosen: fields.size_or("num_experts_per_tok", 8)?,
         inner: fields.size_or("moe_intermediate_size", 768)?,
         normalised: fields.flag_or("norm_topk_prob", false)?,
-        balance: fields.number_or("router_aux_loss_coef", 0.001)?,
     });
     let every = fields.size_or("decoder_sparse_step", 1)?.max(1);
     let dense = dense(fields)?;
@@ -86,7 +84,6 @@ pub(crate) fn write(config: &DecoderConfig) -> Value {
         fields["num_experts"] = experts.count.into();
         fields["num_experts_per_tok"] = experts.chosen.into();
         fields["output_router_logits"] = false.into();
-        fields["router_aux_loss_coef"] = experts.balance.into();
     }
     fields
 }

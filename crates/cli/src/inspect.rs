@@ -151,6 +151,15 @@ impl Inspection {
                 "rope_theta": config.rope.theta,
                 "rope_scaling": config.rope.scaling_to_json(),
                 "windows": config.kinds.iter().map(|kind| kind.window).collect::<Vec<_>>(),
+                "experts": config.experts.map(|experts| json!({
+                    "count": experts.count, "chosen": experts.chosen, "inner": experts.inner,
+                    "layers": config.kinds.iter().map(|kind| kind.sparse).collect::<Vec<_>>(),
+                })),
+                "recurrence": config.delta.map(|delta| json!({
+                    "heads": delta.value_heads, "key_heads": delta.key_heads,
+                    "state": delta.state(),
+                    "layers": config.kinds.iter().map(|kind| kind.recurrent).collect::<Vec<_>>(),
+                })),
                 "norm_epsilon": config.norm_epsilon,
                 "tied": config.tied,
                 "qk_norm": config.qk_norm != QkNorm::None,
@@ -158,7 +167,9 @@ impl Inspection {
             })),
             "parameters": self.config.as_ref().map(|config| {
                 let count = config.parameters();
-                json!({"total": count.total, "embedding": count.embedding})
+                json!({
+                    "total": count.total, "embedding": count.embedding, "active": count.active,
+                })
             }),
             "weights": self.inventory.as_ref().map(|inventory| json!({
                 "dtype": inventory.dtype().map(firebrick_models::WeightDtype::name),

@@ -237,6 +237,8 @@ fn every_family_is_made_new_and_opened_again() {
     for (family, model_type) in [
         ("qwen2", "qwen2"),
         ("qwen3", "qwen3"),
+        ("qwen3_moe", "qwen3_moe"),
+        ("qwen3_5", "qwen3_5_text"),
         ("llama", "llama"),
         ("mistral", "mistral"),
         ("gemma", "gemma"),
@@ -266,6 +268,12 @@ fn every_family_is_made_new_and_opened_again() {
         let shown = place.succeed(&["inspect", &checkpoint, "--check"]).stdout;
         assert!(shown.contains(config["architectures"][0].as_str().unwrap()), "{shown}");
     }
+    // Experts have no adapters, and this model has no other MLP.
+    let experts = "model.path=runs/qwen3_moe/checkpoints/step-000001";
+    let outcome = train(&place, "none", &[experts, "model.lora={rank=2,targets=['up_proj']}"]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("nothing would be trained"), "{}", outcome.stderr);
+
     let few = ["train", "new.toml", "--set", &data, "--set", "model.new.vocab_size=100"];
     let outcome = place.run(&few);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);

@@ -125,7 +125,7 @@ fn size(config: &str, field: &str) -> String {
 
 #[test]
 fn an_inspection_says_what_is_there_and_what_is_unusual() {
-    for name in ["qwen2-f32", "qwen2-bf16"] {
+    for name in ["qwen2-f32", "qwen2-bf16", "qwen3-moe-f32", "qwen3_5-f32"] {
         let place = with_model(name);
         insta::assert_snapshot!(name, place.succeed(&["inspect", "model", "--check"]).stdout);
         let object = json(&place, &["inspect", "model", "--json", "--tensors"]);

@@ -208,6 +208,11 @@ pub enum Error {
         /// The adapter's folder.
         folder: PathBuf,
     },
+    /// None of the model's projections is among the targets of `[model.lora]`.
+    #[error(
+        "model.lora.targets names no projection of this model that can have an adapter: nothing would be trained"
+    )]
+    NoTarget,
     /// No prompt fits beside the completion.
     #[error(
         "rollout.max_completion_tokens = {completion} leaves no room for a prompt: the model's \
@@ -376,6 +381,9 @@ impl Error {
                  {} OUT --merge",
                 folder.display()
             ),
+            Error::NoTarget => {
+                "add projections of the attention, such as q_proj; experts have no adapters".into()
+            }
             Error::Context { .. } => "lower rollout.max_completion_tokens".into(),
             Error::NoPrompts { remedy, .. } => (*remedy).to_owned(),
             Error::Changed { run, .. } => format!(
@@ -422,6 +430,7 @@ impl Error {
             | Error::NoChatTemplate { .. }
             | Error::NoFormat { .. }
             | Error::TwoAdapters { .. }
+            | Error::NoTarget
             | Error::TemplateOption { .. }
             | Error::Context { .. }
             | Error::Changed { .. }

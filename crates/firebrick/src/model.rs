@@ -248,7 +248,11 @@ fn from_folders(
     let decoder = folders.load(base, device, |note| drop(said.send(note)))?;
     let decoder = match &recipe.model.lora {
         Some(lora) if decoder.lora().is_none() => {
-            decoder.with_lora(adapters(lora), seed.derive("lora", &[]))
+            let adapted = decoder.with_lora(adapters(lora), seed.derive("lora", &[]));
+            if adapters_of(&adapted) == 0 {
+                return Err(Error::NoTarget);
+            }
+            adapted
         }
         _ => decoder,
     };

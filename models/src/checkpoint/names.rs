@@ -55,7 +55,7 @@ struct Names {
     whole: BTreeSet<String>,
     /// For each kind of layer that there is the names in it.
     kinds: Vec<(LayerKind, BTreeSet<String>)>,
-    /// Where the kind of each layer stands in `kinds`.
+    /// The place of each layer's kind in `kinds`.
     layers: Vec<usize>,
 }
 

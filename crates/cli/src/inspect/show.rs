@@ -3,7 +3,7 @@
 use std::fmt;
 
 use firebrick::thousands;
-use firebrick_models::{Biases, DecoderConfig, QkNorm, RopeScaling, Turn};
+use firebrick_models::{Biases, DecoderConfig, ExpertSizes, QkNorm, RopeScaling, Turn};
 use serde_json::Value;
 
 use super::{Inspection, printable};
@@ -98,14 +98,26 @@ fn features(config: &DecoderConfig) -> String {
 impl Inspection {
     fn sizes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(config) = &self.config else { return Ok(()) };
-        line(
-            f,
-            "sizes",
-            &format!(
-                "{} layers, hidden {}, MLP {}",
-                config.layers, config.hidden_size, config.intermediate_size
-            ),
-        )?;
+        let dense = config.kinds.iter().any(|kind| !kind.sparse);
+        let mlp = dense.then(|| format!(", MLP {}", config.intermediate_size));
+        let sizes = format!("{} layers, hidden {}", config.layers, config.hidden_size);
+        line(f, "sizes", &format!("{sizes}{}", mlp.unwrap_or_default()))?;
+        if let Some(experts) = &config.experts {
+            let layers = config.kinds.iter().filter(|kind| kind.sparse).count();
+            let ExpertSizes { count, chosen, inner, .. } = experts;
+            let each = format!("{count} of width {inner}, {chosen} for each token");
+            line(f, "experts", &format!("{layers} layers with {each}"))?;
+        }
+        if let Some(delta) = &config.delta {
+            let layers = config.kinds.iter().filter(|kind| kind.recurrent).count();
+            let heads = format!("{} heads on {} key heads", delta.value_heads, delta.key_heads);
+            let state = thousands(delta.state() as u64);
+            line(
+                f,
+                "recurrence",
+                &format!("{layers} layers, {heads}; each remembers {state} numbers of a text"),
+            )?;
+        }
         line(
             f,
             "attention",
@@ -148,15 +160,18 @@ impl Inspection {
         )?;
         line(f, "norm", &format!("epsilon {:e}", config.norm_epsilon))?;
         let count = config.parameters();
+        let active = (count.active != count.total)
+            .then(|| format!("; a token goes through {}", thousands(count.active)));
         line(
             f,
             "parameters",
             &format!(
-                "{}: {} of the embedding{}, {} without",
+                "{}: {} of the embedding{}, {} without{}",
                 thousands(count.total),
                 thousands(count.embedding),
                 if config.tied { "" } else { " and the head" },
-                thousands(count.total - count.embedding)
+                thousands(count.total - count.embedding),
+                active.unwrap_or_default()
             ),
         )
     }

@@ -266,7 +266,7 @@ fn slice(
     python::slice(&value, &start, &stop, &step)
 }
 
-/// What a loop goes over. A text becomes its characters, so that the loop knows which is the last.
+/// The value that a loop goes over. A text becomes its characters, so that the loop knows which is the last.
 fn looped(state: &mut State, value: Value) -> Result<Value, Error> {
     weigh_outside(state, &value)?;
     match value.as_str() {

@@ -67,7 +67,7 @@ fn quoted(value: &Value) -> String {
     quoted
 }
 
-/// Whether Python shows a character as it is. Rust escapes the same ones, and two kinds more: quotes,
+/// True where Python shows a character as it is. Rust escapes the same ones, and two kinds more: quotes,
 /// and marks that have nothing before them to be joined to.
 fn is_printable(c: char) -> bool {
     matches!(c, '"' | '\'') || String::from_iter(['a', c]).escape_debug().nth(1) == Some(c)

@@ -1,4 +1,4 @@
-//! Where Jinja, being Python, does something else than the interpreter.
+//! Differences between Jinja, which is Python, and the interpreter.
 
 use minijinja::{
     Environment, Error, ErrorKind, State, Value, filters,
@@ -51,8 +51,8 @@ pub(super) fn add_words(environment: &mut Environment<'static>) {
     });
 }
 
-/// What the filter `name` gets in place of `value`; whether that `is_alone`, without arguments by
-/// name.
+/// The value that the filter `name` gets in the place of `value`; `is_alone` says that no arguments
+/// have names.
 pub(super) fn received(name: &str, value: &Value, is_alone: bool) -> Result<Value, Error> {
     Ok(match (name, value.as_str()) {
         (_, None) if value.is_none() && OF_LISTS.contains(&name) => return Err(not_iterable()),
@@ -154,7 +154,7 @@ pub(super) fn slice(
     }
 }
 
-/// What Python takes for white space.
+/// White space, as Python has it.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\x1c'..='\x1f')
 }

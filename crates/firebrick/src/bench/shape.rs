@@ -81,7 +81,7 @@ impl Shape {
         let (prompt, completion) = (sizes.prompt as f64, sizes.completion as f64);
         let head = (config.vocab_size * config.hidden_size) as f64;
         let count = config.parameters();
-        // Of experts those that a token goes through.
+        // Experts count where a token goes through them.
         let layers = (count.active - count.embedding) as f64;
         let width = (config.heads * config.head_dim * config.layers) as f64;
         let kept = (2 * config.kv_heads * config.head_dim * config.layers) as f64;
