@@ -108,7 +108,7 @@ fn an_update_beside_a_packed_base_is_that_beside_its_values() {
 
 fn lora() -> Lora {
     let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
-    Lora { rank: 4, alpha: 8.0, targets, rslora: false }
+    Lora { rank: 4, alpha: 8.0, targets, ..Lora::default() }
 }
 
 fn adapted(fixture: &Fixture, base: Base, device: &Device) -> Decoder {

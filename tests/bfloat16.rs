@@ -21,15 +21,15 @@ const LOGITS: f64 = 0.02;
 /// of an adapter, by 0.062.
 const GRADIENTS: f64 = 0.10;
 
-/// A fixture whose recurrence makes so much of a rounding that `transformers` in bfloat16 is off by 5 % in its logits, and by
-/// 88 % in a gradient.
-const WILD: &str = "qwen3_5-f32";
+/// Fixtures whose recurrence makes so much of a rounding that `transformers` in bfloat16 is off by 5 % in the logits of the
+/// first, and by 88 % in a gradient.
+const WILD: [&str; 2] = ["qwen3_5-f32", "qwen3_5-f32-pictures"];
 
 #[test]
 fn logits_are_near_those_of_float32() {
     for_each_checkpoint("logits", |fixture, expected: Logits| {
-        if fixture.name == WILD {
-            return aloud(&format!("SKIPPED: {WILD}, which is no use in bfloat16"));
+        if WILD.contains(&fixture.name.as_str()) {
+            return aloud(&format!("SKIPPED: {}, which is no use in bfloat16", fixture.name));
         }
         let decoder = fixture.decoder(&Device::flex());
         let of = |compute| {
@@ -44,13 +44,13 @@ fn logits_are_near_those_of_float32() {
 #[test]
 fn gradients_are_near_those_of_float32() {
     for_each_checkpoint("logits", |fixture, expected: Logits| {
-        if fixture.name == WILD {
-            return aloud(&format!("SKIPPED: {WILD}, which is no use in bfloat16"));
+        if WILD.contains(&fixture.name.as_str()) {
+            return aloud(&format!("SKIPPED: {}, which is no use in bfloat16", fixture.name));
         }
         let whole = fixture.decoder(&Device::flex().autodiff());
         check_gradients(fixture, "gradient", whole.clone(), &expected);
         let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
-        let lora = Lora { rank: 4, alpha: 8.0, targets, rslora: false };
+        let lora = Lora { rank: 4, alpha: 8.0, targets, ..Lora::default() };
         let adapted = whole.with_lora(lora, firebrick_core::Seed::run(1));
         check_gradients(fixture, "gradient of an adapter", adapted, &expected);
     });

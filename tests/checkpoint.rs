@@ -441,6 +441,39 @@ fn what_is_saved_as_it_was_has_the_same_bytes() {
     }
 }
 
+/// What the text part computes is compared with the others in `tests/fixtures.rs`.
+#[test]
+fn a_model_that_sees_pictures_is_saved_as_its_text_part() {
+    for (name, model_type, class) in [
+        ("gemma3-f32-pictures", "gemma3_text", "Gemma3ForCausalLM"),
+        ("mistral3-f32-pictures", "mistral", "MistralForCausalLM"),
+        ("qwen3_5-f32-pictures", "qwen3_5_text", "Qwen3_5ForCausalLM"),
+    ] {
+        let (decoder, config) = model(name);
+        assert_eq!(config["model_type"], model_type);
+        assert_eq!(config["architectures"], json!([class]));
+        assert_eq!(config.get("vision_config"), None);
+        let unread = unread_tensors(&fixture(name)).unwrap();
+        assert!(unread.iter().any(|name| name.contains("vi")), "{unread:?}");
+        let folder = tempfile::tempdir().unwrap();
+        save(&decoder, &config, folder.path(), &SaveOptions::default()).unwrap();
+        assert_eq!(unread_tensors(folder.path()).unwrap(), Vec::<String>::new());
+        assert_eq!(load_config(folder.path()).unwrap().1, config);
+    }
+    let original = fs::read_to_string(fixture("gemma3-f32-pictures").join("config.json")).unwrap();
+    for (from, to, expected) in [
+        ("\"gemma3\"", "\"gemma9\"", "\"gemma9\""),
+        ("\"gemma3_text\"", "\"gemma9_text\"", "gemma3"),
+        ("\"text_config\"", "\"words\"", "gemma3"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(original.contains(from));
+        fs::write(folder.path().join("config.json"), original.replacen(from, to, 1)).unwrap();
+        let error = load_config(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("config.json") && error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn what_is_saved_says_its_type_and_keeps_every_field() {
     for (name, field) in [("qwen2-f32", "torch_dtype"), ("qwen2-bf16", "dtype")] {

@@ -42,6 +42,7 @@ fn updater() -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
     Updater {
         loss_scale: 1.0,
+        router_aux_loss_coef: 0.0,
         objective: Objective {
             policy: Box::new(Dapo { clip, dual_clip: None }),
             entropy_coef: 0.1,

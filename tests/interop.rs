@@ -100,6 +100,7 @@ fn interop_adapters_open_in_peft() {
             alpha: 2.5,
             targets: targets[index % 3].iter().map(ToString::to_string).collect(),
             rslora: index % 2 == 0,
+            ..Lora::default()
         };
         let new = decoder.with_lora(lora, Seed::run(5));
         for (what, decoder) in [("new", new.clone()), ("trained", trained(new))] {

@@ -307,6 +307,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         alpha: 2.0 * rank as f64,
         targets,
         rslora: false,
+        ..Lora::default()
     });
     let base = prop::sample::select(&[Base::F32, Base::Bf16, Base::Int8, Base::Int4][..]);
     let grain = (1..40usize, 1..900usize).prop_map(|(tokens, scores)| Grain { tokens, scores });
@@ -490,6 +491,7 @@ fn updater(
     let kl = Kl { estimator: KlEstimator::K3, gradient_of_k2: false, coef: 0.1 };
     Updater {
         loss_scale: 1.0,
+        router_aux_loss_coef: 0.0,
         objective: Objective {
             policy,
             entropy_coef: if extras { 0.02 } else { 0.0 },

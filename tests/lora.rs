@@ -81,9 +81,10 @@ fn a_new_adapter_changes_nothing_until_it_learns() {
         alpha: 8.0,
         targets: vec!["q_proj".into(), "up_proj".into()],
         rslora: true,
+        ..Lora::default()
     };
     let policy = base.clone().with_lora(lora.clone(), Seed::run(1));
-    assert_eq!(lora.scale(), 4.0);
+    assert_eq!(lora.scale("model.layers.0.mlp.up_proj"), 4.0);
     // Two layers, two targets: A and B of each.
     let adapters = |decoder: &Decoder| -> Vec<String> {
         let paths = values(decoder).into_keys();
@@ -128,7 +129,7 @@ fn a_new_adapter_changes_nothing_until_it_learns() {
 fn what_is_no_adapter_for_this_model_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let policy = tiny::policy(3, &Device::flex());
-    let lora = Lora { rank: 2, alpha: 4.0, targets: vec!["v_proj".into()], rslora: false };
+    let lora = Lora { rank: 2, alpha: 4.0, targets: vec!["v_proj".into()], ..Lora::default() };
     save_adapter(&policy.clone().with_lora(lora, Seed::run(1)), &"base".into(), folder.path())
         .unwrap();
     let config = folder.path().join("adapter_config.json");
@@ -144,7 +145,31 @@ fn what_is_no_adapter_for_this_model_is_said() {
     for (from, to, expected) in [
         ("\"LORA\"", "\"LOHA\"", "it is of type LOHA, expected LORA"),
         ("\"use_dora\": false", "\"use_dora\": true", "use_dora = true is not implemented"),
-        ("\"modules_to_save\": null", "\"modules_to_save\": [\"lm_head\"]", "modules_to_save"),
+        (
+            "\"modules_to_save\": null",
+            "\"modules_to_save\": [\"lm_head\"]",
+            "lm_head is in modules_to_save, and",
+        ),
+        (
+            "\"modules_to_save\": null",
+            "\"modules_to_save\": [\"norm\"]",
+            "modules_to_save has \"norm\", expected embed_tokens and lm_head",
+        ),
+        (
+            "\"rank_pattern\": {}",
+            "\"rank_pattern\": {\"v_proj\": 0}",
+            "the rank of \"v_proj\" is 0",
+        ),
+        (
+            "\"rank_pattern\": {}",
+            "\"rank_pattern\": {\"v_proj\": \"3\"}",
+            "should be a whole number",
+        ),
+        (
+            "\"alpha_pattern\": {}",
+            "\"alpha_pattern\": {\"(\": 3}",
+            "\"(\" is no regular expression",
+        ),
         (
             "\"r\": 2",
             "\"r\": 3",

@@ -195,6 +195,7 @@ fn rollout_logprobs_are_those_of_the_update() {
             let samples: Vec<Sample> = completions.iter().map(sample).collect();
             let updater = Updater {
                 loss_scale: 1.0,
+                router_aux_loss_coef: 0.0,
                 objective: Objective {
                     policy: Box::new(CrossEntropy),
                     entropy_coef: 0.0,

@@ -112,7 +112,7 @@ fn sampled(policy: &Decoder, tokens: &[TokenId]) -> f64 {
 /// The model with adapters that are no zeros.
 fn adapted(decoder: Decoder) -> Decoder {
     let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
-    let lora = Lora { rank: 16, alpha: 32.0, targets, rslora: false };
+    let lora = Lora { rank: 16, alpha: 32.0, targets, ..Lora::default() };
     decoder.with_lora(lora, Seed::run(17)).map(&mut Nudge(Seed::run(18)))
 }
 

@@ -37,7 +37,7 @@ fn main() {
         random(&config, seed, &Device::flex().autodiff()).expect("the sizes fit together");
     if trained == "lora" {
         let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
-        let lora = Lora { rank: 16, alpha: 32.0, targets, rslora: false };
+        let lora = Lora { rank: 16, alpha: 32.0, targets, ..Lora::default() };
         policy = policy.with_lora(lora, seed);
     }
     // The portions that the book's table was measured with.

@@ -10,6 +10,7 @@ mod json;
 mod layout;
 mod names;
 mod parameters;
+mod pictures;
 mod read;
 mod save;
 mod tensors;

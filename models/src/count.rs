@@ -100,7 +100,7 @@ impl DecoderConfig {
     }
 
     /// Counts the parameters of such adapters, and the largest of them: of a projection
-    /// from `inputs` to `outputs` they have `rank · (inputs + outputs)`.
+    /// from `inputs` to `outputs` they have `rank · (inputs + outputs)`, and a matrix that is trained whole has its own.
     pub fn adapter_parameters(&self, lora: &Lora) -> (u64, u64) {
         let lora = &lora.clone().named_in(self);
         let sides = |path: &str, inputs: usize| {
@@ -108,9 +108,10 @@ impl DecoderConfig {
                 lora.targets.iter().any(|target| name.ends_with(&format!(".{target}")))
             };
             let parts = names::projections(path, self).into_iter().filter(wanted);
-            parts.map(|(_, outputs)| [inputs, outputs]).collect::<Vec<_>>()
+            let sizes = parts.map(|(name, outputs)| (name, [inputs, outputs]));
+            sizes.collect::<Vec<_>>()
         };
-        let of_layer = |kind: &LayerKind| {
+        let of_layer = |(layer, kind): (usize, &LayerKind)| {
             let mixer = match self.delta.filter(|_| kind.recurrent) {
                 Some(delta) => {
                     [sides("delta.input", self.hidden_size), sides("delta.output", delta.values())]
@@ -126,11 +127,17 @@ impl DecoderConfig {
                     [sides("gate_up", self.hidden_size), sides("down", self.intermediate_size)]
                 }
             };
-            [mixer, mlp].concat().concat()
+            let sides = [mixer, mlp].concat().concat();
+            let sizes = sides.into_iter().flat_map(move |(name, sides)| {
+                let rank = lora.rank(&format!("model.layers.{layer}.{name}")) as u64;
+                sides.map(|side| side as u64 * rank)
+            });
+            sizes.collect::<Vec<_>>()
         };
-        let all: Vec<[usize; 2]> = self.kinds.iter().flat_map(of_layer).collect();
-        let sizes = all.into_iter().flatten().map(|side| side as u64 * lora.rank as u64);
-        (sizes.clone().sum(), sizes.max().unwrap_or(0))
+        let lookup = self.vocab_size as u64 * self.hidden_size as u64;
+        let whole = lora.modules_to_save.iter().map(|_| lookup);
+        let all = || self.kinds.iter().enumerate().flat_map(of_layer).chain(whole.clone());
+        (all().sum(), all().max().unwrap_or(0))
     }
 }
 
@@ -166,7 +173,8 @@ mod tests {
             rank: 2,
             alpha: 4.0,
             targets: ["k_proj", "o_proj", "down_proj"].map(String::from).to_vec(),
-            rslora: false,
+            rank_pattern: vec![("1.self_attn.k_proj".into(), 3)],
+            ..Lora::default()
         };
         let variants: Vec<_> = variants.into_iter().chain(families).collect();
         for config in &variants {

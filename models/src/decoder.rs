@@ -7,7 +7,9 @@ use firebrick_kernels::{Frequencies, Norm, Rotary};
 
 use crate::{
     Activation, CheckpointError, Compute, DecoderConfig, GradientSum, Grain, KvCache, LayerKind,
-    Lookup, Lora, PolicyModel, Rope, Sight, Tape, TokenBatch, Turn,
+    Loads, Lookup, Lora, PolicyModel, Rope, Sight, Tape, TokenBatch, Turn,
+    balance::Counter,
+    experts::Experts,
     init::{ParameterSource, matrix, vector},
     layer::Layer,
     names,
@@ -123,6 +125,15 @@ impl Decoder {
         self.lora = lora;
     }
 
+    /// The matrix that [`Lora::modules_to_save`] calls so.
+    pub(crate) fn whole_mut(&mut self, module: &str) -> Option<&mut Param<Tensor<2>>> {
+        match module {
+            "embed_tokens" => Some(&mut self.embedding),
+            "lm_head" => self.head.as_mut(),
+            _ => None,
+        }
+    }
+
     /// Every projection, with the checkpoint's names of the maps it joins, such as
     /// `model.layers.0.self_attn.q_proj`.
     pub(crate) fn projections_mut(
@@ -138,7 +149,7 @@ impl Decoder {
 
     /// The projections of all experts, which have no adapters.
     pub(crate) fn experts_mut(&mut self) -> impl Iterator<Item = &mut Projection> {
-        self.layers.iter_mut().flat_map(Layer::experts_mut)
+        self.layers.iter_mut().filter_map(Layer::experts).flat_map(Experts::projections_mut)
     }
 
     /// The things that the layers share: the angles of `positions`, `[rows, tokens]`, and what they see of `batch`.
@@ -157,6 +168,7 @@ impl Decoder {
             activation: self.config.activation,
             compute: self.compute,
             grain: self.grain,
+            counter: None,
         }
     }
 
@@ -284,6 +296,27 @@ impl PolicyModel for Decoder {
         hidden.reshape([rows, self.config.hidden_size])
     }
 
+    fn count_loads(&self, batch: &TokenBatch, loads: &mut Loads) {
+        let mut place = 0;
+        let context = DecoderContext { counter: Some(Counter::default()), ..self.context(batch) };
+        let mut x = self.embed(batch);
+        for (layer, kind) in self.layers.iter().zip(&self.config.kinds) {
+            x = layer.forward(x, *kind, &context);
+            if let (true, Some(counter)) = (kind.sparse, &context.counter) {
+                loads.add(place, counter.take());
+                place += 1;
+            }
+        }
+    }
+
+    fn balanced(mut self, loads: &Loads, weight: f64) -> Self {
+        let experts = self.layers.iter_mut().filter_map(Layer::experts);
+        for (experts, slope) in experts.zip(loads.slopes()) {
+            experts.set_slope(slope.into_iter().map(|it| it * weight as f32).collect());
+        }
+        self
+    }
+
     fn head(&self) -> &Param<Tensor<2>> {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
@@ -322,6 +355,8 @@ pub struct DecoderContext {
     pub(crate) activation: Activation,
     pub(crate) compute: Compute,
     pub(crate) grain: Grain,
+    /// Counts the loads of experts, where a pass is for that.
+    pub(crate) counter: Option<Counter>,
 }
 
 /// Something for each [`Turn`] that layers have.

@@ -23,6 +23,9 @@ pub(crate) struct Experts {
     each: Vec<Expert>,
     #[module(skip)]
     sizes: ExpertSizes,
+    /// What the way back adds to the gradient of a token's share of each expert; nothing where it is empty.
+    #[module(skip)]
+    slope: Vec<f32>,
 }
 
 /// A gated MLP.
@@ -54,16 +57,24 @@ impl Experts {
             Ok(Expert { gate_up, down })
         };
         let each = (0..sizes.count).map(&mut expert).collect::<Result<_, CheckpointError>>()?;
-        Ok(Experts { router, each, sizes })
+        Ok(Experts { router, each, sizes, slope: Vec::new() })
     }
 
     pub(crate) fn projections_mut(&mut self) -> impl Iterator<Item = &mut Projection> {
         self.each.iter_mut().flat_map(|expert| [&mut expert.gate_up, &mut expert.down])
     }
 
+    /// Has the way back add `slope` to the gradient of each token's shares.
+    pub(crate) fn set_slope(&mut self, slope: Vec<f32>) {
+        self.slope = slope;
+    }
+
     /// The weighted sum of the chosen experts, `[places, hidden]` to the same.
     pub(crate) fn forward(&self, x: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         let routes = self.routes(&x);
+        if let Some(counter) = &context.counter {
+            counter.count(&routes.numbers, &routes.shares);
+        }
         let weights = routes.flat_weights();
         let sum = x.zeros_like().cast(DType::F32);
         routes.tokens.iter().zip(&self.each).fold(sum, |sum, (chosen, expert)| {
@@ -119,8 +130,9 @@ impl Experts {
             false => top.clone().slice_dim(1, 0..1).ones_like(),
         };
         let weights = top / whole.clone();
-        let tokens = by_expert(&chosen, self.sizes.count);
-        Routes { shares, weights, whole, chosen, tokens }
+        let numbers: Vec<i64> = chosen.to_data().iter::<i64>().collect();
+        let tokens = by_expert(&numbers, &self.sizes, &chosen.device());
+        Routes { shares, weights, whole, chosen, numbers, tokens }
     }
 
     /// From the gradient of the weights to that of the router's logits, `[places, experts]`.
@@ -133,7 +145,11 @@ impl Experts {
             false => d_weights,
         };
         let d_shares = routes.shares.zeros_like();
-        let d_shares = d_shares.scatter(1, routes.chosen.clone(), d_top, IndexingUpdateOp::Add);
+        let mut d_shares = d_shares.scatter(1, routes.chosen.clone(), d_top, IndexingUpdateOp::Add);
+        if !self.slope.is_empty() {
+            let slope = TensorData::new(self.slope.clone(), [1, self.sizes.count]);
+            d_shares = d_shares.clone() + Tensor::from_data(slope, &d_shares.device());
+        }
         let along = (d_shares.clone() * routes.shares.clone()).sum_dim(1);
         routes.shares.clone() * (d_shares - along)
     }
@@ -178,6 +194,8 @@ struct Routes {
     whole: Tensor<2>,
     /// Their numbers, `[places, chosen]`.
     chosen: Tensor<2, Int>,
+    /// The same on the host.
+    numbers: Vec<i64>,
     /// The tokens of each expert; none where it has none.
     tokens: Vec<Option<Chosen>>,
 }
@@ -199,18 +217,16 @@ impl Routes {
 }
 
 /// The tokens of each expert, from the experts of each token.
-fn by_expert(chosen: &Tensor<2, Int>, count: usize) -> Vec<Option<Chosen>> {
-    let ([_, each], device) = (chosen.dims(), chosen.device());
-    let numbers: Vec<i64> = chosen.to_data().iter::<i64>().collect();
-    let mut tokens = vec![[const { Vec::new() }; 2]; count];
+fn by_expert(numbers: &[i64], sizes: &ExpertSizes, device: &Device) -> Vec<Option<Chosen>> {
+    let mut tokens = vec![[const { Vec::new() }; 2]; sizes.count];
     for (at, &expert) in numbers.iter().enumerate() {
         let [places, weights] = &mut tokens[expert as usize];
-        places.push((at / each) as i32);
+        places.push((at / sizes.chosen) as i32);
         weights.push(at as i32);
     }
     let tensor = |numbers: Vec<i32>| {
         let length = numbers.len();
-        Tensor::from_data(TensorData::new(numbers, [length]), &device)
+        Tensor::from_data(TensorData::new(numbers, [length]), device)
     };
     let of = |[places, weights]: [Vec<i32>; 2]| {
         // Not every device takes an empty tensor.

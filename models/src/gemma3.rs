@@ -26,6 +26,8 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
 
 pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     let defaults = Defaults {
+        vocab_size: Some(262_208),
+        heads: Some(8),
         kv_heads: Some(4),
         head_dim: Some(256),
         max_position_embeddings: 131_072,

@@ -271,8 +271,8 @@ impl Layer {
         }
     }
 
-    pub(crate) fn experts_mut(&mut self) -> impl Iterator<Item = &mut Projection> {
-        self.experts.iter_mut().flat_map(Experts::projections_mut)
+    pub(crate) fn experts(&mut self) -> Option<&mut Experts> {
+        self.experts.as_mut()
     }
 
     /// Those projections that may have adapters: all but the experts'.

@@ -8,6 +8,8 @@ use crate::{ConfigError, DecoderConfig, Family, LayerKind, Rope, Sizes, Turn, co
 
 /// What a family's class in transformers takes where `config.json` is silent.
 pub(crate) struct Defaults {
+    pub(crate) vocab_size: Option<usize>,
+    pub(crate) heads: Option<usize>,
     pub(crate) kv_heads: Option<usize>,
     pub(crate) head_dim: Option<usize>,
     pub(crate) max_position_embeddings: usize,
@@ -23,6 +25,8 @@ pub(crate) struct Defaults {
 impl Defaults {
     /// Llama's.
     pub(crate) const LLAMA: Defaults = Defaults {
+        vocab_size: None,
+        heads: None,
         kv_heads: None,
         head_dim: None,
         max_position_embeddings: 2048,
@@ -43,7 +47,11 @@ pub(crate) fn read(
     if fields.0.get("quantization_config").is_some_and(|value| !value.is_null()) {
         return Err(not_implemented("quantization_config"));
     }
-    let heads = fields.size("num_attention_heads")?;
+    let or = |name: &str, silent: Option<usize>| match silent {
+        Some(silent) => fields.size_or(name, silent),
+        None => fields.size(name),
+    };
+    let heads = or("num_attention_heads", defaults.heads)?;
     let hidden_size = fields.size("hidden_size")?;
     let max_position_embeddings =
         fields.size_or("max_position_embeddings", defaults.max_position_embeddings)?;
@@ -59,7 +67,7 @@ pub(crate) fn read(
         return Err(not_implemented("partial_rotary_factor"));
     }
     let sizes = Sizes {
-        vocab_size: fields.size("vocab_size")?,
+        vocab_size: or("vocab_size", defaults.vocab_size)?,
         hidden_size,
         layers,
         heads,

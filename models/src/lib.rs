@@ -36,6 +36,7 @@
 //! ```
 
 mod attention;
+mod balance;
 mod base;
 mod batch;
 mod cache;
@@ -72,6 +73,7 @@ mod reward_model;
 mod rope;
 mod smollm3;
 
+pub use balance::Loads;
 pub use base::Base;
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;

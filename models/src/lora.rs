@@ -1,8 +1,9 @@
 use burn::{
     module::{Module, Param},
-    tensor::{Device, Tensor, TensorData},
+    tensor::{DType, Device, Tensor, TensorData},
 };
 use firebrick_core::Seed;
+use regex::Regex;
 
 use firebrick_kernels as ops;
 
@@ -12,7 +13,7 @@ use crate::{Compute, Decoder, DecoderConfig, GradientSum, PolicyModel};
 ///
 /// A projection `x·W` with an adapter computes `x·W + scale · x·A·B`, where `A` is `[inputs, rank]` and
 /// `B` `[rank, outputs]`. `W` is frozen: it takes no gradient and has no state in the optimizer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lora {
     /// Width of the adapters; at least 1.
     pub rank: usize,
@@ -22,12 +23,23 @@ pub struct Lora {
     pub targets: Vec<String>,
     /// See [`Lora::scale`].
     pub rslora: bool,
+    /// Other ranks, of the projections whose names end as the first pattern that matches them says: regular expressions,
+    /// as PEFT has them.
+    pub rank_pattern: Vec<(String, usize)>,
+    /// Other values of `alpha`, in the same way.
+    pub alpha_pattern: Vec<(String, f64)>,
+    /// Matrices that are trained whole beside the adapters, and kept with them: those of [`Lora::WHOLE`] that the model
+    /// has.
+    pub modules_to_save: Vec<String>,
 }
 
 impl Lora {
     /// The projections of a layer, by the last part of their names in a checkpoint.
     pub const PROJECTIONS: [&str; 7] =
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+
+    /// The matrices that may be trained whole: the embedding, and the head where it is not the embedding.
+    pub const WHOLE: [&str; 2] = ["embed_tokens", "lm_head"];
 
     /// The names where a family keeps several of them in one matrix, and those of a recurrence.
     pub(crate) const OTHERS: [&str; 7] = [
@@ -66,12 +78,46 @@ impl Lora {
         self
     }
 
-    /// What an adapter's output is multiplied by: `alpha / rank`, or with `rslora` `alpha / √rank`
-    /// (Kalajdzievski 2023).
-    pub fn scale(&self) -> f64 {
-        let rank = self.rank as f64;
-        self.alpha / if self.rslora { rank.sqrt() } else { rank }
+    /// The rank of the adapter beside the projection of that name, such as `model.layers.0.self_attn.q_proj`.
+    pub fn rank(&self, name: &str) -> usize {
+        first_match(&self.rank_pattern, name).unwrap_or(self.rank)
     }
+
+    /// What the output of that adapter is multiplied by: `alpha / rank`, or with `rslora` `alpha / √rank`
+    /// (Kalajdzievski 2023).
+    pub fn scale(&self, name: &str) -> f64 {
+        let alpha = first_match(&self.alpha_pattern, name).unwrap_or(self.alpha);
+        let rank = self.rank(name) as f64;
+        alpha / if self.rslora { rank.sqrt() } else { rank }
+    }
+
+    /// Why a model of these sizes can't have them, if it can't.
+    pub fn fits(&self, config: &DecoderConfig) -> Result<(), String> {
+        for module in &self.modules_to_save {
+            if !Lora::WHOLE.contains(&module.as_str()) {
+                let known = Lora::WHOLE.join(" and ");
+                return Err(format!("modules_to_save has {module:?}, expected {known}"));
+            }
+            if config.tied {
+                return Err(format!(
+                    "modules_to_save has {module:?}, and this model's head is its embedding, which is not implemented; \
+                     expected none"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The value of the first pattern that a name ends with, from a point on or from its beginning.
+fn first_match<T: Copy>(patterns: &[(String, T)], name: &str) -> Option<T> {
+    let matches = |pattern: &str| ends_with(pattern).is_ok_and(|it| it.is_match(name));
+    patterns.iter().find(|(pattern, _)| matches(pattern)).map(|(_, value)| *value)
+}
+
+/// The expression that PEFT makes of a pattern's.
+pub(crate) fn ends_with(pattern: &str) -> Result<Regex, regex::Error> {
+    Regex::new(&format!(r"^(?:.*\.)?(?:{pattern})$"))
 }
 
 /// Two thin matrices beside a projection.
@@ -150,14 +196,17 @@ impl Decoder {
     /// 0, as PEFT begins. Every other weight is frozen.
     ///
     /// Each matrix has a seed of its own, so its values do not depend on which others there are.
+    ///
+    /// # Panics
+    /// When the adapters don't [fit](Lora::fits) the model.
     pub fn with_lora(self, lora: Lora, seed: Seed) -> Decoder {
         let lora = lora.named_in(self.config());
-        let (rank, scale, targets) = (lora.rank, lora.scale(), lora.targets.clone());
-        self.adapted(lora, |name, [inputs, outputs], device| {
+        self.adapted(&lora, |name, [inputs, outputs], device| {
             let target = name.rsplit('.').next().unwrap_or(name);
-            if !targets.iter().any(|wanted| wanted == target) {
+            if !lora.targets.iter().any(|wanted| wanted == target) {
                 return Ok::<_, std::convert::Infallible>(None);
             }
+            let (rank, scale) = (lora.rank(name), lora.scale(name));
             let mut stream = seed.derive(name, &[]).stream();
             let bound = 1.0 / (inputs as f64).sqrt();
             let a = (0..(inputs * rank) as u64)
@@ -172,7 +221,7 @@ impl Decoder {
     /// checkpoint) and that shape, instead of those that it has.
     pub(crate) fn adapted<E>(
         self,
-        lora: Lora,
+        lora: &Lora,
         mut make: impl FnMut(&str, [usize; 2], &Device) -> Result<Option<Adapter>, E>,
     ) -> Result<Decoder, E> {
         let mut decoder = self.no_grad();
@@ -187,7 +236,12 @@ impl Decoder {
             let some = adapters.iter().any(Option::is_some);
             projection.adapters = if some { adapters } else { Vec::new() };
         }
-        decoder.set_lora(Some(lora));
+        for module in &lora.modules_to_save {
+            let matrix = decoder.whole_mut(module);
+            let matrix = matrix.expect("a model has the matrices that its adapters come with");
+            *matrix = matrix.clone().map(|values| values.cast(DType::F32)).set_require_grad(true);
+        }
+        decoder.set_lora(Some(lora.clone()));
         Ok(decoder)
     }
 

@@ -117,7 +117,25 @@ pub(crate) fn of_adapter(path: &str, config: &DecoderConfig) -> Option<String> {
     Some(of_adapter_matrix(&name, &matrix.to_uppercase()))
 }
 
+/// PEFT's name of a matrix that is trained whole beside adapters.
+pub(crate) fn of_whole(module: &str) -> String {
+    let place = if module == "embed_tokens" { "model." } else { "" };
+    format!("{OF_PEFT}{place}{module}.weight")
+}
+
+/// What PEFT calls the parameter at `path`, if it may be trained whole beside adapters.
+pub(crate) fn whole(path: &str) -> Option<&'static str> {
+    match path {
+        "embedding" => Some("embed_tokens"),
+        "head" => Some("lm_head"),
+        _ => None,
+    }
+}
+
+/// What PEFT writes before every name.
+pub(crate) const OF_PEFT: &str = "base_model.model.";
+
 /// PEFT's name of the matrix `A` or `B` beside the projection of that name.
 pub(crate) fn of_adapter_matrix(projection: &str, matrix: &str) -> String {
-    format!("base_model.model.{projection}.lora_{matrix}.weight")
+    format!("{OF_PEFT}{projection}.lora_{matrix}.weight")
 }

@@ -3,7 +3,7 @@ use burn::{
     tensor::{Device, Int, Tensor, TensorData},
 };
 
-use crate::{Compute, GradientSum, Tape, TokenBatch};
+use crate::{Compute, GradientSum, Loads, Tape, TokenBatch};
 
 /// A model, as sampling and training need it, whatever its layers are made of.
 ///
@@ -114,6 +114,18 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         sum: &mut GradientSum,
     ) -> Tensor<3> {
         self.record(index, x, context).1.back(d_y, sum)
+    }
+
+    /// Adds the loads of experts in a pass over `batch` to `loads`; nothing where there are none.
+    fn count_loads(&self, batch: &TokenBatch, loads: &mut Loads) {
+        let _ = (batch, loads);
+    }
+
+    /// The same model, whose ways back ([`record`](PolicyModel::record), [`replay`](PolicyModel::replay)) add the gradient of
+    /// `weight` times [`Loads::loss`]. `loads` are those of all the tokens that they go through.
+    fn balanced(self, loads: &Loads, weight: f64) -> Self {
+        let _ = (loads, weight);
+        self
     }
 
     /// The table that [`embed`](PolicyModel::embed) looks tokens up in, if that is all it does: its

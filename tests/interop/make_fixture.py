@@ -5,8 +5,9 @@
 FROM is another fixture: its tokenizer, texts, batches and hyperparameters are taken over, so that
 only the model is new. CONFIG becomes the folder's config.json as it stands, whatever it leaves out or
 sets to null, since how such a file is read is part of what is compared. What it describes decides
-what is made: a language model, a sequence classifier, or, where it is an adapter_config.json with
-some of peft's arguments, an adapter for the model in FROM, beside which OUT must then lie.
+what is made: a language model, by itself or in a model that also sees pictures, a sequence classifier,
+or, where it is an adapter_config.json with some of peft's arguments, an adapter for the model in FROM,
+beside which OUT must then lie.
 
 Everything is computed in float32 from the files as they were written. tests/fixtures/README.md says
 what the blocks of expected.json hold; the block `chat` is copied, and tests/chat/render.py --block
@@ -17,6 +18,7 @@ import argparse
 import json
 import pathlib
 import shutil
+import sys
 
 import peft
 import safetensors.torch
@@ -35,7 +37,7 @@ NOT_COPIED = ("config.json", "expected.json", "expected.safetensors")
 def randomize(model, seed):
     """Weights at which every part of the model matters: biases, norms and small frequencies too."""
     draw = torch.Generator().manual_seed(seed)
-    around_zero = model.config.model_type in AROUND_ZERO
+    around_zero = model.config.get_text_config().model_type in AROUND_ZERO
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=draw)
         if "norm" in name:
@@ -165,6 +167,11 @@ def greedy_block(model, before, tokenizer, pad):
     }
 
 
+def in_text_part(name):
+    """A parameter's name in a checkpoint of the text part alone, where the model also sees pictures."""
+    return name.replace("model.language_model.", "model.", 1)
+
+
 def by_expert(name, gradient):
     """One tensor for each tensor of a checkpoint: transformers keeps all experts of a layer in one."""
     if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
@@ -182,7 +189,7 @@ def gradient_norms(model):
     gradients = {}
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            gradients |= by_expert(name, parameter.grad)
+            gradients |= by_expert(in_text_part(name), parameter.grad)
     norms = {name: gradient.double().norm().item() for name, gradient in gradients.items()}
     return gradients, norms, sum(norm**2 for norm in norms.values()) ** 0.5
 
@@ -262,19 +269,43 @@ def adamw_block(model, batch, before):
     return {**before, "trajectory": trajectory}
 
 
+def router_aux_block(model, batch):
+    """The loss of uneven loads. Each layer is asked by itself: all at once, transformers mixes experts of different
+    layers that have the same number."""
+    model.zero_grad()
+    ids, mask = torch.tensor(batch["input_ids"]), torch.tensor(batch["attention_mask"])
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    outputs = model(
+        ids,
+        attention_mask=mask,
+        position_ids=positions,
+        output_router_logits=True,
+        use_cache=False,
+    )
+    balance = sys.modules[type(model).__module__].load_balancing_loss_func
+    sizes = (model.num_experts, model.num_experts_per_tok)
+    layers = [balance((logits,), *sizes, mask) for logits in outputs.router_logits]
+    loss = torch.stack(layers).mean()
+    loss.backward()
+    _, norms, _ = gradient_norms(model)
+    return {
+        "loss": loss.item(),
+        "grad_norms": {name: norm for name, norm in norms.items() if norm > 0},
+    }
+
+
 # ---- kinds of fixtures ----------------------------------------------------------------------
 
 
-def language_model(folder, before, args, tensors):
+def language_model(folder, before, args, tensors, auto=transformers.AutoModelForCausalLM):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     pad = before["tokenizer"]["pad_id"]
     for seed in range(args.seed, args.seed + 100):
-        model = write_model(
-            transformers.AutoModelForCausalLM, folder, args.dtype, args.shards, seed
-        )
+        model = write_model(auto, folder, args.dtype, args.shards, seed)
         greedy = greedy_block(model, before["greedy"], tokenizer, pad)
         if greedy["min_top2_margin"] > MARGIN:
             break
+    experts = hasattr(model, "num_experts_per_tok")
     return {
         "seed": seed,
         "tokenizer": before["tokenizer"],
@@ -283,9 +314,16 @@ def language_model(folder, before, args, tensors):
         "logprobs": logprobs_block(model, before["logprobs"]),
         "greedy": greedy,
         "ce": ce_block(model, before["ce"]),
+        **({"router_aux": router_aux_block(model, before["logits"]["right"])} if experts else {}),
         "dapo": dapo_block(model, before["logprobs"], before["dapo"]),
         "adamw5": adamw_block(model, before["ce"], before["adamw5"]),
     }
+
+
+def text_of_pictures(folder, before, args, tensors):
+    """A model that sees pictures, asked about text."""
+    auto = transformers.AutoModelForImageTextToText
+    return language_model(folder, before, args, tensors, auto)
 
 
 def classifier(folder, before, args, _):
@@ -322,6 +360,8 @@ def adapter(folder, base, before, args, tensors):
         if "lora_" in name:
             values = torch.randn(parameter.shape, generator=draw)
             parameter.data.copy_(values / parameter.shape[1] ** 0.5)
+        elif "modules_to_save" in name:
+            parameter.data += 0.1 * torch.randn(parameter.shape, generator=draw)
     model.peft_config["default"].base_model_name_or_path = f"../{base.name}"
     model.save_pretrained(folder)
     (folder / "README.md").unlink()
@@ -342,7 +382,10 @@ def adapter(folder, base, before, args, tensors):
     loss = cross_entropy(model, {**right, "labels": labels})
     loss.backward()
     _, norms, total = gradient_norms(model)
-    norms = {name.replace(".default", ""): norm for name, norm in norms.items()}
+    # A matrix that is trained whole has the model's own name.
+    whole = lambda name: name.removeprefix("base_model.model.").replace(".modules_to_save", "")
+    own = lambda name: whole(name) if "modules_to_save" in name else name
+    norms = {own(name.replace(".default", "")): norm for name, norm in norms.items()}
     block["ce_lora"] = {"loss": loss.item(), "total_grad_norm": total, "grad_norms": norms}
     merged = model.merge_and_unload()
     block["merged_logits"] = logits_block(merged, batch, tensors, "merged_logits")
@@ -363,8 +406,12 @@ def main(args):
             if file.name not in NOT_COPIED and not file.name.startswith("model"):
                 shutil.copy(file, args.out)
         shutil.copy(args.config, args.out / "config.json")
-        is_classifier = config["architectures"][0].endswith("ForSequenceClassification")
-        make = classifier if is_classifier else language_model
+        kinds = {
+            "ForSequenceClassification": classifier,
+            "ForConditionalGeneration": text_of_pictures,
+        }
+        architecture = config["architectures"][0]
+        make = next((kinds[end] for end in kinds if architecture.endswith(end)), language_model)
         block = make(args.out, before, args, tensors)
     modules = (torch, transformers, peft)
     block["versions"] = {module.__name__: module.__version__ for module in modules}

@@ -256,3 +256,12 @@ pub fn by_temperature<T: DeserializeOwned>(rest: &Map<String, Value>) -> Vec<(f6
     assert!(!entries.is_empty(), "there is no entry such as \"T1.0\"");
     entries
 }
+
+/// `router_aux`: the loss of uneven loads of the texts of `logits`, in the mean over layers, each by itself.
+#[derive(Debug, Deserialize)]
+pub struct RouterAux {
+    /// Before its weight.
+    pub loss: f64,
+    /// Norm of each parameter's gradient, of those that have one.
+    pub grad_norms: BTreeMap<String, f64>,
+}

@@ -213,6 +213,15 @@ pub enum Error {
         "model.lora.targets names no projection of this model that can have an adapter: nothing would be trained"
     )]
     NoTarget,
+    /// `[model.lora]` asks for what the model does not have.
+    #[error("model.lora: {problem}")]
+    Adapters {
+        /// What it is.
+        problem: String,
+    },
+    /// `loss.router_aux_loss_coef` for a model whose tokens all go the same way.
+    #[error("loss.router_aux_loss_coef is for models with experts, and this one has none")]
+    NoExperts,
     /// No prompt fits beside the completion.
     #[error(
         "rollout.max_completion_tokens = {completion} leaves no room for a prompt: the model's \
@@ -384,6 +393,8 @@ impl Error {
             Error::NoTarget => {
                 "add projections of the attention, such as q_proj; experts have no adapters".into()
             }
+            Error::Adapters { .. } => "leave model.lora.modules_to_save out".into(),
+            Error::NoExperts => "leave it out, or set it to 0".into(),
             Error::Context { .. } => "lower rollout.max_completion_tokens".into(),
             Error::NoPrompts { remedy, .. } => (*remedy).to_owned(),
             Error::Changed { run, .. } => format!(
@@ -431,6 +442,8 @@ impl Error {
             | Error::NoFormat { .. }
             | Error::TwoAdapters { .. }
             | Error::NoTarget
+            | Error::NoExperts
+            | Error::Adapters { .. }
             | Error::TemplateOption { .. }
             | Error::Context { .. }
             | Error::Changed { .. }

@@ -13,9 +13,9 @@ use firebrick_core::Seed;
 use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
-    AdapterBase, Base, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, PolicyModel,
-    Sizes, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, is_gguf, load_adapter,
-    load_config, load_noting, parameters, random,
+    AdapterBase, Base, CheckpointError, Compute, Decoder, DecoderConfig, Family, Lora, Parameter,
+    PolicyModel, Sizes, WeightDtype, adapter_config, adapter_lora, inventory, is_adapter, is_gguf,
+    load_adapter, load_config, load_noting, parameters, random,
 };
 
 use crate::{
@@ -209,6 +209,9 @@ impl Policy {
         };
         let smaller = device::smaller_model();
         let policy = device::unsaved(recipe, device, "loading the model", smaller, read)?;
+        if recipe.loss.router_aux_loss_coef != 0.0 && policy.decoder.config().experts.is_none() {
+            return Err(Error::NoExperts);
+        }
         let name = recipe.device.name();
         let inner = policy.decoder.config().intermediate_size;
         let grain = Pieces::of(name, Memory::of(name).bytes, inner).grain();
@@ -248,7 +251,11 @@ fn from_folders(
     let decoder = folders.load(base, device, |note| drop(said.send(note)))?;
     let decoder = match &recipe.model.lora {
         Some(lora) if decoder.lora().is_none() => {
-            let adapted = decoder.with_lora(adapters(lora), seed.derive("lora", &[]));
+            let lora = adapters(lora);
+            if let Err(problem) = lora.fits(decoder.config()) {
+                return Err(Error::Adapters { problem });
+            }
+            let adapted = decoder.with_lora(lora, seed.derive("lora", &[]));
             if adapters_of(&adapted) == 0 {
                 return Err(Error::NoTarget);
             }
@@ -282,9 +289,13 @@ pub(crate) fn parameters_in_words<M: Module>(policy: &M) -> String {
 
 /// Values of a decoder's adapters.
 fn adapters_of(policy: &Decoder) -> usize {
+    values_of(policy, |parameter| parameter.path.contains(".adapters."))
+}
+
+fn values_of(policy: &Decoder, wanted: impl Fn(&Parameter) -> bool) -> usize {
     let all = parameters(policy);
-    let adapters = all.iter().filter(|parameter| parameter.path.contains(".adapters."));
-    adapters.map(|parameter| parameter.shape.iter().product::<usize>()).sum()
+    let sizes = all.iter().filter(|parameter| wanted(parameter));
+    sizes.map(|parameter| parameter.shape.iter().product::<usize>()).sum()
 }
 
 /// How large a decoder is, how much of it is trained, and what it is multiplied in.
@@ -293,7 +304,7 @@ pub(crate) fn size(policy: &Decoder) -> String {
     let all = policy.config().parameters().total + adapters as u64;
     let mut text = format!("{} parameters", thousands(all));
     if let Some(lora) = policy.lora() {
-        let trained = thousands(adapters as u64);
+        let trained = thousands(values_of(policy, |parameter| parameter.trained) as u64);
         text += &format!(", {trained} of them trained (adapters of rank {})", lora.rank);
     }
     if policy.compute() != Compute::F32 {
@@ -401,5 +412,14 @@ pub fn adapters(lora: &recipe::Lora) -> Lora {
     targets.sort();
     targets.dedup();
     let alpha = lora.alpha.unwrap_or(2.0 * lora.rank as f64);
-    Lora { rank: lora.rank, alpha, targets, rslora: lora.rslora }
+    let whole = |module: &recipe::WholeModule| match module {
+        recipe::WholeModule::EmbedTokens => "embed_tokens",
+        recipe::WholeModule::LmHead => "lm_head",
+    };
+    let mut modules_to_save: Vec<String> =
+        lora.modules_to_save.iter().map(|it| whole(it).to_owned()).collect();
+    modules_to_save.sort();
+    modules_to_save.dedup();
+    let (rank, rslora) = (lora.rank, lora.rslora);
+    Lora { rank, alpha, targets, rslora, modules_to_save, ..Lora::default() }
 }

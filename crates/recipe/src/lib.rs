@@ -54,7 +54,9 @@ pub use critic::{Critic, CriticKind};
 pub use data::{Columns, Data, Task, Template};
 pub use error::{Invalid, Label, Problem, RecipeError, Text};
 pub use memory::Memory;
-pub use model::{BaseType, ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel};
+pub use model::{
+    BaseType, ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel, WholeModule,
+};
 pub use observe::Observe;
 pub use reward::{
     AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,

@@ -82,13 +82,33 @@ pub struct Lora {
     /// Multiplies by `alpha / √rank` instead, so that a larger rank does not learn more slowly.
     #[serde(default)]
     pub rslora: bool,
+    /// Matrices that are trained whole beside the adapters, and kept with them: for a model whose head is not its
+    /// embedding.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules_to_save: Vec<WholeModule>,
 }
 
 impl Lora {
     /// Adapters of that width, with the defaults.
     pub fn of_rank(rank: usize) -> Self {
-        Lora { rank, alpha: None, targets: every_projection(), rslora: false }
+        Lora {
+            rank,
+            alpha: None,
+            targets: every_projection(),
+            rslora: false,
+            modules_to_save: Vec::new(),
+        }
     }
+}
+
+/// A matrix outside the layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WholeModule {
+    /// The embedding.
+    EmbedTokens,
+    /// The head.
+    LmHead,
 }
 
 /// A projection of a layer.

@@ -195,6 +195,10 @@ pub struct Loss {
     /// Weight of the entropy bonus; 0.0 is none.
     #[schemars(range(min = 0.0))]
     pub entropy_coef: f64,
+    /// Weight of the loss of uneven loads, for a model with experts: a step forward through the policy more. 0.0 is none;
+    /// 0.001 is usual.
+    #[schemars(range(min = 0.0))]
+    pub router_aux_loss_coef: f64,
     /// Penalty on the distance to the policy the run started from; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<Kl>,
@@ -213,6 +217,7 @@ impl Default for Loss {
             aggregation: Aggregation::TokenMean,
             constant_length: None,
             entropy_coef: 0.0,
+            router_aux_loss_coef: 0.0,
             kl: None,
             importance_cap: None,
         }

@@ -84,6 +84,8 @@ pub use schedule::{
     ConstantLr, CosineDecay, LinearDecay, LrSchedule, LrWarmup, constant_with_warmup,
 };
 pub use trainer::{Observer, OldLogprobs, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
-pub use update::{Cut, LARGEST_CHANGE, Moves, UpdateReport, Updater};
+pub use update::{
+    Cut, FULLEST_EXPERT, LARGEST_CHANGE, Moves, ROUTER_AUX_LOSS, UpdateReport, Updater,
+};
 pub use value_loss::{ValueInput, ValueLoss, ValueOutput};
 pub use warmup::{CrossEntropy, warmup_step};

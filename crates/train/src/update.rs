@@ -3,11 +3,13 @@ use std::collections::BTreeMap;
 use burn::{
     module::Module,
     optim::GradientsParams,
-    tensor::{DType, Tensor},
+    tensor::{DType, Device, Tensor},
 };
 use firebrick_core::Metrics;
 use firebrick_kernels::together;
-use firebrick_models::{GradientSum, PolicyModel, head_backward, head_logprobs, head_record};
+use firebrick_models::{
+    GradientSum, Loads, PolicyModel, head_backward, head_logprobs, head_record,
+};
 
 use crate::{
     Aggregation, Critic, Divisors, Layout, LossInput, MicroBatch, Objective, Optimizer, Sample,
@@ -22,6 +24,9 @@ use crate::{
 pub struct Updater {
     /// What is minimised.
     pub objective: Objective,
+    /// Weight of the loss of experts' uneven loads ([`Loads::loss`]); 0 is none. The loads are those of all the update's
+    /// tokens, for which it goes forward through the policy once more.
+    pub router_aux_loss_coef: f64,
     /// How token losses become one number.
     pub aggregation: Aggregation,
     /// Divisor of one completion for [`Aggregation::Constant`], in tokens.
@@ -114,6 +119,14 @@ pub struct UpdateReport {
 /// moved since it was sampled.
 pub const LARGEST_CHANGE: &str = "loss/logprob_change_max";
 
+const TOTAL_LOSS: &str = "loss/total";
+
+/// The metric of [`Loads::loss`], before its weight.
+pub const ROUTER_AUX_LOSS: &str = "loss/router_aux";
+
+/// The metric of [`Loads::fullest`].
+pub const FULLEST_EXPERT: &str = "experts/load_max";
+
 impl Updater {
     /// One optimizer step over `samples`.
     ///
@@ -165,8 +178,17 @@ impl Updater {
         // Of all completions, also those that are out of the loss (Liu et al. 2025): a completion that is
         // filtered must not make the others' tokens weigh more.
         divisors.constant = samples.len() as f64 * self.constant_length as f64;
-        let plain = policy.valid();
         let layout = self.cut.layout(samples, policy.packs());
+        let loads = match moves {
+            Moves::Policy if self.router_aux_loss_coef != 0.0 => Some(self.loads(policy, samples)),
+            _ => None,
+        };
+        let balanced = loads.as_ref().map(|loads| {
+            let weight = self.router_aux_loss_coef * self.loss_scale;
+            policy.clone().balanced(loads, weight)
+        });
+        let policy = balanced.as_ref().unwrap_or(policy);
+        let plain = policy.valid();
         let shared = match layout {
             Layout::Shared => share_saved(samples, self.cut.micro_batch_tokens),
             Layout::Padded | Layout::Packed => 0.0,
@@ -174,10 +196,8 @@ impl Updater {
         let (mut gradients, mut of_critic) = (GradientSum::default(), GradientSum::default());
         let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
         let mut largest: Option<Tensor<1>> = None;
-        for indices in micro_batches(samples, self.cut.micro_batch_tokens, layout) {
-            let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
-            let device = policy.device();
-            let batch = MicroBatch::new(&part, layout, self.aggregation, &divisors, &device);
+        let device = policy.device();
+        for (_, batch) in self.batches(samples, layout, &divisors, &device) {
             let (parts, change) = together(&device, || {
                 // Before the policy's pass: its activations are gone when the policy's come.
                 if let Some(critic) = critic {
@@ -201,13 +221,19 @@ impl Updater {
                 metrics.set(name, value);
             }
         }
+        if let Some(loads) = loads {
+            let total = metrics.get(TOTAL_LOSS).unwrap_or(0.0);
+            metrics.set(TOTAL_LOSS, total + self.router_aux_loss_coef * loads.loss());
+            metrics.set(ROUTER_AUX_LOSS, loads.loss());
+            metrics.set(FULLEST_EXPERT, loads.fullest());
+        }
         Ok(UpdateReport {
             gradients: match self.loss_scale {
                 1.0 => gradients.finish(),
                 scale => gradients.finish_over(policy, scale),
             },
             of_critic: critic.map(|_| of_critic.finish()),
-            loss: metrics.get("loss/total").unwrap_or(0.0),
+            loss: metrics.get(TOTAL_LOSS).unwrap_or(0.0),
             metrics,
             tokens: divisors.tokens as usize,
             shared,
@@ -248,6 +274,33 @@ impl Updater {
         self.per_token(&trunk, samples, |hidden, _| head.values(hidden))
     }
 
+    /// The loads of the policy's experts over the update's tokens.
+    fn loads<M: PolicyModel>(&self, policy: &M, samples: &[Sample]) -> Loads {
+        let (plain, device) = (policy.valid(), policy.device());
+        let (layout, mut loads) = (self.cut.layout(samples, policy.packs()), Loads::default());
+        for (_, batch) in self.batches(samples, layout, &Divisors::default(), &device) {
+            together(&device, || plain.count_loads(&batch.tokens, &mut loads));
+        }
+        loads
+    }
+
+    /// The micro-batches of an update, each with the numbers of its samples.
+    fn batches<'a>(
+        &'a self,
+        samples: &'a [Sample],
+        layout: Layout,
+        divisors: &'a Divisors,
+        device: &'a Device,
+    ) -> impl Iterator<Item = (Vec<usize>, MicroBatch)> + 'a {
+        micro_batches(samples, self.cut.micro_batch_tokens, layout).into_iter().map(
+            move |indices| {
+                let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
+                let batch = MicroBatch::new(&part, layout, self.aggregation, divisors, device);
+                (indices, batch)
+            },
+        )
+    }
+
     fn scaled<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
         if self.loss_scale == 1.0 { gradient } else { gradient.mul_scalar(self.loss_scale) }
     }
@@ -262,10 +315,8 @@ impl Updater {
         let divisors = Divisors::default();
         let layout = self.cut.layout(samples, policy.packs());
         let mut result = vec![Vec::new(); samples.len()];
-        for indices in micro_batches(samples, self.cut.micro_batch_tokens, layout) {
-            let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
-            let device = policy.device();
-            let batch = MicroBatch::new(&part, layout, self.aggregation, &divisors, &device);
+        let device = policy.device();
+        for (indices, batch) in self.batches(samples, layout, &divisors, &device) {
             let numbers = together(&device, || {
                 number(hidden_at(policy, &batch.tokens, &batch.predictors), &batch)
             });
@@ -369,7 +420,7 @@ impl Updater {
         }
 
         let mut parts = vec![
-            ("loss/total", output.loss.inner()),
+            (TOTAL_LOSS, output.loss.inner()),
             ("loss/policy", output.policy_loss.inner()),
             ("loss/logprob_change", (difference.clone() * batch.shares.clone()).sum()),
         ];

@@ -61,6 +61,7 @@ impl<M: PolicyModel> Trainer<M> {
 fn updater(cut: Cut) -> Updater {
     Updater {
         loss_scale: 1.0,
+        router_aux_loss_coef: 0.0,
         objective: Objective { policy: Box::new(CrossEntropy), entropy_coef: 0.0, kl: None },
         aggregation: Aggregation::TokenMean,
         constant_length: 1,

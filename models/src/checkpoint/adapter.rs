@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
+use burn::tensor::{Tensor, TensorData};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     folder::{INDEX, SINGLE},
     json, layout, save,
 };
-use crate::{Adapter, Decoder, Lora, config::Fields, names};
+use crate::{Adapter, ConfigError, Decoder, Lora, config::Fields, lora::ends_with, names};
 
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
@@ -73,7 +74,29 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
         // The tensors say which: this field may be a pattern.
         targets: Vec::new(),
         rslora: fields.flag_or("use_rslora", false).map_err(config)?,
+        rank_pattern: pattern(&fields, "rank_pattern", |it, name| it.size(name)).map_err(config)?,
+        alpha_pattern: pattern(&fields, "alpha_pattern", |it, name| it.number(name))
+            .map_err(config)?,
+        modules_to_save: match fields.0.get("modules_to_save") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(list) => names_of(list).ok_or_else(|| {
+                config(ConfigError::Field {
+                    field: "modules_to_save".into(),
+                    expected: "a list of names",
+                    came: list.to_string(),
+                })
+            })?,
+        },
     };
+    let patterns = lora.rank_pattern.iter().map(|(pattern, _)| pattern);
+    for pattern in patterns.chain(lora.alpha_pattern.iter().map(|(pattern, _)| pattern)) {
+        if let Err(error) = ends_with(pattern) {
+            return refuse(format!("the pattern {pattern:?} is no regular expression: {error}"));
+        }
+    }
+    if let Some((pattern, _)) = lora.rank_pattern.iter().find(|(_, rank)| *rank == 0) {
+        return refuse(format!("the rank of {pattern:?} is 0, expected at least 1"));
+    }
     let base = AdapterBase {
         name: fields.text("base_model_name_or_path").map_err(config)?.to_owned(),
         revision: fields.0.get("revision").and_then(Value::as_str).map(str::to_owned),
@@ -87,7 +110,7 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
 /// When a file is missing or broken, or a tensor is of no projection.
 pub fn adapter_lora(folder: &Path) -> Result<Lora, CheckpointError> {
     let (mut lora, _) = adapter_config(folder)?;
-    lora.targets = targets(&TensorFile::open(&folder.join(TENSORS))?)?;
+    lora.targets = targets(&TensorFile::open(&folder.join(TENSORS))?, &lora.modules_to_save)?;
     Ok(lora)
 }
 
@@ -101,9 +124,10 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
     let file = TensorFile::open(&folder.join(TENSORS))?;
     let refuse = |problem| CheckpointError::Adapter { path: file.path().to_owned(), problem };
     let mut unread: BTreeSet<String> = file.names().into_iter().collect();
-    lora.targets = targets(&file)?;
-    let (rank, scale) = (lora.rank, lora.scale());
-    let decoder = decoder.adapted(lora, |name, [inputs, outputs], device| {
+    lora.targets = targets(&file, &lora.modules_to_save)?;
+    lora.fits(decoder.config()).map_err(refuse)?;
+    let mut decoder = decoder.adapted(&lora, |name, [inputs, outputs], device| {
+        let (rank, scale) = (lora.rank(name), lora.scale(name));
         let mut matrix = |part: &str, shape: [usize; 2]| {
             let name = names::of_adapter_matrix(name, part);
             if !unread.remove(&name) {
@@ -121,6 +145,22 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
             _ => Err(refuse(format!("{name} has only one of lora_A and lora_B"))),
         }
     })?;
+    let [vocabulary, hidden] = [decoder.config().vocab_size, decoder.config().hidden_size];
+    for module in &lora.modules_to_save {
+        let name = names::of_whole(module);
+        if !unread.remove(&name) {
+            return Err(refuse(format!(
+                "{module} is in modules_to_save, and {name:?} is not there"
+            )));
+        }
+        let values = matrix(&file, &name, [vocabulary, hidden])?;
+        let own = decoder.whole_mut(module).expect("it fits");
+        let values = TensorData::new(values, [vocabulary, hidden]);
+        *own = own.clone().map(|old| {
+            let new = Tensor::from_data(values, &old.device());
+            new.set_require_grad(old.is_require_grad())
+        });
+    }
     match unread.first() {
         None => Ok(decoder),
         Some(name) => Err(refuse(format!(
@@ -130,10 +170,11 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
     }
 }
 
-/// The projections that the tensors of an adapter are for.
-fn targets(file: &TensorFile) -> Result<Vec<String>, CheckpointError> {
+/// The projections that the tensors of an adapter are for, but for matrices that it holds whole.
+fn targets(file: &TensorFile, whole: &[String]) -> Result<Vec<String>, CheckpointError> {
     let mut targets = BTreeSet::new();
-    for name in file.names() {
+    let whole: Vec<String> = whole.iter().map(|module| names::of_whole(module)).collect();
+    for name in file.names().into_iter().filter(|name| !whole.contains(name)) {
         let target = Lora::PROJECTIONS
             .into_iter()
             .chain(Lora::OTHERS)
@@ -160,21 +201,24 @@ pub fn save_adapter(
     let Some(lora) = decoder.lora() else {
         return Err(CheckpointError::Adapter { path, problem: "the model has no adapter".into() });
     };
-    let alpha = match lora.alpha {
+    let number = |value: f64| match value {
         whole if whole.fract() == 0.0 && whole.abs() < 1e15 => json!(whole as i64),
-        alpha => json!(alpha),
+        value => json!(value),
     };
+    let saved = &lora.modules_to_save;
     let config = json!({
+        "alpha_pattern": object(&lora.alpha_pattern, number),
         "base_model_name_or_path": base.name,
         "bias": "none",
         "fan_in_fan_out": false,
         "inference_mode": true,
         "init_lora_weights": true,
-        "lora_alpha": alpha,
+        "lora_alpha": number(lora.alpha),
         "lora_dropout": 0.0,
-        "modules_to_save": null,
+        "modules_to_save": if saved.is_empty() { Value::Null } else { json!(saved) },
         "peft_type": "LORA",
         "r": lora.rank,
+        "rank_pattern": object(&lora.rank_pattern, |rank| json!(rank)),
         "revision": base.revision,
         "target_modules": lora.targets,
         "task_type": "CAUSAL_LM",
@@ -182,19 +226,45 @@ pub fn save_adapter(
         "use_rslora": lora.rslora,
     });
     save::write_json(&path, &config)?;
-    save::write_adapter(decoder, &folder.join(TENSORS))
+    save::write_adapter(decoder, saved, &folder.join(TENSORS))
+}
+
+/// A field with a value for each pattern, in its order.
+fn pattern<T>(
+    fields: &Fields,
+    field: &str,
+    read: impl Fn(&Fields, &str) -> Result<T, ConfigError>,
+) -> Result<Vec<(String, T)>, ConfigError> {
+    match fields.0.get(field) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Object(patterns)) => {
+            let read = |pattern: &String| Ok((pattern.clone(), read(&Fields(patterns), pattern)?));
+            patterns.keys().map(read).collect()
+        }
+        Some(other) => Err(ConfigError::Field {
+            field: field.into(),
+            expected: "an object with a number for each pattern",
+            came: other.to_string(),
+        }),
+    }
+}
+
+/// The inverse of [`pattern`].
+fn object<T: Copy>(patterns: &[(String, T)], number: impl Fn(T) -> Value) -> Value {
+    patterns.iter().map(|(pattern, value)| (pattern.clone(), number(*value))).collect()
+}
+
+fn names_of(list: &Value) -> Option<Vec<String>> {
+    list.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
 /// Fields that make the adapter another sum than `x·W + scale · x·A·B`.
-const CHANGES_THE_SUM: [&str; 13] = [
+const CHANGES_THE_SUM: [&str; 10] = [
     "alora_invocation_tokens",
-    "alpha_pattern",
     "arrow_config",
     "fan_in_fan_out",
     "layer_replication",
     "lora_bias",
-    "modules_to_save",
-    "rank_pattern",
     "target_parameters",
     "trainable_token_indices",
     "use_bdlora",

@@ -6,7 +6,7 @@ use std::{
 use safetensors::tensor::TensorInfo;
 use serde::Deserialize;
 
-use super::{CheckpointError, file::TensorFile, json};
+use super::{CheckpointError, file::TensorFile, json, pictures::text_name};
 
 /// The one file of a model that is not in shards.
 pub(super) const SINGLE: &str = "model.safetensors";
@@ -23,8 +23,8 @@ pub(super) struct Shards {
     /// The one file, or the index, for messages.
     path: PathBuf,
     files: Vec<TensorFile>,
-    /// Which file holds a tensor.
-    home: BTreeMap<String, usize>,
+    /// Which file holds a tensor, and the name that it has there, which is another in models that see pictures.
+    home: BTreeMap<String, (usize, String)>,
 }
 
 #[derive(Deserialize)]
@@ -71,7 +71,8 @@ impl Shards {
 
     /// Where a tensor is and what it is.
     pub(super) fn find(&self, name: &str) -> Option<(&TensorFile, &TensorInfo)> {
-        let file = &self.files[*self.home.get(name)?];
+        let (file, name) = self.home.get(name)?;
+        let file = &self.files[*file];
         Some((file, file.info(name)?))
     }
 
@@ -81,7 +82,8 @@ impl Shards {
 
     fn add(&mut self, file: TensorFile) -> Result<(), CheckpointError> {
         for name in file.names() {
-            if let Some(other) = self.home.insert(name.clone(), self.files.len()) {
+            let home = (self.files.len(), name.clone());
+            if let Some((other, _)) = self.home.insert(text_name(&name), home) {
                 let (one, other) = (file.path().display(), self.files[other].path().display());
                 let problem = format!("tensor {name:?} is in {other} and again in {one}");
                 return Err(self.contradiction(problem));
@@ -94,7 +96,7 @@ impl Shards {
     /// Every tensor has to be where the index says. One that the index leaves out may be anywhere.
     fn check(&self, map: &BTreeMap<String, String>) -> Result<(), CheckpointError> {
         for (name, shard) in map {
-            let home = self.home.get(name).map(|&file| self.files[file].path());
+            let home = self.home.get(&text_name(name)).map(|(file, _)| self.files[*file].path());
             let home = home.and_then(Path::file_name).map(|name| name.to_string_lossy());
             if home.as_deref() != Some(shard) {
                 let came =

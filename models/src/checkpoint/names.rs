@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use burn::tensor::Device;
 
-use super::{CheckpointError, layout, read::load_config, tensors::Tensors};
+use super::{CheckpointError, layout, pictures, read::load_config, tensors::Tensors};
 use crate::{Decoder, DecoderConfig, DeltaSizes, ExpertSizes, LayerKind, init::ParameterSource};
 
 /// The tensors of a model folder that its model does not read, by name; reads no weights.
@@ -131,10 +131,11 @@ impl ParameterSource for Asked<'_> {
     }
 }
 
-/// Rotary frequencies, which older checkpoints hold and everybody computes; and the head of a model
-/// whose embedding is its head, which is written again by some.
+/// Rotary frequencies, which older checkpoints hold and everybody computes; the head of a model
+/// whose embedding is its head, which is written again by some; and the part of a model that sees.
 fn is_harmless(name: &str, config: &DecoderConfig) -> bool {
-    name.ends_with(".rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight")
+    let head = config.tied && name == "lm_head.weight";
+    name.ends_with(".rotary_emb.inv_freq") || head || pictures::sees(name)
 }
 
 const LAYERS: &str = "model.layers.";

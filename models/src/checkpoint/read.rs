@@ -3,7 +3,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 
-use super::{CheckpointError, json, layout, names, tensors::Tensors};
+use super::{CheckpointError, json, layout, names, pictures::text_part, tensors::Tensors};
 use crate::{
     Base, ConfigError, Decoder, DecoderConfig, Family, RopeScaling, init::ParameterSource,
     layout::not_implemented,
@@ -50,13 +50,13 @@ pub fn load_noting(folder: &Path, base: Base, device: &Device) -> Result<Loaded,
 }
 
 /// Reads the sizes of the model in a folder from its `config.json`, and the file as it stands, for
-/// [`save`](crate::save) to write back.
+/// [`save`](crate::save) to write back; of a model that also sees pictures the part of the file that is about text.
 ///
 /// # Errors
 /// When the file is missing or is not a model that can be read.
 pub fn load_config(folder: &Path) -> Result<(DecoderConfig, Value), CheckpointError> {
     let path = folder.join("config.json");
-    let fields: Map<String, Value> = json::read(&path, json::CONFIG)?;
+    let fields = text_part(json::read(&path, json::CONFIG)?);
     match DecoderConfig::from_json(&fields) {
         Ok(config) => Ok((config, Value::Object(fields))),
         Err(source) => Err(CheckpointError::Config { path, source }),

@@ -86,13 +86,29 @@ fn write_config(
     write_json(&folder.join("config.json"), &with_dtype(config, options.dtype))
 }
 
-/// Writes the adapters of `decoder` into one file, in f32.
-pub(super) fn write_adapter(decoder: &Decoder, path: &Path) -> Result<(), CheckpointError> {
+/// Writes the adapters of `decoder`, and those matrices that are trained whole, into one file, in f32.
+pub(super) fn write_adapter(
+    decoder: &Decoder,
+    modules_to_save: &[String],
+    path: &Path,
+) -> Result<(), CheckpointError> {
     let mut parameters = parameters(decoder);
-    parameters.retain(|parameter| names::is_adapter(&parameter.path));
-    let whole = SaveOptions { max_shard_bytes: u64::MAX, ..SaveOptions::default() };
-    let tensors = shards(decoder.config(), &parameters, &whole).concat();
-    write_tensors(path, &tensors, whole.dtype, &mut Values::new(&parameters))
+    let named = |name: String| match name.starts_with(names::OF_PEFT) {
+        true => name,
+        false => format!("{}{name}", names::OF_PEFT),
+    };
+    let config = decoder.config();
+    parameters.retain(|parameter| {
+        let whole = names::whole(&parameter.path);
+        names::is_adapter(&parameter.path)
+            || whole.is_some_and(|module| modules_to_save.iter().any(|it| it == module))
+    });
+    let one_file = SaveOptions { max_shard_bytes: u64::MAX, ..SaveOptions::default() };
+    let mut tensors = shards(config, &parameters, &one_file).concat();
+    for tensor in &mut tensors {
+        tensor.name = named(std::mem::take(&mut tensor.name));
+    }
+    write_tensors(path, &tensors, one_file.dtype, &mut Values::new(&parameters))
 }
 
 /// A tensor of the checkpoint to be.

@@ -19,6 +19,14 @@ const PAIRS: &[&str] = &["rollout.group_size=2", "train.mini_batch=8", "sampling
 /// One update on every group, with advantages that are easily computed.
 const ONE: &[&str] = &["advantage.kind=mean_only", "sampling.dynamic=false", "train.steps=1"];
 
+/// The same of a model with experts.
+const EXPERTS: &[&str] = &[
+    "model.new.family=qwen3_moe",
+    "advantage.kind=mean_only",
+    "sampling.dynamic=false",
+    "train.steps=1",
+];
+
 /// One update on every group, in which every completion weighs the same.
 const MEANS: &[&str] =
     &["loss.aggregation=sequence_mean", "sampling.dynamic=false", "train.steps=1"];
@@ -149,6 +157,15 @@ pub(crate) const CASES: &[Case] = &[
         let entropy = run.first("loss/entropy");
         assert_near(run.first("loss/total"), run.first("loss/policy") - 0.5 * entropy);
         assert_near(run.without().first("loss/total"), run.without().first("loss/policy"));
+    }),
+    case(&["loss.router_aux_loss_coef=0.5"], LETTERS, EXPERTS, |run| {
+        let aux = run.first("loss/router_aux");
+        // Two of eight experts are chosen: 2 where all loads are equal, 8 at most.
+        assert!((1.9..8.0).contains(&aux) && (1.0..=4.0).contains(&run.first("experts/load_max")));
+        assert_near(run.first("loss/total"), run.first("loss/policy") + 0.5 * aux);
+        assert!(run.without().values("loss/router_aux").is_empty());
+        let dense = run.bench.run(LETTERS, &["loss.router_aux_loss_coef=0.5"], &[]);
+        dense.fails(2, "is for models with experts");
     }),
     // Without weight they measure one and the same policy: |E d| is at most √(2 E d²/2), and the third
     // differs from the second by what is cubic in d.

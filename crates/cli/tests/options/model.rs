@@ -16,10 +16,14 @@ fn a_model_is_what_its_options_say() {
     bench.place.write("hub/hub/models--kiln--tiny/refs/v2", commit);
     let snapshot = format!("hub/hub/models--kiln--tiny/snapshots/{commit}");
     bench.place.fixture("qwen2-f32", &snapshot);
+    bench.place.fixture("qwen3-bf16-sharded", "untied");
     bench.try_all(CASES);
 }
 
 const ADAPTERS: &[&str] = &["model.lora.rank=2"];
+
+/// Adapters beside a model whose head is not its embedding.
+const UNTIED: &[&str] = &["model.path=untied", "model.lora.rank=2", "optim.lr=1e-2"];
 
 const LORA: &[&str] = &["optim.lr=1e-2", "train.steps=2"];
 
@@ -82,6 +86,14 @@ pub(crate) const CASES: &[Case] = &[
     case(&["model.lora={rank=2,targets=['gate_proj']}"], CHECKPOINT, LORA, only_that),
     case(&["model.lora={rank=2,targets=['up_proj']}"], CHECKPOINT, LORA, only_that),
     case(&["model.lora={rank=2,targets=['down_proj']}"], CHECKPOINT, LORA, only_that),
+    case(&["model.lora.modules_to_save=['lm_head']"], CHECKPOINT, UNTIED, |run| {
+        whole(run, "lm_head");
+    }),
+    case(&["model.lora.modules_to_save=['embed_tokens']"], CHECKPOINT, UNTIED, |run| {
+        whole(run, "model.embed_tokens");
+        let tied = run.instead(&["model.path=half", "model.lora.modules_to_save=['lm_head']"]);
+        tied.fails(2, "this model's head is its embedding");
+    }),
     default(&["model.new.family=qwen2"], LETTERS, &[], |run| is_a(run, "qwen2", "q_proj.bias")),
     case(&["model.new.family=qwen3"], LETTERS, &[], |run| is_a(run, "qwen3", "q_norm.weight")),
     case(&["model.new.family=qwen3_moe"], LETTERS, &[], |run| {
@@ -178,6 +190,17 @@ fn only_that(run: &Run) {
     let tensors = run.tensors("adapter_model.safetensors");
     let learnt = tensors.iter().filter(|(name, _)| name.contains("lora_B"));
     assert!(learnt.flat_map(|(_, tensor)| &tensor.values).any(|&value| value != 0.0));
+}
+
+/// That matrix is trained and kept with the adapters.
+fn whole(run: &Run, name: &str) {
+    let of = |run: &Run| run.tensors("adapter_model.safetensors");
+    let name = format!("base_model.model.{name}.weight");
+    let module = run.json("adapter_config.json")["modules_to_save"][0].clone();
+    let same = format!("model.lora.modules_to_save=['{}']", module.as_str().unwrap());
+    let (learnt, other) = (of(run), of(&run.instead(&[&same, "optim.lr=2e-2"])));
+    assert_ne!(learnt[&name].values, other[&name].values);
+    assert!(!of(&run.without()).contains_key(&name));
 }
 
 /// The saved model is of that family, and has a tensor of that name in its first layer.

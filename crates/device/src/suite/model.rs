@@ -255,7 +255,7 @@ fn packed(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for base in [Base::Bf16, Base::Int8, Base::Int4] {
         let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
-        let lora = Lora { rank: 4, alpha: 8.0, targets, rslora: false };
+        let lora = Lora { rank: 4, alpha: 8.0, targets, ..Lora::default() };
         let policy = policy_in(base, &device.clone().autodiff())?.with_lora(lora, Seed::run(3));
         let row = tokens(0, 12);
         let batch = TokenBatch::new(&[&row], Padding::Right, device);
@@ -383,6 +383,7 @@ pub(super) const WHOLE: Cut = Cut {
 pub(super) fn updater(cut: Cut) -> Updater {
     Updater {
         loss_scale: 1.0,
+        router_aux_loss_coef: 0.0,
         objective: Objective {
             policy: Box::new(Dapo {
                 clip: ClipRange { low: 0.2, high: 0.28 },

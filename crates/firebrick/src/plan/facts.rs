@@ -48,7 +48,7 @@ pub struct Facts {
     pub reward: u128,
     /// Values of a critic, all of them trained; 0 without one. What it does not train is the policy's.
     pub critic: u128,
-    /// Whether everything but adapters is frozen, the head too.
+    /// Whether everything but adapters is frozen, embedding and head too.
     pub frozen: bool,
     /// Whether matrices are multiplied in 16 bits.
     pub half: bool,
@@ -200,7 +200,7 @@ impl Facts {
                     adapters.map_or(trunk, |(all, _)| all.into()) + shape.hidden + 1
                 }
             },
-            frozen: adapters.is_some(),
+            frozen: models.lora.as_ref().is_some_and(|lora| lora.modules_to_save.is_empty()),
             half: compute != Compute::F32,
             compute: compute.to_string(),
             shape,

@@ -1,0 +1,74 @@
+//! The text part of a model that also sees pictures: where `config.json` has it, and what its tensors are called. Such a
+//! model is read as its text part alone, which is a model of a known family.
+
+use serde_json::{Map, Value, json};
+
+use crate::Family;
+
+/// The model types whose text part computes what the family beside each does.
+const KNOWN: [(&str, Family); 3] =
+    [("gemma3", Family::Gemma3), ("mistral3", Family::Mistral), ("qwen3_5", Family::Qwen35)];
+
+/// Where tensors of the text part are, in files of transformers 5 and of 4; of the head, last.
+const TEXT: [(&str, &str); 3] = [
+    ("model.language_model.", "model."),
+    ("language_model.model.", "model."),
+    ("language_model.lm_head.", "lm_head."),
+];
+
+/// Tensors of the part that sees, which has names of a language model.
+const SEES: [&str; 3] = ["model.visual.", "model.vision_tower.", "model.multi_modal_projector."];
+
+/// The `config.json` of the text part, if `fields` is of a model that has one; else `fields` as they are.
+pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
+    let of = |fields: &Map<String, Value>, name: &str| {
+        fields.get(name).and_then(Value::as_str).map(str::to_owned)
+    };
+    let model_type = of(&fields, "model_type");
+    let known = KNOWN.iter().find(|(name, _)| model_type.as_deref() == Some(name));
+    let Some((_, family)) = known else { return fields };
+    match fields.remove("text_config") {
+        Some(Value::Object(mut text))
+            if of(&text, "model_type").is_none_or(|it| it == family.model_type()) =>
+        {
+            text.insert("model_type".into(), family.model_type().into());
+            text.insert("architectures".into(), json!([family.language_model()]));
+            // They may stand outside and hold for the text.
+            for name in SHARED {
+                if let (None, Some(value)) = (text.get(name), fields.remove(name)) {
+                    text.insert(name.into(), value);
+                }
+            }
+            text
+        }
+        Some(other) => {
+            fields.insert("text_config".into(), other);
+            fields
+        }
+        None => fields,
+    }
+}
+
+/// Fields of the whole model that hold for its text part, where that says nothing else.
+const SHARED: [&str; 8] = [
+    "bos_token_id",
+    "dtype",
+    "eos_token_id",
+    "pad_token_id",
+    "quantization_config",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "transformers_version",
+];
+
+/// The name of a tensor in the text part alone; as it is where it is of no text part.
+pub(super) fn text_name(name: &str) -> String {
+    let inside =
+        |(prefix, own): &(&str, &str)| Some(format!("{own}{}", name.strip_prefix(prefix)?));
+    TEXT.iter().find_map(inside).unwrap_or_else(|| name.to_owned())
+}
+
+/// Tells if a tensor is of the part that sees.
+pub(super) fn sees(name: &str) -> bool {
+    SEES.iter().any(|part| name.starts_with(part))
+}

@@ -1,0 +1,144 @@
+//! The loss of experts' uneven loads: its value, its gradient, and that neither depends on how an update is cut.
+
+#![allow(clippy::unwrap_used)]
+
+use burn::{
+    module::{Module, ModuleMapper, Param},
+    optim::GradientsParams,
+    tensor::{Device, Tensor},
+};
+use firebrick_core::Seed;
+use firebrick_models::{
+    Decoder, DecoderConfig, Family, Grain, Loads, Padding, PolicyModel, Sizes, TokenBatch, random,
+};
+use firebrick_tests::{
+    close::Tolerance,
+    computed::{check_norms, named_gradients, sample, updater},
+    expected::{Logits, RouterAux, unpad},
+    fixture::for_each_checkpoint,
+};
+use firebrick_train::{ClipRange, Cut, Dapo, FULLEST_EXPERT, ROUTER_AUX_LOSS, Sample, Updater};
+
+const LOSS: Tolerance = Tolerance { absolute: 0.0, relative: 1e-5 };
+/// A difference of two losses that differ in their third digit.
+const DIFFERENCE: Tolerance = Tolerance { absolute: 0.0, relative: 1e-2 };
+
+/// The reference is transformers' own function, asked for each layer by itself.
+#[test]
+fn uneven_loads_cost_what_they_cost_in_transformers() {
+    for_each_checkpoint("router_aux", |fixture, expected: RouterAux| {
+        let policy = fixture.decoder(&Device::flex().autodiff());
+        let batch = fixture.block::<Logits>("logits").right;
+        let samples: Vec<Sample> = unpad(&batch.input_ids, &batch.attention_mask)
+            .into_iter()
+            .map(|row| sample(row[..1].to_vec(), row[1..].to_vec()).with_advantage(0.0))
+            .collect();
+        let report = balancing().gradients(&policy, &samples).unwrap();
+        let got = report.metrics.get(ROUTER_AUX_LOSS).unwrap();
+        LOSS.check(&format!("{}: loss of uneven loads", fixture.name), [(got, expected.loss)]);
+        let mut gradients = named_gradients(&policy, &report.gradients);
+        // Behind the last router nothing has a part in it.
+        gradients.retain(|_, values| values.iter().any(|value| *value != 0.0));
+        check_norms(&format!("{}: uneven loads", fixture.name), &gradients, &expected.grad_norms);
+    });
+}
+
+#[test]
+fn a_step_down_its_gradient_makes_loads_cost_less() {
+    let policy = policy();
+    let samples = samples();
+    let report = balancing().gradients(&policy, &samples).unwrap();
+    let norm = squared(&policy, &report.gradients);
+    let gradients = report.gradients;
+    let by = 1e-3 / norm;
+    let moved = |by| loss(&policy.clone().map(&mut Moved { gradients: &gradients, by }), &samples);
+    let slope = (moved(by) - moved(-by)) / (2.0 * by);
+    DIFFERENCE.check("the loss along its gradient", [(slope, norm)]);
+}
+
+#[test]
+fn uneven_loads_do_not_depend_on_the_cut() {
+    let (policy, samples) = (policy(), samples());
+    let whole = balancing().gradients(&policy, &samples).unwrap();
+    let fine = policy.clone().with_grain(Grain { tokens: 5, scores: 40 });
+    let cut = Cut { micro_batch_tokens: 16, whole_layers: 1, ..balancing().cut };
+    let parts = Updater { cut, ..balancing() }.gradients(&fine, &samples).unwrap();
+    for name in [ROUTER_AUX_LOSS, FULLEST_EXPERT, "loss/total"] {
+        let of = |report: &firebrick_train::UpdateReport| report.metrics.get(name).unwrap();
+        LOSS.check(name, [(of(&parts), of(&whole))]);
+    }
+    let [parts, whole] = [parts, whole].map(|report| named_gradients(&policy, &report.gradients));
+    for (name, values) in &whole {
+        let close = Tolerance { absolute: 1e-6, relative: 1e-4 };
+        let pairs = parts[name].iter().zip(values);
+        close.check(name, pairs.map(|(a, b)| (f64::from(*a), f64::from(*b))));
+    }
+}
+
+/// Nothing but uneven loads has a gradient beside advantages of 0.
+fn balancing() -> Updater {
+    let updater = updater(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }, 1.0);
+    let cut = Cut { share_prompts: Some(false), ..Cut::default() };
+    Updater { router_aux_loss_coef: 1.0, cut, ..updater }
+}
+
+/// Two layers with experts around one without.
+fn policy() -> Decoder {
+    let mut config = DecoderConfig::new(
+        Family::Qwen3Moe,
+        Sizes {
+            vocab_size: 23,
+            hidden_size: 16,
+            layers: 3,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 4,
+            intermediate_size: 24,
+            max_position_embeddings: 64,
+            rope_theta: 10_000.0,
+            tied: true,
+        },
+    );
+    config.kinds[1].sparse = false;
+    random(&config, Seed::run(3), &Device::flex().autodiff()).unwrap()
+}
+
+fn samples() -> Vec<Sample> {
+    let token = |row: u32, at: u32| (7 * row + 5 * at * at + at) % 23;
+    let row = |row: u32| {
+        let tokens: Vec<u32> = (0..6 + row % 4).map(|at| token(row, at)).collect();
+        sample(tokens[..3].to_vec(), tokens[3..].to_vec()).with_advantage(0.0)
+    };
+    (0..6).map(row).collect()
+}
+
+fn loss(policy: &Decoder, samples: &[Sample]) -> f64 {
+    let rows: Vec<Vec<u32>> =
+        samples.iter().map(|it| [&it.prompt[..], &it.completion[..]].concat()).collect();
+    let rows: Vec<&[u32]> = rows.iter().map(Vec::as_slice).collect();
+    let mut loads = Loads::default();
+    let batch = TokenBatch::new(&rows, Padding::None, &policy.device());
+    policy.valid().count_loads(&batch, &mut loads);
+    loads.loss()
+}
+
+/// Adds so much of its gradient to each parameter.
+struct Moved<'a> {
+    gradients: &'a GradientsParams,
+    by: f64,
+}
+
+impl ModuleMapper for Moved<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(gradient) = self.gradients.get::<D>(param.id) else { return param };
+        param.map(|values| {
+            Tensor::from_inner(values.inner() + gradient.mul_scalar(self.by)).require_grad()
+        })
+    }
+}
+
+/// The sum of all squares of a gradient.
+fn squared(policy: &Decoder, gradients: &GradientsParams) -> f64 {
+    let named = named_gradients(policy, gradients);
+    named.values().flatten().map(|value| f64::from(*value).powi(2)).sum()
+}
