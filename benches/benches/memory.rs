@@ -6,6 +6,9 @@
 //! cargo bench -p firebrick-benches --bench memory -- smollm2 2048 lora 0
 //! ```
 //!
+//! `recurrent` and `experts` are layers of the widths of Qwen3.5-0.8B and of Qwen3 with experts, few of them and with a small
+//! vocabulary: what one layer's pass holds shows there.
+//!
 //! The weights are random, and so are the tokens: a prompt of 128, the rest completion. The peak is the
 //! process's own, as Linux counts it, from the loaded model to the end of AdamW's last step. There are two
 //! updates, unless another number is asked for: the first touches memory that the second finds.
@@ -18,7 +21,9 @@ use std::time::Instant;
 
 use burn::{module::Module as _, tensor::Device};
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
-use firebrick_models::{DecoderConfig, Family, Grain, Lora, Sizes, random};
+use firebrick_models::{
+    DecoderConfig, DeltaSizes, ExpertSizes, Family, Grain, Lora, Sizes, random,
+};
 use firebrick_train::{AdamW, Cut, OptimConfig, Sample};
 use serde_json::json;
 
@@ -92,7 +97,9 @@ fn config(shape: &str, tokens: usize) -> DecoderConfig {
         match shape {
             "smollm2" => (Family::Llama, [49_152, 576, 30, 9, 3, 64, 1536], 1e5),
             "0.5b" => (Family::Qwen2, [151_936, 896, 24, 14, 2, 64, 4864], 1e6),
-            other => panic!("{other} is no shape: expected smollm2 or 0.5b"),
+            "recurrent" => (Family::Qwen35, [4096, 1024, 4, 8, 2, 256, 3584], 1e7),
+            "experts" => (Family::Qwen3Moe, [4096, 1024, 4, 16, 4, 128, 768], 1e6),
+            other => panic!("{other} is no shape: expected smollm2, 0.5b, recurrent or experts"),
         };
     let sizes = Sizes {
         vocab_size: vocab,
@@ -106,5 +113,13 @@ fn config(shape: &str, tokens: usize) -> DecoderConfig {
         rope_theta,
         tied: true,
     };
-    DecoderConfig::new(family, sizes)
+    let mut config = DecoderConfig::new(family, sizes);
+    if let Some(delta) = &mut config.delta {
+        *delta =
+            DeltaSizes { key_heads: 16, value_heads: 16, key_dim: 128, value_dim: 128, kernel: 4 };
+    }
+    if let Some(experts) = &mut config.experts {
+        *experts = ExpertSizes { count: 32, chosen: 8, inner: 768, normalised: true };
+    }
+    config
 }

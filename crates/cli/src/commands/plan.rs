@@ -145,8 +145,12 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
         true => " (assumed, as it can't be asked; model.dtype says it)",
         false => "",
     };
+    let active = match facts.active {
+        all if all == facts.parameters => String::new(),
+        active => format!(" of which a token goes through {}", thousands(active as u64)),
+    };
     let mut text = format!(
-        "{name}: {} parameters, {} of them trained, {}, on {}{assumed}\n\
+        "{name}: {} parameters{active}, {} of them trained, {}, on {}{assumed}\n\
          {} sequences at once, prompts to {} and completions to {} tokens; \
          micro-batches to {} tokens, {} of {} layers kept whole\n\n",
         thousands(facts.parameters as u64),

@@ -1,5 +1,5 @@
 use firebrick_device::Kind;
-use firebrick_models::{Base, Compute, DecoderConfig, Lora, QkNorm};
+use firebrick_models::{Base, Compute, DecoderConfig, DeltaSizes, Lora, QkNorm};
 use serde::Serialize;
 
 use super::Pieces;
@@ -25,6 +25,8 @@ pub struct Models {
 pub struct Facts {
     /// Values of the model.
     pub parameters: u128,
+    /// Those that one token goes through: of experts only the chosen ones.
+    pub active: u128,
     /// Bytes of the values that are not trained, in the format that they are kept in.
     pub frozen_bytes: u128,
     /// Values that are trained: these have a gradient and moments.
@@ -80,8 +82,22 @@ pub struct Shape {
     pub query: u128,
     /// All key heads side by side; as many for values.
     pub key: u128,
-    /// Width of the MLP.
+    /// Width of the MLP, or of an expert where all layers have those.
     pub inner: u128,
+    /// Layers with experts, of which an update keeps the input alone.
+    pub sparse: u128,
+    /// Experts of such a layer.
+    pub experts: u128,
+    /// Layers with a recurrence in the place of the attention.
+    pub recurrent: u128,
+    /// What such a layer remembers of a text, however long it is.
+    pub state: u128,
+    /// Outputs of its first projection.
+    pub projected: u128,
+    /// Inputs of its last one.
+    pub mixed: u128,
+    /// Numbers of a token on the way back through it.
+    pub recurrence: u128,
     /// Width of the logits.
     pub vocab: u128,
 }
@@ -125,6 +141,23 @@ pub struct Work {
     pub plain: bool,
 }
 
+/// The widest MLP that a token goes through at once.
+fn inner(config: &DecoderConfig) -> u128 {
+    let dense = config.kinds.iter().any(|kind| !kind.sparse);
+    let expert = config.experts.map_or(0, |experts| experts.inner);
+    expert.max(if dense { config.intermediate_size } else { 0 }) as u128
+}
+
+/// Numbers of a token that autodiff holds on the way back through a recurrence: copies of the convolution's channels, and for
+/// each head copies of queries, keys and values, rows of a chunk's squares, and a chunk's share of its matrices. (By the bench
+/// `memory`, of one shape: an update held 380 kB for each token more, and this makes 430 of it.)
+fn recurrence(delta: &DeltaSizes) -> u128 {
+    const CHUNK: usize = 32;
+    let widths = 2 * delta.key_dim + delta.value_dim;
+    let of_head = 3 * widths + 30 * CHUNK + 2 * delta.key_dim * delta.value_dim / CHUNK;
+    ((1 + delta.kernel) * delta.channels() + delta.value_heads * of_head) as u128
+}
+
 impl Facts {
     /// The facts of `recipe` for models of these sizes that are multiplied in `compute`, on a device with so
     /// many bytes of memory, as far as that is known.
@@ -147,7 +180,16 @@ impl Facts {
             },
             query: (config.heads * config.head_dim) as u128,
             key: (config.kv_heads * config.head_dim) as u128,
-            inner: config.intermediate_size as u128,
+            inner: inner(config),
+            sparse: config.kinds.iter().filter(|kind| kind.sparse).count() as u128,
+            experts: config.experts.map_or(0, |experts| experts.count as u128),
+            recurrent: config.kinds.iter().filter(|kind| kind.recurrent).count() as u128,
+            state: config.delta.map_or(0, |delta| delta.state() as u128),
+            projected: config.delta.map_or(0, |delta| {
+                (delta.channels() + delta.values() + 2 * delta.value_heads) as u128
+            }),
+            mixed: config.delta.map_or(0, |delta| delta.values() as u128),
+            recurrence: config.delta.as_ref().map_or(0, recurrence),
             vocab: config.vocab_size as u128,
         };
         let base = model::base(recipe, adapters.is_some(), compute);
@@ -177,6 +219,7 @@ impl Facts {
             largest_weight: lookup * if base == Base::F32 { 4 } else { narrow },
             rounds_frozen: base == Base::F32 && compute != Compute::F32,
             parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),
+            active: (count.active + adapters.map_or(0, |(all, _)| all)).into(),
             trainable: adapters.map_or(count.total, |(all, _)| all).into(),
             one_moment: match recipe.optim.kind {
                 OptimKind::AdamW { .. } => 0,

@@ -65,6 +65,9 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             _ => gradient,
         }),
         part("KV cache", false, &|moment| when(moment == Moment::Rollout, kv_cache(facts))),
+        part("states of recurrent layers", false, &|moment| {
+            when(moment == Moment::Rollout, states(facts))
+        }),
         part("prefill and decoding", false, &|moment| {
             when(moment == Moment::Rollout, prefill(facts).max(decoding(facts)))
         }),
@@ -124,8 +127,16 @@ fn kv_cache(facts: &Facts) -> u128 {
     let more = if work.graphs { 256.min(pages(work.completion)) } else { PAGE as u128 };
     let rows = work.sequences * (pages(work.completion) + more);
     let prompts = 2 * work.sequences.div_ceil(work.group_size) * pages(work.prompt);
-    let kept = shape.layers * (rows + prompts) * if facts.half { BF16 } else { F32 };
+    let attentions = shape.layers - shape.recurrent;
+    let kept = attentions * (rows + prompts) * if facts.half { BF16 } else { F32 };
     2 * shape.key * (kept + work.sequences * facts.length() * F32)
+}
+
+/// What recurrent layers remember of each row and of each group's prompt; twice of one layer, when rows are arranged.
+fn states(facts: &Facts) -> u128 {
+    let (shape, work) = (&facts.shape, &facts.work);
+    let rows = work.sequences + work.sequences.div_ceil(work.group_size);
+    (shape.recurrent + u128::from(shape.recurrent > 0)) * rows * shape.state * F32
 }
 
 /// The widest layer of a prefill. Nothing is kept for a backward pass, so it is one layer's tensors.
@@ -133,7 +144,9 @@ fn prefill(facts: &Facts) -> u128 {
     let (shape, work) = (&facts.shape, &facts.work);
     let prompts = work.sequences.div_ceil(work.group_size);
     let tokens = (prompts * work.prompt).min(PREFILL_TOKENS.max(work.prompt));
-    tokens * attention(shape) * F32 + portion(facts, tokens) + scores(facts)
+    // Of a recurrence nothing is kept for a way back.
+    let recurrence = if shape.recurrent > 0 { shape.projected + shape.recurrence / 2 } else { 0 };
+    tokens * attention(shape).max(recurrence) * F32 + portion(facts, tokens) + scores(facts)
 }
 
 /// Numbers per token of a layer's forward pass around its attention: the residual stream before, between
@@ -143,11 +156,13 @@ fn attention(shape: &super::facts::Shape) -> u128 {
     3 * shape.hidden + 5 * shape.query + 6 * shape.key
 }
 
-/// The projections of some tokens: gate and up, the two apart, with what comes of them.
+/// The projections of some tokens: gate and up, the two apart, with what comes of them. Where there are experts, one may have
+/// all of the tokens; the router's numbers and the sum over experts are beside it.
 fn portion(facts: &Facts, tokens: u128) -> u128 {
     let shape = &facts.shape;
     let tokens = tokens.min(facts.pieces.tokens as u128);
-    tokens * (9 * shape.inner + 4 * shape.hidden) * F32
+    let routed = if shape.sparse > 0 { 6 * shape.experts + 6 * shape.hidden } else { 0 };
+    tokens * (9 * shape.inner + 4 * shape.hidden + routed) * F32
 }
 
 /// Scores of a block, their weights, and in the backward pass the gradients of both.
@@ -180,9 +195,15 @@ fn kept(facts: &Facts) -> u128 {
         true => 0,
         false => shape.hidden * format,
     };
-    let more = 2 * shape.hidden * F32
-        + (shape.query + 2 * shape.key) * format
-        + (shape.query + shape.heads + shape.before_norms + 2 * shape.inner) * F32;
+    let looks = (shape.query + 2 * shape.key) * format
+        + (shape.query + shape.heads + shape.before_norms) * F32;
+    // Layers of each kind lie evenly, so the last ones have their share of each.
+    let recurrent = (shape.projected + shape.mixed) * F32;
+    let of_kinds = (shape.layers - shape.recurrent) * looks
+        + shape.recurrent * recurrent
+        + (shape.layers - shape.sparse) * 2 * shape.inner * F32
+        + shape.sparse * shape.hidden * format;
+    let more = 2 * shape.hidden * F32 + of_kinds / shape.layers.max(1);
     let stream = shape.hidden * F32;
     facts.tokens() * ((shape.layers - whole) * input + whole * more + stream)
 }
@@ -196,7 +217,12 @@ fn layer_backward(facts: &Facts) -> u128 {
     let shape = &facts.shape;
     let long = !facts.work.on_host && facts.length() > 1024;
     let keys = 4 * shape.key + if long { 2 * 3 * shape.key } else { 0 };
-    let layer = 2 * shape.hidden + 4 * shape.query + keys + shape.before_norms;
+    let attention = 4 * shape.query + keys + shape.before_norms;
+    let recurrence = match shape.recurrent {
+        0 => 0,
+        _ => 2 * shape.projected + 2 * shape.mixed + shape.recurrence,
+    };
+    let layer = 2 * shape.hidden + attention.max(recurrence);
     let tokens = facts.tokens();
     tokens * layer * F32 + portion(facts, tokens) + scores(facts) + facts.largest_in_layer * F32
 }

@@ -229,3 +229,49 @@ fn advice_that_is_followed_makes_it_fit() {
     // No batch is small enough for weights and moments that are too large.
     assert!(!plan.least().fits(4 << 30) && plan.advice(4 << 30).is_empty());
 }
+
+/// A family's own sizes, from its widths alone.
+fn of_family(family: Family) -> Plan {
+    let sizes = Sizes {
+        vocab_size: 4096,
+        hidden_size: 1024,
+        layers: 4,
+        heads: 8,
+        kv_heads: 2,
+        head_dim: 256,
+        intermediate_size: 3584,
+        max_position_embeddings: 4096,
+        rope_theta: 1e6,
+        tied: true,
+    };
+    let text = "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"";
+    let recipe = Recipe::parse("r.toml".as_ref(), text, &[]).unwrap().recipe;
+    let models = Models { policy: DecoderConfig::new(family, sizes), lora: None, reward: 0 };
+    Plan::new(&models, &recipe, Compute::F32, None)
+}
+
+#[test]
+fn recurrent_layers_have_states_in_the_place_of_keys() {
+    let (qwen3, recurrent) = (of_family(Family::Qwen3), of_family(Family::Qwen35));
+    let cache = |plan: &Plan| part(plan, "KV cache", Moment::Rollout);
+    // One of four layers attends; beside the pages, the keys of one layer are laid out in either.
+    assert!(2 * cache(&recurrent) < cache(&qwen3));
+    let states = part(&recurrent, "states of recurrent layers", Moment::Rollout);
+    let work = recurrent.facts.work;
+    let rows = work.sequences + work.sequences / work.group_size;
+    // Eight matrices of 256 × 256, and what a convolution of four tokens sees of 2 · 512 + 2048 channels.
+    assert_eq!(u128::from(states), 4 * rows * (8 * 256 * 256 + 3 * 3072) * 4);
+    assert_eq!(part(&qwen3, "states of recurrent layers", Moment::Rollout), 0);
+    let of_layer = |plan: &Plan| part(plan, "one layer's passes", Moment::Backward);
+    assert!(of_layer(&recurrent) > of_layer(&qwen3));
+}
+
+#[test]
+fn experts_count_whole_and_a_token_goes_through_some() {
+    let plan = of_family(Family::Qwen3Moe);
+    let expert = 3 * 1024 * 1792;
+    assert_eq!(plan.facts.parameters - plan.facts.active, 4 * (8 - 2) * expert);
+    assert_eq!(plan.facts.shape.inner, 1792);
+    let dense = of_family(Family::Qwen3).facts;
+    assert_eq!((dense.active, dense.shape.inner), (dense.parameters, 3584));
+}
