@@ -460,6 +460,13 @@ fn a_model_that_sees_pictures_is_saved_as_its_text_part() {
         assert_eq!(unread_tensors(folder.path()).unwrap(), Vec::<String>::new());
         assert_eq!(load_config(folder.path()).unwrap().1, config);
     }
+    // One tensor under both of its names.
+    let folder = Folder::of("qwen3_5-f32-pictures");
+    folder.header(|header| {
+        let seeing = header.remove("model.visual.pos_embed.weight").unwrap();
+        header.insert("language_model.model.norm.weight".into(), seeing);
+    });
+    folder.refused(&[SINGLE, "norm.weight", "again in"]);
     let original = fs::read_to_string(fixture("gemma3-f32-pictures").join("config.json")).unwrap();
     for (from, to, expected) in [
         ("\"gemma3\"", "\"gemma9\"", "\"gemma9\""),

@@ -61,7 +61,9 @@ fn uneven_loads_do_not_depend_on_the_cut() {
     let (policy, samples) = (policy(), samples());
     let whole = balancing().gradients(&policy, &samples).unwrap();
     let fine = policy.clone().with_grain(Grain { tokens: 5, scores: 40 });
-    let cut = Cut { micro_batch_tokens: 16, whole_layers: 1, ..balancing().cut };
+    // Whoever asks for shared prompts gets none.
+    let share_prompts = Some(true);
+    let cut = Cut { micro_batch_tokens: 16, whole_layers: 1, share_prompts, ..balancing().cut };
     let parts = Updater { cut, ..balancing() }.gradients(&fine, &samples).unwrap();
     for name in [ROUTER_AUX_LOSS, FULLEST_EXPERT, "loss/total"] {
         let of = |report: &firebrick_train::UpdateReport| report.metrics.get(name).unwrap();
@@ -104,7 +106,11 @@ fn policy() -> Decoder {
 }
 
 fn samples() -> Vec<Sample> {
-    let token = |row: u32, at: u32| (7 * row + 5 * at * at + at) % 23;
+    // Rows come in pairs of one prompt.
+    let token = |row: u32, at: u32| {
+        let own = if at < 3 { row / 2 } else { row };
+        (7 * own + 5 * at * at + at) % 23
+    };
     let row = |row: u32| {
         let tokens: Vec<u32> = (0..6 + row % 4).map(|at| token(row, at)).collect();
         sample(tokens[..3].to_vec(), tokens[3..].to_vec()).with_advantage(0.0)

@@ -100,7 +100,12 @@ fn interop_adapters_open_in_peft() {
             alpha: 2.5,
             targets: targets[index % 3].iter().map(ToString::to_string).collect(),
             rslora: index % 2 == 0,
-            ..Lora::default()
+            rank_pattern: vec![("layers.1.self_attn.v_proj".into(), 5)],
+            alpha_pattern: vec![("o_proj".into(), 7.0)],
+            modules_to_save: match config.tied {
+                true => Vec::new(),
+                false => Lora::WHOLE[..1 + index % 2].iter().map(ToString::to_string).collect(),
+            },
         };
         let new = decoder.with_lora(lora, Seed::run(5));
         for (what, decoder) in [("new", new.clone()), ("trained", trained(new))] {

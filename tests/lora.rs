@@ -158,7 +158,7 @@ fn what_is_no_adapter_for_this_model_is_said() {
         (
             "\"rank_pattern\": {}",
             "\"rank_pattern\": {\"v_proj\": 0}",
-            "the rank of \"v_proj\" is 0",
+            "the rank of \"v_proj\" is 0, expected 1 to 1048576",
         ),
         (
             "\"rank_pattern\": {}",
@@ -175,7 +175,7 @@ fn what_is_no_adapter_for_this_model_is_said() {
             "\"r\": 3",
             "[2, 32], but the model and the rank make it F32, BF16 or F16 [3,",
         ),
-        ("\"r\": 2", "\"r\": 0", "rank r is 0"),
+        ("\"r\": 2", "\"r\": 0", "the rank of \"r\" is 0"),
         ("\"r\": 2", "\"r\": \"two\"", "\"r\" should be a whole number"),
         ("{", "", "not valid JSON"),
     ] {

@@ -24,7 +24,7 @@ pub(crate) struct Load {
 impl Loads {
     /// The loss of uneven loads, the mean over layers of `N · Σ fᵢ · pᵢ`: `N` experts, `fᵢ` the tokens that went to expert
     /// `i` over all tokens, `pᵢ` the mean of its share ([Fedus et al. 2021](https://arxiv.org/abs/2101.03961), equation 4).
-    /// Where all loads are equal it is the number of experts that a token goes through, and `N` at most. 0 where nothing was
+    /// Where all loads are equal it is the number of experts that a token goes through; it is `N` at most. 0 where nothing was
     /// counted.
     ///
     /// `fᵢ` is a constant to the gradient, as nothing about a choice can be differentiated.
@@ -57,12 +57,13 @@ impl Loads {
     pub(crate) fn slopes(&self) -> Vec<Vec<f32>> {
         let layers = self.layers.len() as f64;
         let of = |load: &Load| {
-            let factor = load.chosen.len() as f64 / (layers * load.tokens as f64);
+            let factor = load.chosen.len() as f64 / (layers * load.tokens.max(1) as f64);
             load.frequencies().map(|f| (f * factor) as f32).collect()
         };
         self.layers.iter().map(of).collect()
     }
 
+    /// In the mean over layers; those that no token went through count as 0.
     fn mean(&self, of: impl Fn(&Load) -> f64) -> f64 {
         let counted = self.layers.iter().filter(|load| load.tokens > 0);
         counted.map(of).sum::<f64>() / self.layers.len().max(1) as f64
@@ -90,7 +91,7 @@ impl Load {
     }
 
     fn frequencies(&self) -> impl Iterator<Item = f64> {
-        self.chosen.iter().map(|&chosen| chosen as f64 / self.tokens as f64)
+        self.chosen.iter().map(|&chosen| chosen as f64 / self.tokens.max(1) as f64)
     }
 }
 

@@ -100,7 +100,8 @@ impl DecoderConfig {
     }
 
     /// Counts the parameters of such adapters, and the largest of them: of a projection
-    /// from `inputs` to `outputs` they have `rank · (inputs + outputs)`, and a matrix that is trained whole has its own.
+    /// from `inputs` to `outputs` they have `rank · (inputs + outputs)`. Matrices that are trained whole beside them are the
+    /// model's.
     pub fn adapter_parameters(&self, lora: &Lora) -> (u64, u64) {
         let lora = &lora.clone().named_in(self);
         let sides = |path: &str, inputs: usize| {
@@ -134,9 +135,7 @@ impl DecoderConfig {
             });
             sizes.collect::<Vec<_>>()
         };
-        let lookup = self.vocab_size as u64 * self.hidden_size as u64;
-        let whole = lora.modules_to_save.iter().map(|_| lookup);
-        let all = || self.kinds.iter().enumerate().flat_map(of_layer).chain(whole.clone());
+        let all = || self.kinds.iter().enumerate().flat_map(of_layer);
         (all().sum(), all().max().unwrap_or(0))
     }
 }

@@ -3,7 +3,7 @@ use burn::{
     tensor::{DType, Device, Tensor, TensorData},
 };
 use firebrick_core::Seed;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 
 use firebrick_kernels as ops;
 
@@ -78,6 +78,12 @@ impl Lora {
         self
     }
 
+    /// The most patterns of a kind.
+    pub(crate) const PATTERNS: usize = 1024;
+
+    /// The most that a rank may be.
+    pub(crate) const RANK: usize = 1 << 20;
+
     /// The rank of the adapter beside the projection of that name, such as `model.layers.0.self_attn.q_proj`.
     pub fn rank(&self, name: &str) -> usize {
         first_match(&self.rank_pattern, name).unwrap_or(self.rank)
@@ -117,7 +123,8 @@ fn first_match<T: Copy>(patterns: &[(String, T)], name: &str) -> Option<T> {
 
 /// The expression that PEFT makes of a pattern's.
 pub(crate) fn ends_with(pattern: &str) -> Result<Regex, regex::Error> {
-    Regex::new(&format!(r"^(?:.*\.)?(?:{pattern})$"))
+    // Names of projections: a pattern that needs more is none of them.
+    RegexBuilder::new(&format!(r"^(?:.*\.)?(?:{pattern})$")).size_limit(1 << 16).build()
 }
 
 /// Two thin matrices beside a projection.

@@ -376,6 +376,9 @@ pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> 
     };
     let begun = folders.map(|folders| folders.lora()).transpose()?.flatten();
     let lora = begun.or(recipe.model.lora.as_ref().map(model::adapters));
+    if let Some(Err(problem)) = lora.as_ref().map(|lora| lora.fits(&policy)) {
+        return Err(Error::Adapters { problem });
+    }
     let mut reward = 0;
     for folder in recipe.reward_kind().models().into_iter().filter(|folder| folder.is_dir()) {
         reward += RewardModel::count(folder)?;

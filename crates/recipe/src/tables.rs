@@ -195,8 +195,8 @@ pub struct Loss {
     /// Weight of the entropy bonus; 0.0 is none.
     #[schemars(range(min = 0.0))]
     pub entropy_coef: f64,
-    /// Weight of the loss of uneven loads, for a model with experts: a step forward through the policy more. 0.0 is none;
-    /// 0.001 is usual.
+    /// Weight of the loss of uneven loads, for a model with experts: an update goes forward through the policy once more, and
+    /// shares no prompts. 0.0 is none; 0.001 is usual.
     #[schemars(range(min = 0.0))]
     pub router_aux_loss_coef: f64,
     /// Penalty on the distance to the policy the run started from; none by default.

@@ -25,7 +25,8 @@ pub struct Updater {
     /// What is minimised.
     pub objective: Objective,
     /// Weight of the loss of experts' uneven loads ([`Loads::loss`]); 0 is none. The loads are those of all the update's
-    /// tokens, for which it goes forward through the policy once more.
+    /// tokens, for which it goes forward through the policy once more. No prompt is shared then: each of its completions
+    /// counts it, however the update is cut.
     pub router_aux_loss_coef: f64,
     /// How token losses become one number.
     pub aggregation: Aggregation,
@@ -178,11 +179,12 @@ impl Updater {
         // Of all completions, also those that are out of the loss (Liu et al. 2025): a completion that is
         // filtered must not make the others' tokens weigh more.
         divisors.constant = samples.len() as f64 * self.constant_length as f64;
-        let layout = self.cut.layout(samples, policy.packs());
-        let loads = match moves {
-            Moves::Policy if self.router_aux_loss_coef != 0.0 => Some(self.loads(policy, samples)),
-            _ => None,
+        let balances = moves == Moves::Policy && self.router_aux_loss_coef != 0.0;
+        let layout = match self.cut.layout(samples, policy.packs()) {
+            Layout::Shared if balances => Layout::Packed,
+            layout => layout,
         };
+        let loads = balances.then(|| self.loads(policy, samples, layout));
         let balanced = loads.as_ref().map(|loads| {
             let weight = self.router_aux_loss_coef * self.loss_scale;
             policy.clone().balanced(loads, weight)
@@ -275,9 +277,9 @@ impl Updater {
     }
 
     /// The loads of the policy's experts over the update's tokens.
-    fn loads<M: PolicyModel>(&self, policy: &M, samples: &[Sample]) -> Loads {
+    fn loads<M: PolicyModel>(&self, policy: &M, samples: &[Sample], layout: Layout) -> Loads {
         let (plain, device) = (policy.valid(), policy.device());
-        let (layout, mut loads) = (self.cut.layout(samples, policy.packs()), Loads::default());
+        let mut loads = Loads::default();
         for (_, batch) in self.batches(samples, layout, &Divisors::default(), &device) {
             together(&device, || plain.count_loads(&batch.tokens, &mut loads));
         }

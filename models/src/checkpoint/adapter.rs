@@ -65,9 +65,6 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
         ));
     }
     let rank = fields.size("r").map_err(config)?;
-    if rank == 0 {
-        return refuse("its rank r is 0, expected at least 1".into());
-    }
     let lora = Lora {
         rank,
         alpha: fields.number("lora_alpha").map_err(config)?,
@@ -94,8 +91,14 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
             return refuse(format!("the pattern {pattern:?} is no regular expression: {error}"));
         }
     }
-    if let Some((pattern, _)) = lora.rank_pattern.iter().find(|(_, rank)| *rank == 0) {
-        return refuse(format!("the rank of {pattern:?} is 0, expected at least 1"));
+    let patterns = lora.rank_pattern.len().max(lora.alpha_pattern.len());
+    if patterns > Lora::PATTERNS {
+        return refuse(format!("it has {patterns} patterns, expected at most {}", Lora::PATTERNS));
+    }
+    let ranks = lora.rank_pattern.iter().map(|(pattern, rank)| (pattern.as_str(), *rank));
+    let wrong = |(_, rank): &(&str, usize)| !(1..=Lora::RANK).contains(rank);
+    if let Some((of, rank)) = ranks.chain([("r", lora.rank)]).find(wrong) {
+        return refuse(format!("the rank of {of:?} is {rank}, expected 1 to {}", Lora::RANK));
     }
     let base = AdapterBase {
         name: fields.text("base_model_name_or_path").map_err(config)?.to_owned(),

@@ -84,7 +84,9 @@ impl Shards {
         for name in file.names() {
             let home = (self.files.len(), name.clone());
             if let Some((other, _)) = self.home.insert(text_name(&name), home) {
-                let (one, other) = (file.path().display(), self.files[other].path().display());
+                // It may be this very file, where two names mean the same tensor.
+                let other = self.files.get(other).unwrap_or(&file).path().display();
+                let one = file.path().display();
                 let problem = format!("tensor {name:?} is in {other} and again in {one}");
                 return Err(self.contradiction(problem));
             }

@@ -195,7 +195,10 @@ impl Facts {
         let base = model::base(recipe, adapters.is_some(), compute);
         let lookup = shape.vocab * shape.hidden;
         let lookups = if config.tied { lookup } else { 2 * lookup };
-        let frozen = adapters.map_or(0, |_| u128::from(count.total));
+        // Matrices of the model that are trained beside adapters: each is as large as the embedding.
+        let wholes: &[String] = models.lora.as_ref().map_or(&[], |lora| &lora.modules_to_save);
+        let whole = lookup * wholes.len() as u128;
+        let frozen = adapters.map_or(0, |_| u128::from(count.total) - whole);
         // A GPU that does not compute bfloat16 has 32 bits in the place of 16.
         let on_cpu = recipe.device.kind == Kind::Cpu;
         let narrow = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
@@ -206,8 +209,12 @@ impl Facts {
                 Base::F32 => 4 * frozen,
                 Base::Bf16 => narrow * frozen,
                 // A scale for 32 values.
-                Base::Int8 => narrow * lookups + (frozen - lookups) * (32 + narrow) / 32,
-                Base::Int4 => narrow * lookups + (frozen - lookups) * (16 + narrow) / 32,
+                Base::Int8 => {
+                    narrow * (lookups - whole) + (frozen + whole - lookups) * (32 + narrow) / 32
+                }
+                Base::Int4 => {
+                    narrow * (lookups - whole) + (frozen + whole - lookups) * (16 + narrow) / 32
+                }
             },
             unpacked: match base {
                 Base::F32 | Base::Bf16 => 0,
@@ -220,7 +227,7 @@ impl Facts {
             rounds_frozen: base == Base::F32 && compute != Compute::F32,
             parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),
             active: (count.active + adapters.map_or(0, |(all, _)| all)).into(),
-            trainable: adapters.map_or(count.total, |(all, _)| all).into(),
+            trainable: adapters.map_or(count.total.into(), |(all, _)| u128::from(all) + whole),
             one_moment: match recipe.optim.kind {
                 OptimKind::AdamW { .. } => 0,
                 OptimKind::Muon { .. } => {
@@ -229,7 +236,11 @@ impl Facts {
                 }
             },
             narrow_moments: recipe.optim.moments == MomentType::Int8,
-            largest: adapters.map_or(count.largest, |(_, largest)| largest).into(),
+            largest: match adapters {
+                Some((_, largest)) if wholes.is_empty() => largest.into(),
+                Some((_, largest)) => lookup.max(largest.into()),
+                None => count.largest.into(),
+            },
             largest_in_layer: adapters.map_or(count.largest_in_layer, |(_, it)| it).into(),
             lookup,
             reward: models.reward.into(),
@@ -240,10 +251,12 @@ impl Facts {
                     // Without a head over the vocabulary, if that is not the embedding.
                     let unused = if config.tied { 0 } else { shape.vocab * shape.hidden };
                     let trunk = u128::from(count.total) - unused;
-                    adapters.map_or(trunk, |(all, _)| all.into()) + shape.hidden + 1
+                    let embedding = wholes.iter().filter(|it| *it == "embed_tokens").count();
+                    let own = |(all, _): (u64, u64)| u128::from(all) + lookup * embedding as u128;
+                    adapters.map_or(trunk, own) + shape.hidden + 1
                 }
             },
-            frozen: models.lora.as_ref().is_some_and(|lora| lora.modules_to_save.is_empty()),
+            frozen: adapters.is_some() && wholes.is_empty(),
             half: compute != Compute::F32,
             compute: compute.to_string(),
             shape,

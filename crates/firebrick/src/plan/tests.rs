@@ -1,4 +1,4 @@
-use firebrick_models::{DecoderConfig, Family, Sizes};
+use firebrick_models::{DecoderConfig, Family, Lora, Sizes};
 
 use super::*;
 
@@ -231,7 +231,7 @@ fn advice_that_is_followed_makes_it_fit() {
 }
 
 /// A family's own sizes, from its widths alone.
-fn of_family(family: Family) -> Plan {
+fn of_family_models(family: Family) -> Models {
     let sizes = Sizes {
         vocab_size: 4096,
         hidden_size: 1024,
@@ -244,10 +244,13 @@ fn of_family(family: Family) -> Plan {
         rope_theta: 1e6,
         tied: true,
     };
+    Models { policy: DecoderConfig::new(family, sizes), lora: None, reward: 0 }
+}
+
+fn of_family(family: Family) -> Plan {
     let text = "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"";
     let recipe = Recipe::parse("r.toml".as_ref(), text, &[]).unwrap().recipe;
-    let models = Models { policy: DecoderConfig::new(family, sizes), lora: None, reward: 0 };
-    Plan::new(&models, &recipe, Compute::F32, None)
+    Plan::new(&of_family_models(family), &recipe, Compute::F32, None)
 }
 
 #[test]
@@ -274,4 +277,26 @@ fn experts_count_whole_and_a_token_goes_through_some() {
     assert_eq!(plan.facts.shape.inner, 1792);
     let dense = of_family(Family::Qwen3).facts;
     assert_eq!((dense.active, dense.shape.inner), (dense.parameters, 3584));
+}
+
+#[test]
+fn a_matrix_that_is_trained_whole_has_two_moments_and_is_there_once() {
+    let of = |family, lora: Option<Lora>| {
+        let models = Models { lora, ..of_family_models(family) };
+        let text = "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n[optim]\nkind = \"muon\"";
+        let recipe = Recipe::parse("r.toml".as_ref(), text, &[]).unwrap().recipe;
+        Plan::new(&models, &recipe, Compute::F32, None).facts
+    };
+    let adapters = |whole: &[&str]| {
+        let lora = crate::model::adapters(&crate::recipe::Lora::of_rank(4));
+        Lora { modules_to_save: whole.iter().map(ToString::to_string).collect(), ..lora }
+    };
+    let plain = of(Family::Qwen3, Some(adapters(&[])));
+    let whole = of(Family::Qwen3, Some(adapters(&["lm_head"])));
+    let matrix = 4096 * 1024;
+    assert_eq!(whole.trainable, plain.trainable + matrix);
+    assert_eq!(whole.frozen_bytes, plain.frozen_bytes - 4 * matrix);
+    assert_eq!((whole.parameters, whole.one_moment), (plain.parameters, plain.one_moment));
+    assert_eq!((whole.largest, whole.largest_in_layer), (matrix, plain.largest_in_layer));
+    assert!(plain.frozen && !whole.frozen);
 }

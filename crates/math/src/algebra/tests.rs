@@ -548,6 +548,12 @@ fn raised(base: Complex, exponent: &Expr, point: f64) -> Complex {
         let size = base.0.abs().powf(num_traits::ToPrimitive::to_f64(&reduced).unwrap());
         return (if odd && base.0 < 0.0 { -size } else { size }, 0.0);
     }
+    // By logarithms i³ would be a little off -i, and i + i³ no 0.
+    let whole = rational(exponent, &mut budget()).filter(|it| it.is_integer());
+    let whole = whole.and_then(|it| num_traits::ToPrimitive::to_usize(it.numer()));
+    if let Some(whole @ 1..=16) = whole {
+        return std::iter::repeat_n(base, whole).fold((1.0, 0.0), times);
+    }
     let (re, im) = value(exponent, point);
     let (log, angle) = times(logarithm(base), (re, im));
     let angle = turned(angle);
