@@ -550,14 +550,20 @@ fn raised(base: Complex, exponent: &Expr, point: f64) -> Complex {
     }
     // By logarithms i³ would be a little off -i, and i + i³ no 0.
     let whole = rational(exponent, &mut budget()).filter(|it| it.is_integer());
-    let whole = whole.and_then(|it| num_traits::ToPrimitive::to_usize(it.numer()));
-    if let Some(whole @ 1..=16) = whole {
-        return std::iter::repeat_n(base, whole).fold((1.0, 0.0), times);
+    let whole = whole.and_then(|it| num_traits::ToPrimitive::to_i32(it.numer()));
+    if let Some(whole @ -16..=16) = whole {
+        let times_itself = (0..whole.abs()).map(|_| base).fold((1.0, 0.0), times);
+        return if whole < 0 { inverted(times_itself) } else { times_itself };
     }
     let (re, im) = value(exponent, point);
     let (log, angle) = times(logarithm(base), (re, im));
     let angle = turned(angle);
     (log.exp() * angle.cos(), log.exp() * angle.sin())
+}
+
+fn inverted((a, b): Complex) -> Complex {
+    let square = a * a + b * b;
+    (a / square, -b / square)
 }
 
 /// An angle; not a number where rounding has left too few of its digits.
