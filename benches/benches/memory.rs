@@ -6,8 +6,7 @@
 //! cargo bench -p firebrick-benches --bench memory -- smollm2 2048 lora 0
 //! ```
 //!
-//! `recurrent` and `experts` are layers of the widths of Qwen3.5-0.8B and of Qwen3 with experts, few of them and with a small
-//! vocabulary: what one layer's pass holds shows there.
+//! `recurrent` and `experts` are four layers of some width with a small vocabulary: what one layer's pass holds shows there.
 //!
 //! The weights are random, and so are the tokens: a prompt of 128, the rest completion. The peak is the
 //! process's own, as Linux counts it, from the loaded model to the end of AdamW's last step. There are two

@@ -36,7 +36,7 @@ impl Loads {
     }
 
     /// The tokens of a layer's fullest expert over those of its mean one, in the mean over layers: from 1, where all loads
-    /// are equal, to the number of experts.
+    /// are equal, to the number of experts over how many a token goes through.
     pub fn fullest(&self) -> f64 {
         self.mean(|load| {
             let sum: u64 = load.chosen.iter().sum();
