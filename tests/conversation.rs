@@ -43,6 +43,7 @@ fn updater() -> Updater {
     Updater {
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
+        interrupted: Default::default(),
         objective: Objective {
             policy: Box::new(Dapo { clip, dual_clip: None }),
             entropy_coef: 0.1,

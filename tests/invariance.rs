@@ -492,6 +492,7 @@ fn updater(
     Updater {
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
+        interrupted: Default::default(),
         objective: Objective {
             policy,
             entropy_coef: if extras { 0.02 } else { 0.0 },

@@ -196,6 +196,7 @@ fn rollout_logprobs_are_those_of_the_update() {
             let updater = Updater {
                 loss_scale: 1.0,
                 router_aux_loss_coef: 0.0,
+                interrupted: Default::default(),
                 objective: Objective {
                     policy: Box::new(CrossEntropy),
                     entropy_coef: 0.0,

@@ -63,6 +63,7 @@ pub fn updater(loss: impl PolicyLoss + 'static, temperature: f64) -> Updater {
     Updater {
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
+        interrupted: Default::default(),
         objective: Objective { policy: Box::new(loss), entropy_coef: 0.0, kl: None },
         aggregation: Aggregation::TokenMean,
         constant_length: 1,

@@ -57,11 +57,10 @@ fn reason(stopped_because: &str) -> &str {
     }
 }
 
-/// The commands that one would give next: to measure the model, to ask it `prompt` on `device`, and to go
-/// on. The others find the device in the recipe.
+/// The commands that one would give next: to measure the model, to ask it `prompt` on `device`, and last to go
+/// on. The others find the device in the recipe. What was not saved can only be gone on with.
 pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>) -> Vec<String> {
-    let Some(checkpoint) = &summary.checkpoint else { return Vec::new() };
-    let Some(run) = checkpoint.parent().and_then(Path::parent) else { return Vec::new() };
+    let Some(run) = &summary.folder else { return Vec::new() };
     let path_word = |path: &Path| word(&path.display().to_string());
     let runs = run.parent().filter(|runs| *runs != Path::new("runs"));
     let runs = runs.map_or_else(String::new, |runs| format!(" --runs {}", path_word(runs)));
@@ -72,16 +71,13 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>
         _ => None,
     };
     let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
-    let (checkpoint, recipe) = (path_word(checkpoint), path_word(&run.join("recipe.toml")));
-    let mut lines = vec![
-        String::new(),
-        "next:".into(),
-        format!("  firebrick eval {checkpoint} --samples 8"),
-        format!(
-            "  firebrick generate {checkpoint} --prompt {}{device}",
-            word(prompt.unwrap_or("…"))
-        ),
-    ];
+    let mut lines = vec![String::new(), "next:".into()];
+    if let Some(checkpoint) = &summary.checkpoint {
+        let (checkpoint, prompt) = (path_word(checkpoint), word(prompt.unwrap_or("…")));
+        lines.push(format!("  firebrick eval {checkpoint} --samples 8"));
+        lines.push(format!("  firebrick generate {checkpoint} --prompt {prompt}{device}"));
+    }
+    let recipe = path_word(&run.join("recipe.toml"));
     lines.extend(more.map(|more| format!("  firebrick train {recipe}{runs} --resume{more}")));
     lines
 }

@@ -251,7 +251,7 @@ fn interrupt(child: &mut std::process::Child) {
 
 #[test]
 #[cfg(unix)]
-fn ctrl_c_ends_a_run_after_its_step() {
+fn ctrl_c_ends_a_run_at_once() {
     let place = Place::new();
     succeed(&place, "whole", &LONG);
     let resume: Vec<&str> = LONG.into_iter().chain(["--resume"]).collect();
@@ -259,7 +259,7 @@ fn ctrl_c_ends_a_run_after_its_step() {
     for (more, moment, step) in [(&LONG[..], &MOMENTS[1], 0..1), (&resume, &MOMENTS[3], 2..20)] {
         let outcome = stop_at(&place, "stopped", more, moment, interrupt).unwrap();
         assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
-        assert!(outcome.stderr.contains("finishing this step"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("Ctrl-C again ends at once"), "{}", outcome.stderr);
         let summary = place.json("runs/stopped/summary.json");
         assert_eq!(summary["stopped_because"], "interrupted");
         assert!(step.contains(&summary["steps"].as_u64().unwrap()), "{summary}");

@@ -25,6 +25,10 @@ pub trait Verifier: Send + Sync {
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
         Ok(score_each(self, asked))
     }
+
+    /// Hears, on another thread, that nobody waits for what is being judged any more: the run is to end. A verifier that
+    /// waits for something should give up, with whatever scores; the others need do nothing.
+    fn cancel(&self) {}
 }
 
 /// What `verifier` says of each completion by itself, on every core.
@@ -47,6 +51,10 @@ impl<T: Verifier + ?Sized> Verifier for Box<T> {
 
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
         (**self).score_all(asked)
+    }
+
+    fn cancel(&self) {
+        (**self).cancel();
     }
 }
 

@@ -43,6 +43,11 @@ impl Seed {
         Seed(hash.finalize().into())
     }
 
+    /// The seed itself: 32 bytes that stand for everything that it was derived from.
+    pub fn bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// The numbers of this seed.
     pub fn stream(self) -> Stream {
         Stream(ChaCha8Rng::from_seed(self.0))

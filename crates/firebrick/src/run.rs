@@ -6,7 +6,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Instant,
@@ -16,16 +16,19 @@ use firebrick_core::{Metrics, RewardedGroup, Seed, Step, Tracker, WorkedExample}
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
-    Completions, Heldout, RunFolder, Seconds, Store, Summary, TokensPerSecond, peak_rss_bytes,
-    write_atomically,
+    Completions, Heldout, RunFolder, Seconds, Store, Summary, TRAIN, TokensPerSecond,
+    peak_rss_bytes, write_atomically,
 };
-use firebrick_train::{EvalReport, Room, SamplingReport, StepReport, Trainer, UpdateTotals};
+use firebrick_train::{
+    EvalReport, Room, SamplingReport, StepReport, TrainError, Trainer, UpdateTotals,
+};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, device,
-    recipe::Recipe,
+    journal::{Journal, lock},
+    recipe::{Recipe, Warmup},
     watch::{Phases, Stage, Watcher, examples},
     wire::{TRAINER, Wired},
 };
@@ -40,11 +43,13 @@ pub(crate) struct Run<M: PolicyModel> {
     pub(crate) folder: RunFolder,
     /// Its record.
     pub(crate) store: Store,
+    /// What the engine has sampled, in the same database.
+    pub(crate) journal: Arc<Mutex<Journal>>,
     /// Where its numbers go besides.
     pub(crate) trackers: Vec<Box<dyn Tracker>>,
     /// Whoever hears of it while it goes.
     pub(crate) watcher: Box<dyn Watcher>,
-    /// Set from outside: finish the step, save, end.
+    /// Set from outside: end, with what is done saved.
     pub(crate) interrupted: Arc<AtomicBool>,
     /// What has been done and measured so far, by earlier processes too.
     pub(crate) progress: Progress,
@@ -62,13 +67,25 @@ pub const INTERRUPTED: &str = "interrupted";
 /// The fact in `run.db` that says how many prompts an accuracy is measured on.
 pub const HELDOUT_PROMPTS: &str = "heldout_prompts";
 
+/// The database's `source` of what evaluations sample.
+pub(crate) const HELDOUT: &str = "heldout";
+
 /// What a resumed run has to remember of what it measured: part of every checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Progress {
     /// Supervised steps done.
     warmup_steps: Step,
+    /// The loss of the last one.
+    #[serde(default)]
+    warmup_loss: f64,
+    /// The last of them after which the policy was measured.
+    #[serde(default)]
+    warmup_measured: Step,
     /// Whether the warm-up is over.
     warmed_up: bool,
+    /// The last step after which the policy was evaluated.
+    #[serde(default)]
+    evaluated: Step,
     heldout: Heldout,
     seconds: Seconds,
     rollout_tokens: f64,
@@ -87,6 +104,11 @@ impl<M: PolicyModel> Run<M> {
         let recipe = self.recipe.clone();
         match device::guarded(&recipe, || self.phases()) {
             Ok(Ok(stopped_because)) => self.finish(stopped_because),
+            // Whatever gave up first: the flag is why.
+            Ok(Err(_)) if self.interrupted.load(Ordering::Relaxed) => {
+                self.keep_steps();
+                self.finish(INTERRUPTED.to_owned())
+            }
             Ok(Err(error)) => {
                 self.keep_steps();
                 Err(error)
@@ -98,25 +120,27 @@ impl<M: PolicyModel> Run<M> {
     /// Everything up to the end of the last step; gives the reason for it.
     fn phases(&mut self) -> Result<String, Error> {
         if self.progress.heldout.initial.is_none() {
-            self.progress.heldout.initial = self.evaluate()?;
+            // Before a warm-up; after it comes another one of the same step.
+            let warms_up = self.recipe.warmup.steps > 0;
+            let source = if warms_up { "initial" } else { HELDOUT };
+            self.progress.heldout.initial = self.evaluate(source)?;
             self.show_accuracy(0, self.progress.heldout.initial);
         }
-        let mut interrupted = false;
         if !self.progress.warmed_up {
-            interrupted = !self.warm_up()?;
+            self.warm_up()?;
             self.checkpoint()?;
-            if !interrupted {
-                self.keep_warmup()?;
-            }
+            self.keep_warmup()?;
         }
-        if interrupted { Ok(INTERRUPTED.to_owned()) } else { self.steps() }
+        self.steps()
     }
 
-    /// Whether there are finished steps that no checkpoint has. In the warm-up the moments may be half a
-    /// step ahead of the weights, and step 0 is what comes after it.
+    /// Whether there are finished steps that no checkpoint has. In the warm-up the moments of a device that fails may be
+    /// half a step ahead of the weights, and step 0 is what comes after it.
     fn has_unsaved_steps(&self) -> bool {
         let trainer = &self.wired.trainer;
-        let (step, whole) = (trainer.state.step, self.progress.warmed_up && !trainer.midway);
+        let (step, warmed_up) = (trainer.state.step, self.progress.warmed_up);
+        let ended = self.interrupted.load(Ordering::Relaxed) && self.progress.warmup_steps > 0;
+        let whole = (warmed_up || ended) && !trainer.midway;
         whole && (step == 0 || !self.folder.checkpoint(step).is_dir())
     }
 
@@ -127,7 +151,7 @@ impl<M: PolicyModel> Run<M> {
         {
             // No more than a note: the error that ended the run is the one to be mended.
             let step = self.wired.trainer.state.step;
-            self.watcher.note(&format!("step {step} could not be saved: {unsaved}"));
+            self.note(&format!("step {step} could not be saved: {unsaved}"));
         }
     }
 
@@ -165,64 +189,73 @@ impl<M: PolicyModel> Run<M> {
         device::failed(&self.recipe, &device, phase, failure, smaller, saved + &unsaved)
     }
 
-    /// Supervised steps, until their number or the accuracy that the recipe asks for; false when
-    /// interrupted.
-    fn warm_up(&mut self) -> Result<bool, Error> {
+    /// Supervised steps, until their number or the accuracy that the recipe asks for.
+    fn warm_up(&mut self) -> Result<(), Error> {
         let warmup = self.recipe.warmup.clone();
         self.watcher.begin(Stage::Warmup, warmup.steps);
         self.watcher.advance(self.progress.warmup_steps);
-        for step in self.progress.warmup_steps + 1..=warmup.steps {
-            self.phase = format!("warm-up step {step}");
-            let began = Instant::now();
-            let examples = self.examples(step, warmup.batch);
-            let trainer = &mut self.wired.trainer;
-            // Rising over 50 steps or a tenth, whichever is shorter: Adam's first steps are blind.
-            let rise = (warmup.steps as f64 / 10.0).clamp(1.0, 50.0);
-            let room = trainer.state.room;
-            let lr = warmup.lr * (step as f64 / rise).min(1.0);
-            let (loss, outcome) = trainer.warmup_step(&examples, lr)?;
-            self.explain_room(room);
-            if outcome.skipped {
-                let text = format!("warm-up step {step} was skipped: its gradient was not finite");
-                self.watcher.note(&text);
+        loop {
+            let step = self.progress.warmup_steps;
+            let last = step >= warmup.steps;
+            let measures = step.is_multiple_of(warmup.every.max(1)) || last;
+            if measures && step > self.progress.warmup_measured && self.measure_warmup(step)? {
+                break;
             }
-            self.watcher.advance(1);
-            self.progress.warmup_steps = step;
-            self.progress.seconds.warmup += began.elapsed().as_secs_f64();
-            if step.is_multiple_of(warmup.every.max(1)) || step == warmup.steps {
-                let mut metrics = Metrics::default();
-                metrics.set("warmup/loss", loss);
-                let accuracy = self.measure(warmup.samples)?.map(|(report, _)| report.accuracy);
-                if let Some(accuracy) = accuracy {
-                    metrics.set("warmup/accuracy", accuracy);
-                }
-                self.watcher.metrics(step, &metrics);
-                if accuracy
-                    .zip(warmup.stop_at)
-                    .is_some_and(|(accuracy, stop_at)| accuracy >= stop_at)
-                {
-                    break;
-                }
+            if last {
+                break;
             }
-            // After the measurement, which may be the one that ends the warm-up: a resumed run goes
-            // on with the next step and would never make it.
-            if self.interrupted.load(Ordering::Relaxed) {
-                self.watcher.end();
-                return Ok(false);
-            }
-            if step.is_multiple_of(self.recipe.checkpoint.every.max(1)) {
+            self.check_interrupted()?;
+            if step > 0 && step.is_multiple_of(self.recipe.checkpoint.every.max(1)) {
                 self.checkpoint()?;
             }
+            self.warmup_step(step + 1)?;
         }
         self.watcher.end();
         // Adam's moments of supervised gradients say nothing about the sizes of policy gradients.
         self.wired.trainer.optimizer.reset();
         self.progress.warmed_up = true;
         if warmup.steps > 0 {
-            self.progress.heldout.after_warmup = self.evaluate()?;
+            self.progress.heldout.after_warmup = self.evaluate(HELDOUT)?;
             self.show_accuracy(0, self.progress.heldout.after_warmup);
         }
-        Ok(true)
+        Ok(())
+    }
+
+    fn warmup_step(&mut self, step: Step) -> Result<(), Error> {
+        self.phase = format!("warm-up step {step}");
+        let began = Instant::now();
+        let warmup = &self.recipe.warmup;
+        // Rising over 50 steps or a tenth, whichever is shorter: Adam's first steps are blind.
+        let rise = (warmup.steps as f64 / 10.0).clamp(1.0, 50.0);
+        let (lr, batch) = (warmup.lr * (step as f64 / rise).min(1.0), warmup.batch);
+        let examples = self.examples(step, batch);
+        let trainer = &mut self.wired.trainer;
+        let room = trainer.state.room;
+        let (loss, outcome) = trainer.warmup_step(&examples, lr)?;
+        self.explain_room(room);
+        if outcome.skipped {
+            self.note(&format!("warm-up step {step} was skipped: its gradient was not finite"));
+        }
+        self.watcher.advance(1);
+        self.progress.warmup_loss = loss;
+        self.progress.warmup_steps = step;
+        self.progress.seconds.warmup += began.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Shows how far the warm-up has come; whether that is as far as it should.
+    fn measure_warmup(&mut self, step: Step) -> Result<bool, Error> {
+        let Warmup { samples, stop_at, .. } = self.recipe.warmup;
+        let mut metrics = Metrics::default();
+        metrics.set("warmup/loss", self.progress.warmup_loss);
+        let measured = self.measure(samples, None)?;
+        let accuracy = measured.map(|(report, _)| report.accuracy);
+        if let Some(accuracy) = accuracy {
+            metrics.set("warmup/accuracy", accuracy);
+        }
+        self.watcher.metrics(step, &metrics);
+        self.progress.warmup_measured = step;
+        Ok(accuracy.zip(stop_at).is_some_and(|(accuracy, stop_at)| accuracy >= stop_at))
     }
 
     fn examples(&self, step: Step, batch: usize) -> Vec<WorkedExample> {
@@ -240,61 +273,28 @@ impl<M: PolicyModel> Run<M> {
         }
         let recipe = self.recipe.clone();
         if let Some(limit) = self.over() {
-            self.watcher
-                .note(&format!("all its {limit} are done; --set train.{limit}=N makes it longer"));
+            self.note(&format!("all its {limit} are done; --set train.{limit}=N makes it longer"));
         } else {
             self.compare_epochs();
         }
         // Whether somebody was told that completions could not be judged: once is enough.
         let mut told = false;
+        // Why a step wants the run to end, and whether anything is new since the last checkpoint.
+        let (mut stop, mut new) = (None, false);
         loop {
             let step = self.wired.trainer.state.step;
-            if let Some(limit) = self.over() {
-                // Its device failed in the evaluation after the last step, and now it is resumed.
-                if self.progress.heldout.r#final.is_none() {
-                    self.progress.heldout.r#final = self.evaluate()?;
-                    self.show_accuracy(step, self.progress.heldout.r#final);
-                }
-                return Ok(limit.into());
-            }
-            if self.interrupted.load(Ordering::Relaxed) {
-                self.checkpoint()?;
-                return Ok(INTERRUPTED.into());
-            }
-            let step = step + 1;
-            self.phase = format!("step {step}");
-            let room = self.wired.trainer.state.room;
-            let phases = &mut Phases(self.watcher.as_mut());
-            let StepReport { sampling, update, metrics, groups, skipped, stop } =
-                self.wired.trainer.step(phases)?;
-            self.explain_room(room);
-            self.count(&sampling, &update);
-            self.watcher.metrics(step, &metrics);
-            self.pass_on_notes();
-            told = told || self.explain_errors(step, &metrics, sampling.completions);
-            self.explain_empty(&sampling, &update);
-            self.save_skipped(step, &skipped)?;
-            self.record(step, &metrics, &groups);
-            let last = self.over().is_some() || stop.is_some();
+            let limit = self.over();
+            let last = stop.is_some() || limit.is_some();
             let mut reached = false;
-            let measures = last || step.is_multiple_of(recipe.eval.every.max(1));
-            if measures {
-                // Where this evaluation fails, no resumed run takes the one before for it.
-                self.progress.heldout.r#final = None;
+            // A run that ended in this evaluation makes it when it goes on; so does one whose device failed in its last.
+            let measures = step > self.progress.evaluated
+                && (last || step.is_multiple_of(recipe.eval.every.max(1)));
+            if measures || limit.is_some() && self.progress.heldout.r#final.is_none() {
+                reached = self.measure_step(step)?;
+                new = true;
             }
-            if measures && let Some(accuracy) = self.evaluate()? {
-                self.show_accuracy(step, Some(accuracy));
-                let mut measured = Metrics::default();
-                measured.set("eval/heldout_accuracy", accuracy);
-                self.record(step, &measured, &[]);
-                self.progress.heldout.r#final = Some(accuracy);
-                reached = recipe.train.stop_at.is_some_and(|stop_at| accuracy >= stop_at);
-            }
-            if stop.is_some()
-                || reached
-                || last
-                || step.is_multiple_of(recipe.checkpoint.every.max(1))
-            {
+            let due = last || reached || step.is_multiple_of(recipe.checkpoint.every.max(1));
+            if new && due {
                 self.checkpoint()?;
             }
             if let Some(reason) = stop {
@@ -303,6 +303,81 @@ impl<M: PolicyModel> Run<M> {
             if reached {
                 return Ok("stop_at".into());
             }
+            if let Some(limit) = limit {
+                return Ok(limit.into());
+            }
+            self.check_interrupted()?;
+            stop = self.step(step + 1, &mut told)?;
+            new = true;
+        }
+    }
+
+    /// One rollout step; gives why the run should end, if it should.
+    fn step(&mut self, step: Step, told: &mut bool) -> Result<Option<String>, Error> {
+        self.phase = format!("step {step}");
+        let room = self.wired.trainer.state.room;
+        lock(&self.journal).turn_to(Some((TRAIN, step)));
+        let phases = &mut Phases(self.watcher.as_mut());
+        let StepReport { sampling, update, metrics, groups, skipped, stop } =
+            self.wired.trainer.step(phases)?;
+        self.explain_room(room);
+        self.explain_journal(sampling.completions);
+        self.count(&sampling, &update);
+        self.watcher.metrics(step, &metrics);
+        self.pass_on_notes();
+        *told = *told || self.explain_errors(step, &metrics, sampling.completions);
+        self.explain_empty(&sampling, &update);
+        self.save_skipped(step, &skipped)?;
+        self.record(step, &metrics, &groups);
+        Ok(stop)
+    }
+
+    /// The evaluation after a step; whether the accuracy is what the recipe asks for.
+    fn measure_step(&mut self, step: Step) -> Result<bool, Error> {
+        // Where this evaluation fails, no resumed run takes the one before for it.
+        self.progress.heldout.r#final = None;
+        let accuracy = self.evaluate(HELDOUT)?;
+        self.progress.evaluated = step;
+        let Some(accuracy) = accuracy else { return Ok(false) };
+        self.show_accuracy(step, Some(accuracy));
+        let mut measured = Metrics::default();
+        measured.set("eval/heldout_accuracy", accuracy);
+        self.record(step, &measured, &[]);
+        self.progress.heldout.r#final = Some(accuracy);
+        Ok(self.recipe.train.stop_at.is_some_and(|stop_at| accuracy >= stop_at))
+    }
+
+    fn check_interrupted(&self) -> Result<(), Error> {
+        match self.interrupted.load(Ordering::Relaxed) {
+            true => Err(TrainError::Interrupted.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// A line for whoever watches, and for the record.
+    pub(super) fn note(&mut self, text: &str) {
+        self.watcher.note(text);
+        // A database that can't be written is complained of where a step is lost.
+        let _ = self.store.event(self.wired.trainer.state.step, text);
+    }
+
+    /// Says what was not sampled again, and that the journal failed.
+    fn explain_journal(&mut self, completions: u64) {
+        let mut journal = lock(&self.journal);
+        let (recalled, failure) = (journal.take_recalled(), journal.take_failure());
+        drop(journal);
+        if recalled > 0 {
+            self.note(&format!(
+                "{}: {recalled} of {completions} completions were in run.db and not sampled again",
+                self.phase
+            ));
+        }
+        if let Some(failure) = failure {
+            self.note(&format!(
+                "{}: what is sampled is not in run.db before its step is over, because {failure}; a run that is killed \
+                 samples it again",
+                self.phase
+            ));
         }
     }
 
@@ -322,7 +397,7 @@ impl<M: PolicyModel> Run<M> {
         let wanted = train.epochs.unwrap_or(0.0) * self.wired.trainer.source.size() as f64;
         let drawn = train.steps as f64 * sampling.prompts_per_step as f64;
         if drawn < wanted {
-            self.watcher.note(&format!(
+            self.note(&format!(
                 "train.epochs = {} takes {wanted:.0} prompts, of which train.steps = {} draws {drawn:.0} if \
                  no group is filtered: raise train.steps to get there",
                 train.epochs.unwrap_or(0.0),
@@ -335,7 +410,7 @@ impl<M: PolicyModel> Run<M> {
     fn explain_errors(&mut self, step: Step, metrics: &Metrics, completions: u64) -> bool {
         let errors = metrics.get("reward/error").unwrap_or(0.0);
         if errors > 0.0 {
-            self.watcher.note(&format!(
+            self.note(&format!(
                 "step {step}: {errors} of {completions} completions could not be judged and count as \
                  wrong; reward/error in the metrics has their number at each step"
             ));
@@ -360,7 +435,7 @@ impl<M: PolicyModel> Run<M> {
         if (room.logits, room.halvings) != (before.logits, before.halvings) {
             now.push("smaller pieces of attention and head".into());
         }
-        self.watcher.note(&format!(
+        self.note(&format!(
             "{}: the device had no memory for an update, which was cut smaller and done again, with the \
              same result to rounding; from here on with {}",
             self.phase,
@@ -384,7 +459,7 @@ impl<M: PolicyModel> Run<M> {
                 sampling.completions,
                 sampling.truncated,
             );
-            self.watcher.note(&text);
+            self.note(&text);
         }
     }
 
@@ -412,12 +487,14 @@ impl<M: PolicyModel> Run<M> {
         progress.update_tokens += update.tokens as f64;
     }
 
-    /// Held-out accuracy of the policy as it is; none without held-out prompts.
-    fn evaluate(&mut self) -> Result<Option<f64>, Error> {
-        let Some((report, groups)) = self.measure(self.wired.heldout.len())? else {
-            return Ok(None);
-        };
+    /// Held-out accuracy of the policy as it is, sampled for `source`; none without held-out prompts.
+    fn evaluate(&mut self, source: &'static str) -> Result<Option<f64>, Error> {
         let step = self.wired.trainer.state.step;
+        let measured = self.measure(self.wired.heldout.len(), Some((source, step)))?;
+        let Some((report, groups)) = measured else { return Ok(None) };
+        if let Err(error) = self.store.record(source, step, &groups) {
+            self.watcher.note(&format!("the evaluation of step {step} is not in run.db: {error}"));
+        }
         let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
         for example in examples(&groups, seed) {
             self.watcher.example(&example);
@@ -425,10 +502,11 @@ impl<M: PolicyModel> Run<M> {
         Ok(Some(report.accuracy))
     }
 
-    /// What the policy makes of the first `prompts` of them.
+    /// What the policy makes of the first `prompts` of them; the journal keeps it at that place.
     fn measure(
         &mut self,
         prompts: usize,
+        place: Option<(&'static str, Step)>,
     ) -> Result<Option<(EvalReport, Vec<RewardedGroup>)>, Error> {
         let began = Instant::now();
         let Wired { trainer, heldout, eval_sampling, .. } = &mut self.wired;
@@ -440,12 +518,15 @@ impl<M: PolicyModel> Run<M> {
             true => "the evaluation before training".into(),
             false => format!("the evaluation after {phase}"),
         };
+        lock(&self.journal).turn_to(place);
         trainer.publish()?;
         let prompts = &heldout[..prompts.min(heldout.len())];
         let samples = self.recipe.eval.samples.max(1);
         let phases = &mut Phases(self.watcher.as_mut());
         let measured = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
+        let completions = (prompts.len() * samples) as u64;
+        self.explain_journal(completions);
         self.phase = phase;
         self.pass_on_notes();
         Ok(Some(measured))
@@ -453,8 +534,9 @@ impl<M: PolicyModel> Run<M> {
 
     /// Says what the verifier had to say.
     fn pass_on_notes(&mut self) {
-        for note in self.wired.notes.try_iter() {
-            self.watcher.note(&note);
+        let notes: Vec<String> = self.wired.notes.try_iter().collect();
+        for note in notes {
+            self.note(&note);
         }
     }
 
@@ -490,6 +572,7 @@ impl<M: PolicyModel> Run<M> {
             peak_rss_bytes: peak_rss_bytes(),
             stopped_because,
             checkpoint: folder.checkpoints()?.pop().map(|(_, path)| path),
+            folder: Some(folder.path().to_owned()),
         };
         summary.write(&folder.summary())?;
         export(&store, &folder.metrics())?;

@@ -20,6 +20,7 @@ use firebrick_train::{LrSchedule, Optimizer, PolicyLoss, Room};
 
 use crate::{
     Error, Parameters, PolicyFiles, Result,
+    journal::Journal,
     parts::Parts,
     plan,
     recipe::{Loaded, Recipe},
@@ -269,8 +270,9 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Gives the flag that ends the run when it is set: after its step, with a checkpoint. It is asked for
-    /// once everything is loaded, so what makes it, such as a handler of Ctrl-C, is not in the way before.
+    /// Gives the flag that ends the run when it is set: within two seconds or so, with a checkpoint of the last whole step
+    /// where there is none. What was sampled of the step after it is in the database, and a resumed run goes on with it. It is
+    /// asked for once everything is loaded, so what makes it, such as a handler of Ctrl-C, is not in the way before.
     pub fn interrupted_by(
         mut self,
         flag: impl FnOnce() -> Arc<AtomicBool> + Send + 'static,
@@ -351,6 +353,9 @@ impl<M: PolicyModel> Session<M> {
         wired.trainer.restore_room();
         write_atomically(&folder.recipe(), text.as_bytes())?;
         let mut store = Store::open(&folder.database())?;
+        let journal = Journal::new(Store::open(&folder.database())?);
+        // What was sampled after the checkpoint comes again, unless it would be something else now.
+        let same = changes.iter().all(Change::keeps_samples);
         store.set_info(HELDOUT_PROMPTS, &wired.heldout.len().to_string())?;
         let read = wired.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
         watcher.note(&format!("{name}: {}{read}", wired.size));
@@ -358,7 +363,7 @@ impl<M: PolicyModel> Session<M> {
         wired.device.iter().chain(&warning).for_each(|note| watcher.note(note));
         match &checkpoint {
             Some((step, path)) => {
-                store.truncate_after(*step)?;
+                store.truncate_after(*step, same)?;
                 for tracker in &mut trackers {
                     if let Err(error) = tracker.resume(*step) {
                         watcher
@@ -368,19 +373,21 @@ impl<M: PolicyModel> Session<M> {
                 watcher.note(&format!("resumed from {}", path.display()));
             }
             None if resume => {
-                store.truncate_after(0)?;
+                store.truncate_after(0, same)?;
                 watcher.note("no checkpoint yet: beginning anew");
             }
             None => {}
         }
         changes.iter().for_each(|change| watcher.note(&format!("now with {change}")));
         let interrupted = interrupted();
+        let wired = wired.heeding(journal.clone(), &interrupted);
         let (clock, phase) = (Instant::now(), String::new());
         let run = Run {
             recipe,
             wired,
             folder,
             store,
+            journal,
             trackers,
             watcher,
             interrupted,

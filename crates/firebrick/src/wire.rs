@@ -8,7 +8,8 @@ mod reward;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
+        atomic::AtomicBool,
         mpsc::{Receiver, Sender, channel},
     },
 };
@@ -23,8 +24,10 @@ use firebrick_train::{Phrases, Trainer, TrainerState, load_state};
 
 use crate::{
     Error, HuggingFace, Part, PolicyFiles, device,
+    journal::{Journal, Journaled},
     model::{self, Folders, Policy, trained_weights},
     parts::Parts,
+    patience::Patient,
     plan::{self, Models, cut},
     recipe::Recipe,
     source::{Need, Sources},
@@ -61,6 +64,23 @@ pub struct Wired<M: PolicyModel = Decoder> {
     pub report: Option<PromptReport>,
     /// What data, model and verifier have to tell a person, as it comes up.
     pub notes: Receiver<String>,
+}
+
+impl<M: PolicyModel> Wired<M> {
+    /// The same with an engine that keeps a journal, and with everything that takes long looking at the flag.
+    pub(crate) fn heeding(
+        mut self,
+        journal: Arc<Mutex<Journal>>,
+        interrupted: &Arc<AtomicBool>,
+    ) -> Self {
+        let trainer = &mut self.trainer;
+        trainer.updater.interrupted = interrupted.clone();
+        let (engine, verifier) = (self.trainer.engine, self.trainer.task.verifier);
+        let flag = || interrupted.clone();
+        self.trainer.engine = Box::new(Journaled::new(engine, journal, flag()));
+        self.trainer.task.verifier = Box::new(Patient { verifier, interrupted: flag() });
+        self
+    }
 }
 
 /// Builds the run of `recipe`; with `resume`, weights, optimizer and place come from that

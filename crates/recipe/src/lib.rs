@@ -65,7 +65,7 @@ pub use reward::{
 pub use sampling::{Dynamic, OnCap, Sampling, Surplus};
 pub use tables::{
     Advantage, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval, Kernels, Kl,
-    KlKind, Loss, LossKind, MomentType, OldLogprobs, Optim, OptimKind, Recompute, Rollout,
+    KlKind, Loss, LossKind, MomentType, OldLogprobs, Optim, OptimKind, Recompute, Record, Rollout,
     Schedule, SharePrompts, Train, Warmup,
 };
 
@@ -119,6 +119,9 @@ pub struct Recipe {
     /// When the run is saved.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// What stays in the run's database.
+    #[serde(default)]
+    pub record: Record,
     /// What is counted in completions.
     #[serde(default)]
     pub observe: Observe,
@@ -157,6 +160,7 @@ impl Default for Recipe {
             train: Train::default(),
             eval: Eval::default(),
             checkpoint: Checkpoint::default(),
+            record: Record::default(),
             observe: Observe::default(),
         }
     }

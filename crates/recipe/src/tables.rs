@@ -601,6 +601,25 @@ impl Default for Checkpoint {
     }
 }
 
+/// What stays in the run's database.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Record {
+    /// Steps whose tokens and log-probabilities stay there, besides the texts: those that this number divides; 0 is
+    /// none of them. Those since the last checkpoint are always there, and a resumed run takes them from there.
+    #[schemars(range(max = bounds::STEPS))]
+    pub tokens_every: u64,
+    /// Its size, about, from which on the completions of the oldest steps are removed; 0 is none. Metrics stay.
+    #[schemars(range(max = bounds::SIZE))]
+    pub max_megabytes: u64,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Record { tokens_every: 10, max_megabytes: 256 }
+    }
+}
+
 /// A number format of weights in a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -6,7 +6,7 @@ use std::{
     fmt,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -54,6 +54,8 @@ pub struct Command {
     time_limit: Duration,
     on_failure: Box<dyn Fn(&str) + Send + Sync>,
     next_id: AtomicU64,
+    /// Whether nobody waits for a score any more.
+    cancelled: AtomicBool,
     copies: Mutex<Copies>,
     /// A copy became idle, or may be started, or none will be any more.
     changed: Condvar,
@@ -121,6 +123,7 @@ impl Command {
             time_limit,
             on_failure: Box::new(|_| ()),
             next_id: AtomicU64::new(0),
+            cancelled: AtomicBool::new(false),
             copies: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -151,11 +154,11 @@ impl Command {
     }
 
     /// An idle copy, or a new one; waits while all are at work. None when the program is given up
-    /// or can't be started.
+    /// or can't be started, and when nobody waits for its score.
     fn take(&self) -> Option<Process> {
         let mut copies = self.lock();
         loop {
-            if copies.given_up.is_some() {
+            if copies.given_up.is_some() || self.cancelled.load(Ordering::Relaxed) {
                 return None;
             }
             if let Some(process) = copies.idle.pop() {
@@ -220,7 +223,7 @@ impl Verifier for Command {
         let Some(mut process) = self.take() else { return Score::none(Verdict::Error) };
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let answer = process
-            .ask(request(id, prompt, completion), self.time_limit)
+            .ask(request(id, prompt, completion), self.time_limit, &self.cancelled)
             .and_then(|line| read(&line, id).map_err(Fault::Nonsense));
         let fault = match answer {
             Ok(score) => {
@@ -234,6 +237,11 @@ impl Verifier for Command {
                 (Verdict::OverBudget, format!("no answer in {} s", self.options.time_limit))
             }
             Fault::Nonsense(problem) => (Verdict::Error, problem),
+            Fault::Cancelled => {
+                process.kill();
+                self.lock().running -= 1;
+                return Score::none(Verdict::Error);
+            }
             Fault::Ended => (Verdict::Error, process.how_it_ended(Instant::now() + GRACE)),
         };
         process.kill();
@@ -242,11 +250,20 @@ impl Verifier for Command {
     }
 
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        self.cancelled.store(false, Ordering::Relaxed);
         let scores = score_each(self, asked);
         match &self.lock().given_up {
             Some(why) => Err(VerifierFailed(why.clone())),
             None => Ok(scores),
         }
+    }
+
+    /// What is being judged is given up, and its copies of the program are killed.
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+        // Whoever waits for a copy looks at it under the lock.
+        drop(self.lock());
+        self.changed.notify_all();
     }
 }
 

@@ -187,6 +187,14 @@ impl GroupRequest {
         self.seed.derive("completion", &[self.prompt.id, self.draw, index as u64])
     }
 
+    /// A hash of everything that its completions follow from, but for the weights and its id: of prompt, draw, number,
+    /// sampling and seed.
+    pub fn digest(&self) -> [u8; 32] {
+        let GroupRequest { id: _, prompt, draw, group_size, sampling, seed } = self;
+        let words = serde_json::to_string(&(prompt, sampling)).unwrap_or_default();
+        seed.derive(&words, &[*draw, *group_size as u64]).bytes()
+    }
+
     /// The answer to this request, as [`RolloutEngine::poll`] gives it.
     pub fn answer(self, completions: Vec<Completion>) -> (RequestId, Group) {
         let GroupRequest { id, prompt, draw, .. } = self;

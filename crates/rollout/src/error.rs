@@ -57,6 +57,9 @@ pub enum RolloutError {
         /// The last time's reason.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The run is to end, and what was in flight has been dropped.
+    #[error("sampling was interrupted")]
+    Interrupted,
     /// The engine has no policy: publishing the last one failed.
     #[error(
         "the rollout engine has no weights, since the last could not be published; publish them again"

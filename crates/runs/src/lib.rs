@@ -16,5 +16,5 @@ mod summary;
 
 pub use error::RunError;
 pub use folder::{RunFolder, publish_folder, write_atomically};
-pub use store::Store;
+pub use store::{Store, TRAIN};
 pub use summary::{Completions, Heldout, Seconds, Summary, TokensPerSecond, peak_rss_bytes};

@@ -1,13 +1,18 @@
+mod sampled;
+mod schema;
+
 use std::{
     io::Write,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use firebrick_core::{Completion, Metrics, Reward, RewardedGroup, Step, TrackError, Tracker};
+use firebrick_core::{Metrics, RewardedGroup, Step, TrackError, Tracker};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
 use serde_json::{Map, Value};
 
+pub use self::sampled::TRAIN;
+use self::schema::{APPLICATION, PROMPTS, VERSION, creation, migration};
 use crate::RunError;
 
 /// The record of a run: one SQLite file, which any SQLite client can read while the run writes.
@@ -16,9 +21,19 @@ use crate::RunError;
 /// |---|---|---|
 /// | `info` | fact about the run | `key`, `value` |
 /// | `metrics` | number | `step`, `name`, `value` |
-/// | `groups` | sampled group | `step`, `draw`, `policy_step`, `prompt_id`, `prompt`, `reference`, `spread` |
-/// | `completions` | completion | `step`, `draw`, `completion`, `text`, `tokens`, `finish`, `verdict`, `credit`, `extracted`, `accuracy`, `shaped`, `live`, `mean_logprob` |
-/// | `prompts` | prompt that was sampled | `prompt_id`, `prompt`, `groups`, `completions`, `right`, `last_draw`, `last_step`, `last_mean`, `last_variance` |
+/// | `events` | line that a person was told | `time`, `step`, `text` |
+/// | `groups` | sampled group | `group_id`, `source`, `step`, `draw`, `policy_step`, `prompt_id`, `prompt`, `reference`, `request`, `spread`, `fate` |
+/// | `completions` | completion | `group_id`, `completion`, `text`, `tokens`, `finish`, `policy_version`, `mean_logprob`, `verdict`, `credit`, `extracted`, `parts`, `accuracy`, `shaped`, `live`, `token_ids`, `logprobs`, `mask` |
+/// | `prompts` | prompt that was sampled for training | `prompt_id`, `prompt`, `groups`, `completions`, `right`, `last_draw`, `last_step`, `last_mean`, `last_variance` |
+///
+/// `source` is `train`, or an evaluation's: `heldout`, and `initial` for the one before a warm-up. A group is written
+/// when the engine has finished it ([`Store::keep`]) and judged when its step is over ([`Store::record`]); until then
+/// `verdict` and all that follows from it are `NULL`. `request` is a hash of everything that the completions follow
+/// from but the weights: a run that goes on finds by it what it need not sample again.
+///
+/// `token_ids` and `logprobs` have four bytes for each token, little-endian: unsigned integers, and float32. `mask` has a byte
+/// for each token, 1 where the policy wrote it, and is `NULL` where it wrote all. They are there for the steps since the
+/// last checkpoint, and for those that the recipe has kept (`record.tokens_every`). `parts` is a JSON object.
 ///
 /// `prompts` is a view, made from `groups` and `completions` when it is asked for: the history of
 /// each prompt, in which the numbers from `last_draw` on are those of its last group, and mean and
@@ -49,8 +64,11 @@ impl Store {
             .map_err(store.fault("open"))?;
         match store.version()? {
             Some(VERSION) => {}
-            None => store.create()?,
-            Some(found) => return Err(store.unknown(found)),
+            None => store.change("make", &creation())?,
+            Some(found) => match migration(found) {
+                Some(tables) => store.change("bring up to date", &tables)?,
+                None => return Err(store.unknown(found)),
+            },
         }
         // Not a matter of the version: a database from before the view gets it here, and an older
         // program does not mind it.
@@ -61,12 +79,13 @@ impl Store {
     /// Opens an existing database to read, also while a run writes it.
     ///
     /// # Errors
-    /// As for [`Store::open`], and when there is none.
+    /// As for [`Store::open`], and when there is none. One of an earlier version is read as it is.
     pub fn open_read_only(path: &Path) -> Result<Self, RunError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let store = Store::connect(path, flags)?;
         match store.version()? {
-            Some(VERSION) => Ok(store),
+            // What is read of them is the same in all.
+            Some(1..=VERSION) => Ok(store),
             None => Err(RunError::Foreign { path: path.to_owned() }),
             Some(found) => Err(store.unknown(found)),
         }
@@ -144,17 +163,46 @@ impl Store {
         writer.flush().map_err(RunError::Export)
     }
 
-    /// Forgets everything that was logged after `step`: what a run resumed from the checkpoint of
-    /// that step is about to do again.
+    /// Notes a line that a person was told during `step`.
     ///
     /// # Errors
     /// When it can't be written.
-    pub fn truncate_after(&mut self, step: Step) -> Result<(), RunError> {
+    pub fn event(&self, step: Step, text: &str) -> Result<(), RunError> {
+        let time = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64();
+        let sql = "INSERT INTO events (time, step, text) VALUES (?1, ?2, ?3)";
+        self.connection
+            .execute(sql, params![time, signed(step), text])
+            .map_err(self.fault("write to"))?;
+        Ok(())
+    }
+
+    /// Has everything that was written reach the disk: a power cut does not take it then.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn sync(&self) -> Result<(), RunError> {
+        let sql = "PRAGMA wal_checkpoint(PASSIVE)";
+        self.connection.query_row(sql, [], |_| Ok(())).map_err(self.fault("write to"))
+    }
+
+    /// Forgets the numbers that were logged after `step`, which a run resumed from the checkpoint of that step is about to
+    /// make again. What was sampled stays, with its verdicts taken away, if `keep` is true.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn truncate_after(&mut self, step: Step, keep: bool) -> Result<(), RunError> {
         self.transaction(|transaction| {
-            for table in ["metrics", "completions", "groups"] {
-                let sql = format!("DELETE FROM {table} WHERE step > ?1");
-                transaction.execute(&sql, [signed(step)])?;
-            }
+            transaction.execute("DELETE FROM metrics WHERE step > ?1", [signed(step)])?;
+            Ok(())
+        })?;
+        if !keep {
+            return self.remove_steps("step > ?1", signed(step));
+        }
+        self.transaction(|transaction| {
+            let sql = "UPDATE completions SET verdict = NULL, credit = NULL, extracted = NULL, \
+                       parts = NULL, accuracy = NULL, shaped = NULL, live = NULL \
+                       WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)";
+            transaction.execute(sql, [signed(step)])?;
             Ok(())
         })
     }
@@ -176,56 +224,9 @@ impl Tracker for Store {
     }
 
     fn log_groups(&mut self, step: Step, groups: &[RewardedGroup]) -> Result<(), TrackError> {
-        let logged = self.transaction(|transaction| {
-            groups.iter().try_for_each(|group| insert_group(transaction, step, group))
-        });
-        logged.map_err(|error| TrackError(Box::new(error)))
+        self.record(TRAIN, step, groups).map_err(|error| TrackError(Box::new(error)))
     }
 }
-
-/// Goes up with every change that an older program could not read.
-const VERSION: i64 = 1;
-
-/// "FBRK": tells a run's database from any other.
-const APPLICATION: i64 = 0x4642_524B;
-
-const SCHEMA: &str = "
-    CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE metrics (
-        step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
-        PRIMARY KEY (step, name)
-    ) WITHOUT ROWID;
-    CREATE INDEX metrics_by_name ON metrics (name, step);
-    CREATE TABLE groups (
-        step INTEGER NOT NULL, draw INTEGER NOT NULL, policy_step INTEGER NOT NULL,
-        prompt_id INTEGER NOT NULL, prompt TEXT NOT NULL, reference TEXT NOT NULL, spread REAL,
-        PRIMARY KEY (step, draw)
-    );
-    CREATE TABLE completions (
-        step INTEGER NOT NULL, draw INTEGER NOT NULL, completion INTEGER NOT NULL,
-        text TEXT NOT NULL, tokens INTEGER NOT NULL, finish TEXT NOT NULL,
-        verdict TEXT NOT NULL, credit REAL, extracted TEXT NOT NULL,
-        accuracy REAL, shaped REAL, live INTEGER NOT NULL, mean_logprob REAL,
-        PRIMARY KEY (step, draw, completion)
-    );
-";
-
-/// Beside its one `max`, SQLite takes the other columns of a group from the row that has it.
-const PROMPTS: &str = "
-    CREATE VIEW IF NOT EXISTS prompts AS
-    WITH judged AS (
-        SELECT prompt_id, prompt, step, draw,
-            count(*) AS completions, sum(verdict = 'right') AS \"right\",
-            avg(CASE WHEN live THEN accuracy END) AS mean,
-            avg(CASE WHEN live THEN accuracy * accuracy END) AS square
-        FROM groups JOIN completions USING (step, draw)
-        GROUP BY step, draw
-    )
-    SELECT prompt_id, prompt, count(*) AS groups, sum(completions) AS completions,
-        sum(\"right\") AS \"right\", max(draw) AS last_draw, step AS last_step, mean AS last_mean,
-        max(0.0, square - mean * mean) AS last_variance
-    FROM judged GROUP BY prompt_id;
-";
 
 impl Store {
     fn connect(path: &Path, flags: OpenFlags) -> Result<Self, RunError> {
@@ -251,12 +252,13 @@ impl Store {
         }
     }
 
-    fn create(&self) -> Result<(), RunError> {
+    /// Makes or changes tables, all of them or none.
+    fn change(&self, action: &'static str, tables: &str) -> Result<(), RunError> {
         let sql = format!(
-            "BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; \
+            "BEGIN IMMEDIATE; {tables} PRAGMA application_id = {APPLICATION}; \
              PRAGMA user_version = {VERSION}; COMMIT;"
         );
-        self.connection.execute_batch(&sql).map_err(self.fault("make"))
+        self.connection.execute_batch(&sql).map_err(self.fault(action))
     }
 
     fn unknown(&self, found: i64) -> RunError {
@@ -297,71 +299,6 @@ fn fault(action: &'static str, path: &Path, error: rusqlite::Error) -> RunError 
     }
 }
 
-fn insert_group(
-    transaction: &Transaction<'_>,
-    step: Step,
-    rewarded: &RewardedGroup,
-) -> rusqlite::Result<()> {
-    let group = &rewarded.group;
-    let (step, draw) = (signed(step), signed(group.draw));
-    let sql = "DELETE FROM completions WHERE step = ?1 AND draw = ?2";
-    transaction.prepare_cached(sql)?.execute([step, draw])?;
-    let sql = "INSERT OR REPLACE INTO groups VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    transaction.prepare_cached(sql)?.execute(params![
-        step,
-        draw,
-        signed(group.step),
-        signed(group.prompt.id),
-        group.prompt.text,
-        group.prompt.reference,
-        cell(spread(rewarded)),
-    ])?;
-    for (index, (completion, reward)) in group.completions.iter().zip(&rewarded.rewards).enumerate()
-    {
-        insert_completion(transaction, (step, draw, index as i64), completion, reward)?;
-    }
-    Ok(())
-}
-
-fn insert_completion(
-    transaction: &Transaction<'_>,
-    (step, draw, index): (i64, i64, i64),
-    completion: &Completion,
-    reward: &Reward,
-) -> rusqlite::Result<()> {
-    let finish = completion.finish.name();
-    let logprobs = completion.logprobs.iter().map(|&logprob| f64::from(logprob));
-    let mean_logprob = logprobs.sum::<f64>() / completion.logprobs.len() as f64;
-    let sql = "INSERT INTO completions \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
-    transaction.prepare_cached(sql)?.execute(params![
-        step,
-        draw,
-        index,
-        completion.text,
-        completion.count() as i64,
-        finish,
-        reward.score.verdict.name(),
-        cell(reward.score.credit.into()),
-        reward.score.extracted,
-        cell(reward.accuracy.into()),
-        cell(reward.shaped.into()),
-        reward.live,
-        cell(mean_logprob),
-    ])?;
-    Ok(())
-}
-
-/// NaN for a group without a live completion.
-fn spread(group: &RewardedGroup) -> f64 {
-    let (least, most) = group
-        .live_accuracies()
-        .fold((f32::INFINITY, f32::NEG_INFINITY), |(least, most), accuracy| {
-            (least.min(accuracy), most.max(accuracy))
-        });
-    if least <= most { f64::from(most - least) } else { f64::NAN }
-}
-
 /// SQLite would make `NULL` of a NaN by itself; said here because readers rely on it.
 fn cell(value: f64) -> Option<f64> {
     (!value.is_nan()).then_some(value)
@@ -400,7 +337,7 @@ fn write_line(writer: &mut dyn Write, line: &Map<String, Value>) -> Result<(), R
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::{Group, Prompt, RewardScale, Score};
+    use firebrick_core::{Completion, Group, Prompt, RewardScale, Score};
 
     use super::*;
 
@@ -440,7 +377,7 @@ mod tests {
         drop(store);
 
         let mut store = Store::open(&path).unwrap();
-        store.truncate_after(2).unwrap();
+        store.truncate_after(2, false).unwrap();
         assert_eq!(store.metrics("reward/mean").unwrap(), [(1, 1.0), (2, 2.0)]);
         assert_eq!((count(&store, "groups"), count(&store, "completions")), (2, 6));
         assert_eq!(store.info("device").unwrap().as_deref(), Some("cpu"));
@@ -452,10 +389,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.db");
         let mut store = Store::open(&path).unwrap();
-        // As one from before the view.
-        store.connection.execute_batch("DROP VIEW prompts").unwrap();
-        drop(store);
-        store = Store::open(&path).unwrap();
         let mut other = group(2, &[true, true]);
         other.group.prompt.id = 3;
         let mut masked = group(9, &[true, false, false]);
@@ -478,6 +411,104 @@ mod tests {
     }
 
     #[test]
+    fn what_was_sampled_before_a_kill_is_there_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.db");
+        let mut told = group(7, &[true, false]).group;
+        told.completions[1].hear(&[9]);
+        let mut store = Store::open(&path).unwrap();
+        store.keep(TRAIN, 3, b"abc", &told).unwrap();
+        // Killed here, and it goes on.
+        let mut store = Store::open(&path).unwrap();
+        assert_eq!(store.recall(TRAIN, 3, b"abc").unwrap(), Some(told.completions.clone()));
+        for (source, step, request) in
+            [("heldout", 3, &b"abc"[..]), (TRAIN, 2, b"abc"), (TRAIN, 3, b"ab")]
+        {
+            assert_eq!(store.recall(source, step, request).unwrap(), None);
+        }
+        // Judged, it is there still, until its step is saved and no step whose tokens stay.
+        let mut judged = group(7, &[true, false]);
+        judged.group = told.clone();
+        store.record(TRAIN, 3, &[judged]).unwrap();
+        store.truncate_after(2, true).unwrap();
+        let verdicts = "completions WHERE verdict IS NOT NULL";
+        assert_eq!((count(&store, "completions"), count(&store, verdicts)), (2, 0));
+        store.forget_tokens(TRAIN, 3, 3).unwrap();
+        assert!(store.recall(TRAIN, 3, b"abc").unwrap().is_some());
+        store.forget_tokens(TRAIN, 3, 2).unwrap();
+        assert_eq!(store.recall(TRAIN, 3, b"abc").unwrap(), None);
+        assert_eq!(count(&store, "completions"), 2);
+
+        let damage = "UPDATE completions SET token_ids = x'000000', logprobs = x''";
+        store.connection.execute_batch(damage).unwrap();
+        assert!(store.recall(TRAIN, 3, b"abc").is_err());
+    }
+
+    #[test]
+    fn a_database_stays_as_large_as_it_may_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+        for step in 1..=40 {
+            store.log(step, &metrics(&[("reward/mean", 1.0)])).unwrap();
+            store.log_groups(step, &[group(step, &[true; 200])]).unwrap();
+        }
+        assert_eq!(store.limit(1 << 30).unwrap(), None);
+        let removed = store.limit(200_000).unwrap().unwrap();
+        assert!((2..39).contains(&removed), "{removed}");
+        let left = (40 - removed) as i64;
+        assert_eq!((count(&store, "groups"), count(&store, "completions")), (left, 200 * left));
+        assert_eq!((store.limit(0).unwrap(), count(&store, "groups")), (Some(39), 1));
+        assert_eq!(count(&store, "metrics"), 40);
+    }
+
+    #[test]
+    fn a_database_of_the_first_version_is_brought_up_to_date() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.db");
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(&format!(
+            "CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+             CREATE TABLE metrics (step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
+                 PRIMARY KEY (step, name)) WITHOUT ROWID;
+             CREATE TABLE groups (step INTEGER NOT NULL, draw INTEGER NOT NULL,
+                 policy_step INTEGER NOT NULL, prompt_id INTEGER NOT NULL, prompt TEXT NOT NULL,
+                 reference TEXT NOT NULL, spread REAL, PRIMARY KEY (step, draw));
+             CREATE TABLE completions (step INTEGER NOT NULL, draw INTEGER NOT NULL,
+                 completion INTEGER NOT NULL, text TEXT NOT NULL, tokens INTEGER NOT NULL,
+                 finish TEXT NOT NULL, verdict TEXT NOT NULL, credit REAL, extracted TEXT NOT NULL,
+                 accuracy REAL, shaped REAL, live INTEGER NOT NULL, mean_logprob REAL,
+                 PRIMARY KEY (step, draw, completion));
+             INSERT INTO metrics VALUES (2, 'reward/mean', 0.5);
+             INSERT INTO groups VALUES (1, 4, 0, 11, '3+4=', '7', 1.0), (2, 4, 1, 12, '1+1=', '2', 0.0);
+             INSERT INTO completions VALUES
+                 (1, 4, 0, '7', 2, 'stop', 'right', 1.0, '7', 1.0, 1.0, 1, -0.5),
+                 (2, 4, 0, '3', 2, 'length', 'wrong', 0.0, '3', -1.0, -1.0, 1, -0.7);
+             PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;"
+        ))
+        .unwrap();
+        drop(old);
+        assert_eq!(
+            Store::open_read_only(&path).unwrap().metrics("reward/mean").unwrap(),
+            [(2, 0.5)]
+        );
+        let mut store = Store::open(&path).unwrap();
+        let row = |sql: &str| {
+            let row = store.connection.query_row(sql, [], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+            });
+            row.unwrap()
+        };
+        let sql = "SELECT step, prompt, text FROM groups JOIN completions USING (group_id) \
+                   WHERE source = 'train' AND verdict = 'wrong'";
+        assert_eq!(row(sql), (2, "1+1=".into(), "3".into()));
+        assert_eq!(count(&store, "prompts"), 2);
+        store.log_groups(3, &[group(1, &[true])]).unwrap();
+        assert_eq!(count(&store, "completions"), 3);
+        drop(store);
+        assert_eq!(count(&Store::open(&path).unwrap(), "groups"), 3);
+    }
+
+    #[test]
     fn a_step_logged_twice_counts_once() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = Store::open(&folder.path().join("run.db")).unwrap();
@@ -488,7 +519,7 @@ mod tests {
         assert_eq!(store.metrics("reward/mean").unwrap(), [(1, 2.0)]);
         assert_eq!((count(&store, "groups"), count(&store, "completions")), (1, 2));
         let row = store.connection.query_row(
-            "SELECT spread, prompt_id, mean_logprob FROM groups JOIN completions USING (step, draw)",
+            "SELECT spread, prompt_id, mean_logprob FROM groups JOIN completions USING (group_id)",
             [],
             |row| Ok((row.get(0)?, unsigned(row.get(1)?), row.get(2)?)),
         );
@@ -531,7 +562,7 @@ mod tests {
         let store = Store::open(&folder.path().join("newer")).unwrap();
         store.connection.execute_batch("PRAGMA user_version = 9").unwrap();
         assert!(
-            open("newer").to_string().contains("version 9, this firebrick knows versions up to 1")
+            open("newer").to_string().contains("version 9, this firebrick knows versions up to 2")
         );
 
         // Every page but the first turned to noise: opening succeeds, reading must not panic.

@@ -27,6 +27,9 @@ pub struct Summary {
     /// Its last checkpoint; not in the file, because folders are moved.
     #[serde(skip)]
     pub checkpoint: Option<PathBuf>,
+    /// The run's folder; not in the file either.
+    #[serde(skip)]
+    pub folder: Option<PathBuf>,
 }
 
 /// Accuracies on held-out prompts, in [0, 1]; `None` where none was measured.

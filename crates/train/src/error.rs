@@ -119,6 +119,9 @@ pub enum TrainError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The run is to end; weights may be on the way from one step to the next.
+    #[error("the step was interrupted")]
+    Interrupted,
     /// The device could not give its values back.
     #[error("the device could not read back its values: {0}")]
     Device(String),

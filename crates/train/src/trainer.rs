@@ -229,7 +229,8 @@ impl<M: PolicyModel> Trainer<M> {
     /// When the engine or the device fails, or the cap was reached and the configuration makes
     /// that an error. The state is then as it was after the step before, as it is when the cap ends
     /// the run without one, but for the count of sampled completions; a device that fails during
-    /// the updates leaves weights between the two, and [`Trainer::midway`] says so.
+    /// the updates, or a step that is interrupted there, leaves weights between the two, and
+    /// [`Trainer::midway`] says so.
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
         let began = Instant::now();
         let step = self.state.step + 1;

@@ -1,4 +1,10 @@
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use burn::{
     module::Module,
@@ -28,6 +34,9 @@ pub struct Updater {
     /// tokens, for which it goes forward through the policy once more. No prompt is shared then: each of its completions
     /// counts it, however the update is cut.
     pub router_aux_loss_coef: f64,
+    /// Set from outside when the run is to end: what is being computed then ends with an error, before its next
+    /// micro-batch.
+    pub interrupted: Arc<AtomicBool>,
     /// How token losses become one number.
     pub aggregation: Aggregation,
     /// Divisor of one completion for [`Aggregation::Constant`], in tokens.
@@ -200,6 +209,7 @@ impl Updater {
         let mut largest: Option<Tensor<1>> = None;
         let device = policy.device();
         for (_, batch) in self.batches(samples, layout, &divisors, &device) {
+            self.check_interrupted()?;
             let (parts, change) = together(&device, || {
                 // Before the policy's pass: its activations are gone when the policy's come.
                 if let Some(critic) = critic {
@@ -276,6 +286,14 @@ impl Updater {
         self.per_token(&trunk, samples, |hidden, _| head.values(hidden))
     }
 
+    /// Ends what is being computed, if it is to end.
+    fn check_interrupted(&self) -> Result<(), TrainError> {
+        match self.interrupted.load(Ordering::Relaxed) {
+            true => Err(TrainError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
     /// The loads of the policy's experts over the update's tokens.
     fn loads<M: PolicyModel>(&self, policy: &M, samples: &[Sample], layout: Layout) -> Loads {
         let (plain, device) = (policy.valid(), policy.device());
@@ -319,6 +337,7 @@ impl Updater {
         let mut result = vec![Vec::new(); samples.len()];
         let device = policy.device();
         for (indices, batch) in self.batches(samples, layout, &divisors, &device) {
+            self.check_interrupted()?;
             let numbers = together(&device, || {
                 number(hidden_at(policy, &batch.tokens, &batch.predictors), &batch)
             });

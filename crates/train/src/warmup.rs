@@ -30,7 +30,7 @@ impl<M: PolicyModel> Trainer<M> {
     /// smaller, as an update is.
     ///
     /// # Errors
-    /// When the device fails.
+    /// When the device fails, or the step is interrupted before anything has moved.
     pub fn warmup_step(
         &mut self,
         examples: &[WorkedExample],
@@ -40,6 +40,7 @@ impl<M: PolicyModel> Trainer<M> {
         loop {
             let report = self.within_room(&samples, |trainer| {
                 let mut updater = updater(trainer.updater.cut);
+                updater.interrupted = trainer.updater.interrupted.clone();
                 updater.loss_scale = trainer.state.loss_scale.of(trainer.policy.compute());
                 updater.gradients(&trainer.policy, &samples)
             })?;
@@ -62,6 +63,7 @@ fn updater(cut: Cut) -> Updater {
     Updater {
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
+        interrupted: Default::default(),
         objective: Objective { policy: Box::new(CrossEntropy), entropy_coef: 0.0, kl: None },
         aggregation: Aggregation::TokenMean,
         constant_length: 1,

@@ -48,8 +48,8 @@ Examples:
   firebrick train quickstart --resume --set train.steps=400
   firebrick train my.toml --set 'model.lora={ rank = 16 }' --device vulkan:0
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted
-after a clean save.";
+Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted;
+the last line says how to go on.";
 
 impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
@@ -129,7 +129,7 @@ pub(super) fn interrupted(bars: Bars) -> Arc<AtomicBool> {
     let _ = ctrlc::set_handler(move || {
         let first = *first.get_or_insert_with(Instant::now);
         if !seen.swap(true, Ordering::Relaxed) {
-            terminal.note("finishing this step, then saving; Ctrl-C again ends at once");
+            terminal.note("ending; Ctrl-C again ends at once");
         } else if first.elapsed() > TWICE {
             std::process::exit(130);
         }

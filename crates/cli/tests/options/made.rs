@@ -168,8 +168,8 @@ impl Run<'_> {
     pub(crate) fn completions(&self) -> Vec<Completion> {
         let store = Connection::open(self.bench.place.path(&self.path("run.db"))).unwrap();
         let sql = "SELECT step, draw, prompt, reference, text, tokens, finish, verdict, credit, \
-                   accuracy, shaped, live FROM completions JOIN groups USING (step, draw) \
-                   ORDER BY step, draw, completion";
+                   accuracy, shaped, live FROM completions JOIN groups USING (group_id) \
+                   WHERE source = 'train' ORDER BY step, draw, completion";
         let mut query = store.prepare(sql).unwrap();
         let rows = query.query_map([], |row| {
             Ok(Completion {

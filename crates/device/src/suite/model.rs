@@ -384,6 +384,7 @@ pub(super) fn updater(cut: Cut) -> Updater {
     Updater {
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
+        interrupted: Default::default(),
         objective: Objective {
             policy: Box::new(Dapo {
                 clip: ClipRange { low: 0.2, high: 0.28 },

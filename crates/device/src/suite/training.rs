@@ -219,6 +219,7 @@ fn plain(policy: Box<dyn PolicyLoss>, temperature: f64) -> Updater {
     Updater {
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
+        interrupted: Default::default(),
         objective: Objective { policy, entropy_coef: 0.0, kl: None },
         aggregation: Aggregation::TokenMean,
         constant_length: 1,

@@ -9,13 +9,14 @@ use std::{
 
 use firebrick_core::Step;
 use firebrick_models::PolicyModel;
-use firebrick_runs::{publish_folder, write_atomically};
+use firebrick_runs::{RunError, TRAIN, publish_folder, write_atomically};
 use firebrick_train::{TrainError, save_state};
 
-use super::{PROGRESS, Run};
+use super::{HELDOUT, PROGRESS, Run};
 use crate::{
     Error,
     card::{CARD, Card},
+    recipe::Record,
     wire::{TRAINER, WEIGHTS, Wired},
 };
 
@@ -34,7 +35,7 @@ impl<M: PolicyModel> Run<M> {
                 "step {step}: a gradient was not finite; its batch is in {}",
                 path.display()
             );
-            self.watcher.note(&text);
+            self.note(&text);
         }
         Ok(())
     }
@@ -74,8 +75,28 @@ impl<M: PolicyModel> Run<M> {
         if self.recipe.checkpoint.keep > 0 {
             self.folder.prune(self.recipe.checkpoint.keep)?;
         }
+        if let Err(error) = self.tidy(step) {
+            self.watcher.note(&format!("run.db grows: {error}"));
+        }
         self.progress.seconds.checkpoint += began.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Lets the database forget what nobody samples again, now that there is a checkpoint of `step`.
+    fn tidy(&mut self, step: Step) -> Result<(), RunError> {
+        let Record { tokens_every, max_megabytes } = self.recipe.record;
+        self.store.forget_tokens(TRAIN, step, tokens_every)?;
+        // The evaluation after this step may not be over.
+        self.store.forget_tokens(HELDOUT, self.progress.evaluated, tokens_every)?;
+        if max_megabytes > 0
+            && let Some(last) = self.store.limit(max_megabytes << 20)?
+        {
+            self.note(&format!(
+                "run.db has more than {max_megabytes} MB (record.max_megabytes): completions up to step {last} were \
+                 removed from it"
+            ));
+        }
+        self.store.sync()
     }
 
     /// Keeps the state after the warm-up where other runs look for it.

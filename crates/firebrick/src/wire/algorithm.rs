@@ -114,6 +114,7 @@ pub(super) fn updater(recipe: &Recipe, cut: plan::Cut) -> Updater {
     Updater {
         loss_scale: 1.0,
         router_aux_loss_coef: loss.router_aux_loss_coef,
+        interrupted: Default::default(),
         objective: Objective { policy, entropy_coef: loss.entropy_coef, kl },
         aggregation: match loss.aggregation {
             recipe::Aggregation::TokenMean => firebrick_train::Aggregation::TokenMean,

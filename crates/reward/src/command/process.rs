@@ -4,6 +4,7 @@ use std::{
     process::{Child, ChildStdout, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     },
     thread,
@@ -12,6 +13,9 @@ use std::{
 
 /// Bytes of an answer, its line break left out.
 const MAX_LINE: usize = 1 << 20;
+
+/// How often somebody who waits looks whether to go on.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Bytes of stderr that are kept for the error text.
 const LAST_WORDS: usize = 4096;
@@ -38,6 +42,8 @@ pub(super) enum Fault {
     TimeOut,
     /// The program closed its stdout, most likely by ending.
     Ended,
+    /// Nobody waits for it any more.
+    Cancelled,
     /// It wrote something else, in words.
     Nonsense(String),
 }
@@ -89,16 +95,29 @@ impl Process {
         Ok(process)
     }
 
-    /// The line that the program answers with.
-    pub(super) fn ask(&mut self, request: Vec<u8>, limit: Duration) -> Result<Vec<u8>, Fault> {
+    /// The line that the program answers with, unless that takes too long or nobody waits for it any more.
+    pub(super) fn ask(
+        &mut self,
+        request: Vec<u8>,
+        limit: Duration,
+        cancelled: &AtomicBool,
+    ) -> Result<Vec<u8>, Fault> {
         if let Some(requests) = &self.requests {
             let _ = requests.send(request); // The writer is gone when the program is.
         }
-        match self.answers.recv_timeout(limit) {
-            Ok(Ok(line)) => Ok(line),
-            Ok(Err(problem)) => Err(Fault::Nonsense(problem)),
-            Err(RecvTimeoutError::Timeout) => Err(Fault::TimeOut),
-            Err(RecvTimeoutError::Disconnected) => Err(Fault::Ended),
+        let began = Instant::now();
+        loop {
+            let left = limit.saturating_sub(began.elapsed());
+            return match self.answers.recv_timeout(left.min(LOOK)) {
+                Ok(Ok(line)) => Ok(line),
+                Ok(Err(problem)) => Err(Fault::Nonsense(problem)),
+                Err(RecvTimeoutError::Disconnected) => Err(Fault::Ended),
+                Err(RecvTimeoutError::Timeout) if cancelled.load(Ordering::Relaxed) => {
+                    Err(Fault::Cancelled)
+                }
+                Err(RecvTimeoutError::Timeout) if left <= LOOK => Err(Fault::TimeOut),
+                Err(RecvTimeoutError::Timeout) => continue,
+            };
         }
     }
 

@@ -1,0 +1,169 @@
+//! What a run has sampled is in its database before anyone looks at it, and a run that goes on takes it from there.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use firebrick_core::{Group, Step};
+use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
+use firebrick_runs::{RunError, Store};
+
+/// What is being sampled, and what of it is known from an earlier process.
+pub(crate) struct Journal {
+    store: Store,
+    place: Option<(&'static str, Step)>,
+    /// Completions that were taken from the database since somebody asked.
+    recalled: usize,
+    /// Why nothing is written any more.
+    failed: Option<RunError>,
+}
+
+impl Journal {
+    /// A journal in `store`, a connection of its own.
+    pub(crate) fn new(store: Store) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Journal { store, place: None, recalled: 0, failed: None }))
+    }
+
+    /// What is sampled from now on belongs to `source` and the step; nothing is kept of it where that is none.
+    pub(crate) fn turn_to(&mut self, place: Option<(&'static str, Step)>) {
+        self.place = place;
+    }
+
+    /// How many completions were not sampled because they were there, since this was last asked.
+    pub(crate) fn take_recalled(&mut self) -> usize {
+        std::mem::take(&mut self.recalled)
+    }
+
+    /// Why the journal could not be read or written, said once.
+    pub(crate) fn take_failure(&mut self) -> Option<RunError> {
+        self.failed.take()
+    }
+
+    /// The answer to the request, if an earlier process has got it.
+    fn recall(&mut self, request: &GroupRequest) -> Option<(RequestId, Group)> {
+        let (source, step) = self.place?;
+        let found = self.store.recall(source, step, &request.digest());
+        let answer = request.clone().answer(self.borne(found)??);
+        // A database is a file like others: what is in it is checked as an engine's answer is.
+        request.check_answer(&answer.1).ok()?;
+        self.recalled += request.group_size;
+        Some(answer)
+    }
+
+    fn keep(&mut self, request: &GroupRequest, group: &Group) {
+        if let Some((source, step)) = self.place {
+            let kept = self.store.keep(source, step, &request.digest(), group);
+            self.borne(kept);
+        }
+    }
+
+    /// A journal that fails must not end a run that works.
+    fn borne<T>(&mut self, result: Result<T, RunError>) -> Option<T> {
+        result.map_err(|error| (self.place, self.failed) = (None, Some(error))).ok()
+    }
+}
+
+pub(crate) fn lock(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
+    journal.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An engine with a journal, which gives up what it does when the run is to end.
+pub(crate) struct Journaled<M> {
+    engine: Box<dyn RolloutEngine<M>>,
+    journal: Arc<Mutex<Journal>>,
+    interrupted: Arc<AtomicBool>,
+    /// What the engine has been given and has not answered.
+    open: BTreeMap<RequestId, GroupRequest>,
+    /// Answers from the journal that nobody has fetched.
+    known: Vec<(RequestId, Group)>,
+}
+
+impl<M> Journaled<M> {
+    pub(crate) fn new(
+        engine: Box<dyn RolloutEngine<M>>,
+        journal: Arc<Mutex<Journal>>,
+        interrupted: Arc<AtomicBool>,
+    ) -> Self {
+        Journaled { engine, journal, interrupted, open: BTreeMap::new(), known: Vec::new() }
+    }
+}
+
+impl<M> RolloutEngine<M> for Journaled<M> {
+    fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
+        self.engine.publish(policy, version)
+    }
+
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        let mut journal = lock(&self.journal);
+        let mut asked = Vec::new();
+        let mut known = Vec::new();
+        for request in requests {
+            match journal.recall(&request) {
+                Some(answer) => known.push(answer),
+                None => asked.push(request),
+            }
+        }
+        drop(journal);
+        self.engine.submit(asked.clone())?;
+        self.open.extend(asked.into_iter().map(|request| (request.id, request)));
+        self.known.extend(known);
+        Ok(())
+    }
+
+    /// Asks the engine for a little at a time, so that it can be interrupted between two.
+    fn poll(
+        &mut self,
+        wait: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        if !self.known.is_empty() {
+            finished(self.known.iter().map(|(_, group)| group.completions.len()).sum());
+            return Ok(std::mem::take(&mut self.known));
+        }
+        let mut pause = Duration::ZERO;
+        while !self.open.is_empty() {
+            if self.interrupted.load(Ordering::Relaxed) {
+                self.cancel();
+                return Err(RolloutError::Interrupted);
+            }
+            let began = Instant::now();
+            let answers =
+                self.engine.poll(Wait::Never, finished).inspect_err(|_| self.open.clear())?;
+            if !answers.is_empty() || wait == Wait::Never {
+                let mut journal = lock(&self.journal);
+                for (id, group) in &answers {
+                    if let Some(request) = self.open.remove(id) {
+                        journal.keep(&request, group);
+                    }
+                }
+                return Ok(answers);
+            }
+            // One that computes elsewhere answers at once that it has nothing yet.
+            pause = if began.elapsed() < AT_ONCE {
+                (pause * 2 + AT_ONCE).min(LONGEST)
+            } else {
+                Duration::ZERO
+            };
+            thread::sleep(pause);
+        }
+        Ok(Vec::new())
+    }
+
+    fn cancel(&mut self) {
+        self.open.clear();
+        self.known.clear();
+        self.engine.cancel();
+    }
+}
+
+/// No engine decodes a token in less.
+const AT_ONCE: Duration = Duration::from_micros(20);
+
+/// How long an engine elsewhere is left alone.
+const LONGEST: Duration = Duration::from_millis(20);

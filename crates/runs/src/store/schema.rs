@@ -1,0 +1,88 @@
+//! The tables of a run's database, and the way from older ones.
+
+/// Goes up with every change that an older program could not read.
+pub(super) const VERSION: i64 = 2;
+
+/// "FBRK": tells a run's database from any other.
+pub(super) const APPLICATION: i64 = 0x4642_524B;
+
+/// Makes the tables of an empty database.
+pub(super) fn creation() -> String {
+    format!("{NUMBERS} {SAMPLED}")
+}
+
+/// Turns the tables of an earlier version into the present ones; none for a version that never was.
+pub(super) fn migration(from: i64) -> Option<String> {
+    match from {
+        1 => Some(format!("{BEFORE_TOKENS} {SAMPLED} {FROM_BEFORE_TOKENS}")),
+        _ => None,
+    }
+}
+
+const NUMBERS: &str = "
+    CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE metrics (
+        step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
+        PRIMARY KEY (step, name)
+    ) WITHOUT ROWID;
+    CREATE INDEX metrics_by_name ON metrics (name, step);
+";
+
+const SAMPLED: &str = "
+    CREATE TABLE events (time REAL NOT NULL, step INTEGER NOT NULL, text TEXT NOT NULL);
+    CREATE TABLE groups (
+        group_id INTEGER PRIMARY KEY,
+        source TEXT NOT NULL, step INTEGER NOT NULL, draw INTEGER NOT NULL,
+        policy_step INTEGER NOT NULL, prompt_id INTEGER NOT NULL, prompt TEXT NOT NULL,
+        reference TEXT NOT NULL, request BLOB, spread REAL, fate TEXT,
+        UNIQUE (source, step, draw, prompt_id)
+    );
+    CREATE TABLE completions (
+        group_id INTEGER NOT NULL, completion INTEGER NOT NULL,
+        text TEXT NOT NULL, tokens INTEGER NOT NULL, finish TEXT NOT NULL,
+        policy_version INTEGER, mean_logprob REAL,
+        verdict TEXT, credit REAL, extracted TEXT, parts TEXT,
+        accuracy REAL, shaped REAL, live INTEGER,
+        token_ids BLOB, logprobs BLOB, mask BLOB,
+        PRIMARY KEY (group_id, completion)
+    );
+";
+
+/// Version 1 kept no tokens, nothing of evaluations and no events.
+const BEFORE_TOKENS: &str = "
+    DROP VIEW IF EXISTS prompts;
+    ALTER TABLE groups RENAME TO old_groups;
+    ALTER TABLE completions RENAME TO old_completions;
+";
+
+const FROM_BEFORE_TOKENS: &str = "
+    INSERT INTO groups (source, step, draw, policy_step, prompt_id, prompt, reference, spread)
+        SELECT 'train', step, draw, policy_step, prompt_id, prompt, reference, spread FROM old_groups;
+    INSERT INTO completions (group_id, completion, text, tokens, finish, mean_logprob, verdict, credit,
+            extracted, accuracy, shaped, live)
+        SELECT group_id, completion, text, tokens, finish, mean_logprob, verdict, credit, extracted,
+            accuracy, shaped, live
+        FROM old_completions AS old
+        JOIN groups ON groups.step = old.step AND groups.draw = old.draw;
+    DROP TABLE old_completions;
+    DROP TABLE old_groups;
+";
+
+/// A view of what was sampled for training. Beside its one `max`, SQLite takes the other columns of a group from the
+/// row that has it.
+pub(super) const PROMPTS: &str = "
+    CREATE VIEW IF NOT EXISTS prompts AS
+    WITH judged AS (
+        SELECT prompt_id, prompt, step, draw,
+            count(*) AS completions, sum(verdict = 'right') AS \"right\",
+            avg(CASE WHEN live THEN accuracy END) AS mean,
+            avg(CASE WHEN live THEN accuracy * accuracy END) AS square
+        FROM groups JOIN completions USING (group_id)
+        WHERE source = 'train' AND verdict IS NOT NULL
+        GROUP BY group_id
+    )
+    SELECT prompt_id, prompt, count(*) AS groups, sum(completions) AS completions,
+        sum(\"right\") AS \"right\", max(draw) AS last_draw, step AS last_step, mean AS last_mean,
+        max(0.0, square - mean * mean) AS last_variance
+    FROM judged GROUP BY prompt_id;
+";
