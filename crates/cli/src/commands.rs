@@ -12,6 +12,7 @@ mod inspect;
 mod metrics;
 mod plan;
 mod recipes;
+mod replay;
 mod schema;
 pub mod score;
 mod sources;
@@ -57,8 +58,8 @@ Examples:
   firebrick inspect runs/quickstart/checkpoints/step-000200
   firebrick score answers.jsonl
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted
-after a clean save.";
+Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 3 the policy
+computes no finite numbers any more, 130 interrupted.";
 
 /// What to do.
 #[derive(Subcommand)]
@@ -87,6 +88,8 @@ pub enum Command {
     Score(score::Score),
     /// Print a run's metrics as JSON lines, one object per step
     Metrics(metrics::Metrics),
+    /// Compute the batch of a skipped update again, and show which completions are to blame
+    Replay(replay::Replay),
     /// Print the JSON schema of recipes
     Schema,
     /// List the recipes that are built in, print one, or make one of another program's configuration
@@ -117,6 +120,7 @@ impl Command {
             Command::Bench(command) => command.run().map(|()| 0),
             Command::Score(command) => command.run(),
             Command::Metrics(command) => command.run().map(|()| 0),
+            Command::Replay(command) => command.run().map(|()| 0),
             Command::Schema => schema::run().map(|()| 0),
             Command::Recipes(command) => command.run().map(|()| 0),
             Command::Completions(command) => command.run().map(|()| 0),

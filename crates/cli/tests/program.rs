@@ -389,7 +389,7 @@ fn a_program_of_the_user_s_own_judges() {
                   [ $((id % 5)) = 4 ] && { echo no idea >&2; exit 7; }; \
                   echo \"{\\\"id\\\": $id, \\\"score\\\": 1}\"";
     let clumsy = format!("while :; do {clumsy}; done");
-    let clumsy = ["reward.kind=command", &judge(&clumsy)];
+    let clumsy = ["reward.kind=command", "reward.max_errors=0.5", &judge(&clumsy)];
     let outcome = succeed(&place, "clumsy", &[&short[..], &clumsy].concat());
     assert_eq!(outcome.stderr.matches("exit status: 7; its last words: no idea").count(), 1);
     let errors = values(&place, "clumsy", "reward/error");

@@ -31,6 +31,15 @@ impl RewardedGroup {
         self.rewards.iter().filter(|reward| reward.live).map(|reward| reward.accuracy)
     }
 
+    /// Its completions and rewards without those that have no verdict.
+    pub fn judged(&self) -> RewardedGroup {
+        let mut judged = self.clone();
+        let mut keep = self.rewards.iter().map(Reward::is_judged);
+        judged.group.completions.retain(|_| keep.next().unwrap_or(true));
+        judged.rewards.retain(Reward::is_judged);
+        judged
+    }
+
     /// The rewards after shaping, one per completion.
     pub fn shaped(&self) -> impl Iterator<Item = f32> {
         self.rewards.iter().map(|reward| reward.shaped)

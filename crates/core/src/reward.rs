@@ -70,7 +70,8 @@ pub enum Verdict {
     Unparsable,
     /// The verifier's budget ran out before it could tell.
     OverBudget,
-    /// The verifier itself failed, or the reference is unreadable.
+    /// The verifier itself failed, or the reference is unreadable. It is no verdict: nobody knows what the completion is
+    /// worth, so it is left out of accuracies, means and the loss.
     Error,
 }
 
@@ -138,9 +139,16 @@ pub struct Reward {
     pub accuracy: f32,
     /// The accuracy reward after shaping: what the advantage is made from.
     pub shaped: f32,
-    /// False when overlong filtering took the completion out of the loss. It stays in its group's
-    /// mean and standard deviation.
+    /// False when overlong filtering took the completion out of the loss, in which case it stays in its group's mean and
+    /// standard deviation; and when there is no verdict on it, in which case it is left out of those too.
     pub live: bool,
+}
+
+impl Reward {
+    /// Whether there is a verdict: anything but [`Verdict::Error`].
+    pub fn is_judged(&self) -> bool {
+        self.score.verdict != Verdict::Error
+    }
 }
 
 /// The two ends of the accuracy reward.

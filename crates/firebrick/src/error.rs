@@ -85,6 +85,42 @@ pub enum Error {
         /// As in the recipe.
         revision: String,
     },
+    /// Update after update had a gradient that is not finite.
+    #[error("{count} updates in a row were skipped, because their gradients were not finite; the last batch is in {}", batch.display())]
+    Diverged {
+        /// How many.
+        count: u64,
+        /// The file that has the last of them.
+        batch: PathBuf,
+    },
+    /// Most references are no answers to the verifier.
+    #[error(
+        "{key}: the verifier finds {count} of {of} references right in no form, such as {first}"
+    )]
+    References {
+        /// Which set.
+        key: &'static str,
+        /// How many.
+        count: usize,
+        /// Of how many that were looked at.
+        of: usize,
+        /// The first three.
+        first: String,
+    },
+    /// A batch that is to be computed again is none, or another model's.
+    #[error("{} is no batch of a skipped update: {problem}", path.display())]
+    Batch {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A run can't go on, because none of its checkpoints is whole.
+    #[error("no checkpoint of the run is whole; the newest, {newest}")]
+    AllDamaged {
+        /// Where it is, and what is wrong with it.
+        newest: String,
+    },
     /// `data.train` or `data.heldout` leads nowhere.
     #[error("there is no {}", path.display())]
     NoData {
@@ -385,6 +421,23 @@ impl Error {
             Error::NoFormat { .. } => {
                 "leave model.dtype out: it is then chosen by the device".into()
             }
+            Error::Diverged { batch, .. } => format!(
+                "see which completions are to blame: firebrick replay {}; then lower optim.lr, or raise \
+                 train.max_skipped to go on regardless",
+                batch.display()
+            ),
+            Error::References { .. } => {
+                "set data.columns.reference to the column that has the answers, or reward.kind to a verifier that reads them"
+                    .into()
+            }
+            Error::Batch { .. } => {
+                "give a file such as runs/NAME/skipped-step-000012-0.json, where it was written".into()
+            }
+            Error::AllDamaged { .. } => {
+                "give the run another name to begin anew; or remove trainer/SHA256SUMS from a checkpoint, \
+                 which is then taken as it is"
+                    .into()
+            }
             Error::TwoAdapters { folder } => format!(
                 "remove [model.lora] to go on with that adapter, or merge it first: firebrick export \
                  {} OUT --merge",
@@ -428,7 +481,8 @@ impl Error {
         })
     }
 
-    /// 2 for what the arguments and the recipe ask for, 1 for what went wrong in doing it.
+    /// 2 for what the arguments and the recipe ask for, 3 for a policy that no longer computes finite numbers, 1 for whatever
+    /// else went wrong.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Recipe(_)
@@ -448,11 +502,14 @@ impl Error {
             | Error::Context { .. }
             | Error::Changed { .. }
             | Error::OtherPrompts { .. }
+            | Error::References { .. }
+            | Error::Batch { .. }
             | Error::Brought { .. }
             | Error::NoEffect { .. }
             | Error::Run(
                 RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },
             ) => 2,
+            Error::Diverged { .. } | Error::Train(TrainError::NotFinite { .. }) => 3,
             _ => 1,
         }
     }

@@ -30,6 +30,7 @@ pub mod model;
 mod parts;
 mod patience;
 pub mod plan;
+pub mod replay;
 pub mod resume;
 mod run;
 mod session;

@@ -110,6 +110,8 @@ impl<M: PolicyModel> Run<M> {
                 self.finish(INTERRUPTED.to_owned())
             }
             Ok(Err(error)) => {
+                // What the verifier said of it, for example.
+                self.pass_on_notes();
                 self.keep_steps();
                 Err(error)
             }
@@ -329,6 +331,12 @@ impl<M: PolicyModel> Run<M> {
         self.explain_empty(&sampling, &update);
         self.save_skipped(step, &skipped)?;
         self.record(step, &metrics, &groups);
+        let (count, most) =
+            (self.wired.trainer.state.skipped_in_a_row, self.recipe.train.max_skipped);
+        if most > 0 && count > most {
+            let batch = self.folder.skipped(step, skipped.len().saturating_sub(1));
+            return Err(Error::Diverged { count, batch });
+        }
         Ok(stop)
     }
 
@@ -411,8 +419,9 @@ impl<M: PolicyModel> Run<M> {
         let errors = metrics.get("reward/error").unwrap_or(0.0);
         if errors > 0.0 {
             self.note(&format!(
-                "step {step}: {errors} of {completions} completions could not be judged and count as \
-                 wrong; reward/error in the metrics has their number at each step"
+                "step {step}: {errors} of {completions} completions could not be judged ({:.1} %) and are left out; \
+                 reward/error in the metrics has their number at each step",
+                100.0 * errors / completions.max(1) as f64
             ));
         }
         errors > 0.0

@@ -15,7 +15,7 @@ use firebrick_data::{DateTime, Tokenizer};
 use firebrick_device::{Name, name_of};
 use firebrick_models::{Decoder, PolicyModel};
 use firebrick_rollout::RolloutEngine;
-use firebrick_runs::{RunFolder, Store, Summary, write_atomically};
+use firebrick_runs::{RunFolder, Store, Summary, find_damage, write_atomically};
 use firebrick_train::{LrSchedule, Optimizer, PolicyLoss, Room};
 
 use crate::{
@@ -342,9 +342,9 @@ impl<M: PolicyModel> Session<M> {
                 None => error,
             })?;
         // A new folder is made last: whatever can be wrong before is found before.
-        let (folder, changes) = match earlier {
-            Some(earlier) => (earlier.folder, earlier.changes),
-            None => (RunFolder::create(&runs, &name)?, Vec::new()),
+        let (folder, damaged, changes) = match earlier {
+            Some(earlier) => (earlier.folder, earlier.damaged, earlier.changes),
+            None => (RunFolder::create(&runs, &name)?, Vec::new(), Vec::new()),
         };
         // Those of another run, whose warm-up this one shares, are not this one's.
         if !resume || changes.iter().any(Change::makes_room) {
@@ -360,7 +360,7 @@ impl<M: PolicyModel> Session<M> {
         let read = wired.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
         watcher.note(&format!("{name}: {}{read}", wired.size));
         wired.notes.try_iter().for_each(|note| watcher.note(&note));
-        wired.device.iter().chain(&warning).for_each(|note| watcher.note(note));
+        wired.device.iter().chain(&warning).chain(&damaged).for_each(|note| watcher.note(note));
         match &checkpoint {
             Some((step, path)) => {
                 store.truncate_after(*step, same)?;
@@ -431,6 +431,8 @@ struct Earlier {
     folder: RunFolder,
     /// The newest; none when the run ended before its first.
     checkpoint: Option<(Step, PathBuf)>,
+    /// Newer ones that are damaged, each with what is wrong, in words.
+    damaged: Vec<String>,
     /// The settings of the recipe that differ from those in the folder.
     changes: Vec<Change>,
 }
@@ -438,14 +440,28 @@ struct Earlier {
 impl Earlier {
     fn find(runs: &Path, loaded: &Loaded) -> Result<Self> {
         let folder = RunFolder::resume(runs, &loaded.name)?;
-        let checkpoint = folder.checkpoints()?.pop();
+        let mut checkpoints = folder.checkpoints()?;
+        let mut damaged = Vec::new();
+        // The newest whole one.
+        let checkpoint = loop {
+            let Some((step, path)) = checkpoints.pop() else { break None };
+            match find_damage(&path) {
+                None => break Some((step, path)),
+                Some((file, problem)) => {
+                    damaged.push(format!("{} is damaged: {file} {problem}", path.display()));
+                }
+            }
+        };
+        if let (None, Some(newest)) = (&checkpoint, damaged.first()) {
+            return Err(Error::AllDamaged { newest: newest.clone() });
+        }
         let before = Recipe::read(folder.recipe())?.recipe;
         let changes = changes(&before, &loaded.recipe);
         // Before the first checkpoint there is nothing that could not follow.
         let refused = changes.iter().filter(|change| change.refused() && checkpoint.is_some());
         let refused: Vec<String> = refused.map(Change::to_string).collect();
         match refused.is_empty() {
-            true => Ok(Earlier { folder, checkpoint, changes }),
+            true => Ok(Earlier { folder, checkpoint, damaged, changes }),
             false => Err(Error::Changed { run: folder.path().into(), changes: refused }),
         }
     }

@@ -3,6 +3,7 @@
 mod algorithm;
 mod critic;
 mod data;
+mod references;
 mod reward;
 
 use std::{
@@ -116,6 +117,7 @@ pub(crate) fn wire_with(
         worked: parts.worked.is_none(),
         messages: parts.verifier.is_some() || recipe.reward_kind().reads_conversations(),
     };
+    let own_verifier = parts.verifier.is_some();
     let verifier = match parts.verifier.take() {
         Some(verifier) => verifier,
         None => verifier(recipe, &device, sources, now, &said)?,
@@ -123,6 +125,10 @@ pub(crate) fn wire_with(
     let device = device.autodiff();
     let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
     let data = Data::read(recipe, asked, folders.as_ref(), sources, seed, now, &said)?;
+    if !own_verifier {
+        references::check("data.train", &data.train, recipe, &*verifier, &said)?;
+        references::check("data.heldout", &data.heldout, recipe, &*verifier, &said)?;
+    }
     let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
     // Before the weights, which take of the memory that there is.
     let cut = cut(recipe, Some(sources));

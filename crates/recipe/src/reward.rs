@@ -36,6 +36,10 @@ pub struct Reward {
     /// What completions lose that are longer than a target; nothing by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<Length>,
+    /// The largest share of a step's or an evaluation's completions that may be without a verdict, because the verifier
+    /// failed or a reference can't be read; above it the run ends. Below it they are left out.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub max_errors: f64,
 }
 
 impl Default for Reward {
@@ -47,6 +51,7 @@ impl Default for Reward {
             overlong: Overlong::default(),
             stop: None,
             length: None,
+            max_errors: 0.1,
         }
     }
 }

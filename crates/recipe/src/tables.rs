@@ -490,6 +490,10 @@ pub struct Train {
     /// How many updates a mini-batch gets; one by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
+    /// Updates in a row that may be skipped because their gradient is not finite; after one more the run ends. 0 bears any
+    /// number.
+    #[schemars(range(max = bounds::STEPS))]
+    pub max_skipped: u64,
     /// Held-out accuracy, in [0, 1], at which the run ends early.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -508,6 +512,7 @@ impl Default for Train {
             share_prompts: SharePrompts::Auto,
             old_logprobs: OldLogprobs::Auto,
             adaptive: None,
+            max_skipped: 5,
             stop_at: None,
         }
     }

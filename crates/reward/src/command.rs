@@ -207,7 +207,7 @@ impl Command {
         self.changed.notify_all();
         if first {
             (self.on_failure)(&format!(
-                "the verifier `{program}` failed, which counts as an error of that completion, and is \
+                "the verifier `{program}` failed, which leaves that completion without a verdict, and is \
                  started again: {problem}"
             ));
         }
@@ -245,7 +245,7 @@ impl Verifier for Command {
             Fault::Ended => (Verdict::Error, process.how_it_ended(Instant::now() + GRACE)),
         };
         process.kill();
-        self.failed(&format!("{problem}{}", process.last_words()));
+        self.failed(&format!("{problem}{}", escaped(&process.last_words())));
         Score::none(verdict)
     }
 
@@ -343,9 +343,21 @@ fn beginning(line: &[u8]) -> String {
     const ROOM: usize = 80;
     let text: String = String::from_utf8_lossy(&line[..line.len().min(4 * ROOM)]).into_owned();
     match text.char_indices().nth(ROOM) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
+        Some((end, _)) => format!("{}…", escaped(&text[..end])),
+        None => escaped(text.trim_end()),
     }
+}
+
+/// The text with its control characters written out, but for line breaks: a program's words must not move the cursor of
+/// whoever reads them.
+fn escaped(text: &str) -> String {
+    let safe = |character: char| character == '\n' || !character.is_control();
+    text.chars()
+        .map(|character| match safe(character) {
+            true => character.to_string(),
+            false => character.escape_default().to_string(),
+        })
+        .collect()
 }
 
 /// A command line to read, not to run.

@@ -1,11 +1,12 @@
-use firebrick_core::{Completion, Prompt, Score, Verifier, VerifierFailed};
+use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier, VerifierFailed};
 
 use crate::RewardError;
 
 /// Several verifiers, added up.
 ///
 /// The credit is Σ w·credit / Σ w over the parts. The verdict and the extracted answer are those
-/// of the first part: it is the one that says whether the task was solved, the others add marks.
+/// of the first part: it is the one that says whether the task was solved, the others add marks. Where a part has no
+/// verdict ([`Verdict::Error`]) the sum is not known, and the whole has none.
 /// Every part's credit is noted in [`Score::parts`] under its name.
 ///
 /// ```
@@ -75,6 +76,10 @@ impl Verifier for Weighted {
         let join = |_| self.join(of_parts.iter_mut().filter_map(Iterator::next).collect());
         Ok(asked.iter().map(join).collect())
     }
+
+    fn cancel(&self) {
+        self.parts.iter().for_each(|part| part.verifier.cancel());
+    }
 }
 
 impl Weighted {
@@ -90,15 +95,15 @@ impl Weighted {
             parts.push((name.clone(), score.credit));
             parts.extend(score.parts.iter().map(|(own, value)| (format!("{name}/{own}"), *value)));
         }
+        let unknown = scores.iter().any(|score| score.verdict == Verdict::Error);
         let lead = scores.into_iter().next().expect("there is at least one part");
-        Score { credit, parts, ..lead }
+        let verdict = if unknown { Verdict::Error } else { lead.verdict };
+        Score { verdict, credit, parts, ..lead }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::Verdict;
-
     use super::*;
 
     /// Gives its mark, whatever was written.

@@ -101,6 +101,11 @@ impl RunFolder {
         self.path.join("checkpoints").join(format!("step-{step:06}"))
     }
 
+    /// Where the `index`-th batch of `step` is, or would be, whose update was skipped.
+    pub fn skipped(&self, step: Step, index: usize) -> PathBuf {
+        self.path.join(format!("skipped-step-{step:06}-{index}.json"))
+    }
+
     /// Makes an empty hidden folder in which the checkpoint of `step` can be written. When all of
     /// it is there, [`publish_folder`] gives it its name.
     ///

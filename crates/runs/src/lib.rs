@@ -13,8 +13,10 @@ mod error;
 mod folder;
 mod store;
 mod summary;
+mod sums;
 
 pub use error::RunError;
 pub use folder::{RunFolder, publish_folder, write_atomically};
 pub use store::{Store, TRAIN};
 pub use summary::{Completions, Heldout, Seconds, Summary, TokensPerSecond, peak_rss_bytes};
+pub use sums::{SUMS, find_damage, write_sums};

@@ -3,9 +3,9 @@ use std::collections::HashMap;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::{Completion, TokenId};
 use firebrick_models::{Padding, TokenBatch};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::{Aggregation, Divisors, TokenValues};
+use crate::{Aggregation, Divisors, TokenValues, numbers};
 
 /// One completion, ready for the update: plain numbers, no tensors. Lists have one entry per token of
 /// the completion, whoever wrote it.
@@ -14,7 +14,9 @@ use crate::{Aggregation, Divisors, TokenValues};
 /// that the update starts from, and ratios are clipped against it; the reference policy is the one that
 /// a KL penalty holds on to. With the local engine the first two are the same, but for groups that were
 /// carried over from an earlier step.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+///
+/// In JSON a number that is not finite is one of the texts `NaN`, `Infinity` and `-Infinity`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Sample {
     /// Tokens of the prompt; at least one.
@@ -24,17 +26,23 @@ pub struct Sample {
     /// True where the policy wrote the token; the others are read and not trained on.
     pub mask: Vec<bool>,
     /// The log-probabilities under the policy that sampled, as its engine gave them.
+    #[serde(with = "numbers")]
     pub behaviour_logprobs: Vec<f32>,
     /// The log-probabilities under the policy that the update starts from.
+    #[serde(with = "numbers")]
     pub old_logprobs: Vec<f32>,
     /// Under the reference policy; empty without a KL penalty.
+    #[serde(with = "numbers")]
     pub ref_logprobs: Vec<f32>,
     /// Truncated importance weights between the first two, which the policy loss is multiplied by;
     /// empty where nothing is weighted.
+    #[serde(with = "numbers")]
     pub importance: Vec<f32>,
     /// The completion's shaped reward.
+    #[serde(with = "numbers::one")]
     pub reward: f32,
     /// How much better each token was than expected.
+    #[serde(with = "numbers")]
     pub advantages: Vec<f32>,
     /// A critic's values and targets for it, if there is a critic.
     pub token_values: Option<TokenValues>,

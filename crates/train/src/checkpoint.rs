@@ -35,6 +35,9 @@ pub struct TrainerState {
     /// By how much log-probabilities of engine and updater differed last, on the same weights: the mean, in nats.
     #[serde(default)]
     pub logprob_diff: Option<f64>,
+    /// Mini-batches in a row whose gradient was not finite.
+    #[serde(default)]
+    pub skipped_in_a_row: u64,
     /// For products in f16.
     #[serde(default)]
     pub loss_scale: LossScale,

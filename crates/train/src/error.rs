@@ -44,6 +44,19 @@ pub enum TrainError {
         /// Scores.
         came: usize,
     },
+    /// The verifier failed too often to learn or measure anything.
+    #[error(
+        "{errors} of {completions} completions could not be judged, and reward.max_errors bears a share of {most}: the \
+         verifier failed, or it can't read the references"
+    )]
+    Unjudged {
+        /// Completions without a verdict.
+        errors: u64,
+        /// All of the step or the evaluation.
+        completions: u64,
+        /// The largest share that is borne.
+        most: f64,
+    },
     /// The verifier can judge nothing any more.
     #[error(transparent)]
     Verifier(#[from] VerifierFailed),
@@ -122,6 +135,15 @@ pub enum TrainError {
     /// The run is to end; weights may be on the way from one step to the next.
     #[error("the step was interrupted")]
     Interrupted,
+    /// Weights that are infinite or no numbers.
+    #[error(
+        "{parameter} has values that are not finite: the policy is broken, and is not saved; optim.lr is the first thing \
+         to lower"
+    )]
+    NotFinite {
+        /// Its place in the policy.
+        parameter: String,
+    },
     /// The device could not give its values back.
     #[error("the device could not read back its values: {0}")]
     Device(String),

@@ -8,7 +8,7 @@ use crate::{TrainError, reward};
 /// How well a policy answers a set of prompts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvalReport {
-    /// Number of prompts.
+    /// Number of prompts. The shares below are of the completions that could be judged, and of the prompts that have such.
     pub prompts: usize,
     /// Completions per prompt: the k of avg@k and maj@k.
     pub samples: usize,
@@ -51,17 +51,23 @@ pub fn evaluate<M>(
 
 impl EvalReport {
     fn new(groups: &[RewardedGroup], samples: usize) -> Self {
-        let count = groups.len().max(1) as f64;
-        let rights: Vec<usize> = groups.iter().map(right).collect();
-        let shares: Vec<f64> =
-            rights.iter().map(|&right| right as f64 / samples.max(1) as f64).collect();
+        // Nobody knows what a completion without a verdict is worth.
+        let judged: Vec<RewardedGroup> = groups.iter().map(RewardedGroup::judged).collect();
+        let judged: Vec<&RewardedGroup> =
+            judged.iter().filter(|group| !group.rewards.is_empty()).collect();
+        // None makes every share no number.
+        let count = judged.len() as f64;
+        let rights: Vec<(usize, usize)> =
+            judged.iter().map(|group| (right(group), group.rewards.len())).collect();
+        let shares: Vec<f64> = rights.iter().map(|&(right, of)| right as f64 / of as f64).collect();
         let accuracy = shares.iter().sum::<f64>() / count;
         let variance = shares.iter().map(|share| (share - accuracy).powi(2)).sum::<f64>()
             / (count - 1.0).max(1.0);
         let pass_at = std::iter::successors(Some(1), |k| Some(k * 2))
             .take_while(|&k| k <= samples)
             .map(|k| {
-                (k, rights.iter().map(|&right| pass_at_k(samples, right, k)).sum::<f64>() / count)
+                let chances = rights.iter().map(|&(right, of)| pass_at_k(of, right, k.min(of)));
+                (k, chances.sum::<f64>() / count)
             })
             .collect();
         let mut verdicts = [0; 5];
@@ -80,7 +86,7 @@ impl EvalReport {
             accuracy,
             standard_error: (variance / count).sqrt(),
             pass_at,
-            majority: groups.iter().map(majority).sum::<f64>() / count,
+            majority: judged.into_iter().map(majority).sum::<f64>() / count,
             verdicts,
             length: tokens as f64 / completions.max(1) as f64,
             truncated: truncated as f64 / completions.max(1) as f64,

@@ -14,11 +14,13 @@ pub struct Gae {
 }
 
 /// A critic's values of one completion; one number per token, 0 where the policy did not write it.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TokenValues {
     /// The critic's values before the step's first update.
+    #[serde(with = "crate::numbers")]
     pub values: Vec<f32>,
     /// What the critic should have said.
+    #[serde(with = "crate::numbers")]
     pub returns: Vec<f32>,
 }
 

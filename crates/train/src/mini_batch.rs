@@ -97,6 +97,8 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             let (report, _) = self.pass()?;
             return self.apply(report);
         }
+        let in_a_row = &mut trainer.state.skipped_in_a_row;
+        *in_a_row = if outcome.skipped { *in_a_row + 1 } else { 0 };
         if outcome.skipped {
             self.updated.skipped.push(self.samples.to_vec());
         } else {

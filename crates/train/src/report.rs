@@ -21,6 +21,8 @@ pub struct SamplingReport {
     pub truncated: u64,
     /// Completions in which no answer could be read.
     pub unparsable: u64,
+    /// Completions that could not be judged.
+    pub errors: u64,
     /// Groups of right completions only.
     pub groups_all_right: usize,
     /// Groups without a right one.
@@ -73,6 +75,12 @@ impl Sampled {
         self.all.iter().map(|group| group.rewards.len() as u64).sum()
     }
 
+    /// Completions without a verdict.
+    pub(crate) fn errors(&self) -> u64 {
+        let rewards = self.all.iter().flat_map(|group| &group.rewards);
+        rewards.filter(|reward| !reward.is_judged()).count() as u64
+    }
+
     /// Rewards, verdicts and lengths are those of everything sampled: the policy as it is, and not
     /// what the filter left of it.
     pub(crate) fn measure(&self, metrics: &mut Metrics) -> SamplingReport {
@@ -85,25 +93,22 @@ impl Sampled {
                 completions().filter(|(_, reward)| reward.score.verdict == verdict).count();
             metrics.set(format!("reward/{}", verdict.name()), of_verdict as f64);
         }
-        metrics.set(
-            "reward/accuracy",
-            share(completions().map(|(_, reward)| f64::from(reward.score.credit)).sum()),
-        );
-        metrics.set(
-            "reward/mean",
-            share(completions().map(|(_, reward)| f64::from(reward.shaped)).sum()),
-        );
+        // Nobody knows what the others are worth.
+        let judged = || completions().map(|(_, reward)| reward).filter(|reward| reward.is_judged());
+        let count_judged = judged().count().max(1) as f64;
+        let mean = |total: f64| total / count_judged;
+        let credits = judged().map(|reward| f64::from(reward.score.credit));
+        metrics.set("reward/accuracy", mean(credits.sum()));
+        metrics.set("reward/mean", mean(judged().map(|reward| f64::from(reward.shaped)).sum()));
         let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
-        for (name, credit) in completions().flat_map(|(_, reward)| &reward.score.parts) {
+        for (name, credit) in judged().flat_map(|reward| &reward.score.parts) {
             *parts.entry(name).or_default() += f64::from(*credit);
         }
         for (name, credit) in parts {
-            metrics.set(format!("reward/part/{name}"), share(credit));
+            metrics.set(format!("reward/part/{name}"), mean(credit));
         }
-        metrics.set(
-            "reward/overlong_filtered",
-            completions().filter(|(_, reward)| !reward.live).count() as f64,
-        );
+        let filtered = judged().filter(|reward| !reward.live).count();
+        metrics.set("reward/overlong_filtered", filtered as f64);
 
         let lengths = || completions().map(|(completion, _)| completion.count());
         let truncated =
@@ -124,7 +129,7 @@ impl Sampled {
             };
         let right = |reward: &Reward| reward.score.verdict == Verdict::Right;
         mean_length(metrics, "right", &|_, reward| right(reward));
-        mean_length(metrics, "wrong", &|_, reward| !right(reward));
+        mean_length(metrics, "wrong", &|_, reward| reward.is_judged() && !right(reward));
         mean_length(metrics, "stopped", &|completion, _| completion.finish == FinishReason::Stop);
         metrics.set("rollout/length_max", lengths().max().unwrap_or(0) as f64);
         let truncated_count = truncated.count();
@@ -134,10 +139,11 @@ impl Sampled {
 
         let uniform = |verdict_right: bool| {
             let all = |group: &&RewardedGroup| {
-                group
-                    .rewards
-                    .iter()
-                    .all(|reward| (reward.score.verdict == Verdict::Right) == verdict_right)
+                let mut judged =
+                    group.rewards.iter().filter(|reward| reward.is_judged()).peekable();
+                judged.peek().is_some()
+                    && judged
+                        .all(|reward| (reward.score.verdict == Verdict::Right) == verdict_right)
             };
             self.all.iter().filter(all).count() as f64
         };
@@ -165,6 +171,7 @@ impl Sampled {
             tokens: tokens as u64,
             truncated: truncated_count as u64,
             unparsable: unparsable.count() as u64,
+            errors: self.errors(),
             groups_all_right: uniform(true) as usize,
             groups_all_wrong: uniform(false) as usize,
             rollout_seconds: self.rollout_seconds,

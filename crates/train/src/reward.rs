@@ -1,11 +1,14 @@
 //! From groups to rewarded groups: judged, scaled and shaped.
 
-use firebrick_core::{Group, RewardScale, RewardShaper, RewardedGroup, Step, Verifier};
+use firebrick_core::{
+    Group, RewardScale, RewardShaper, RewardedGroup, Score, Step, Verdict, Verifier,
+};
 
 use crate::TrainError;
 
 /// Judges all completions of `groups` at once, and says that the policy of `step` wrote them. What a
-/// credit is worth is `scale`'s; `shapers` come after it, in their order.
+/// credit is worth is `scale`'s; `shapers` come after it, in their order. A completion that could not be judged is out of
+/// the loss, whatever they say; so is one whose credit is no number, which is none.
 ///
 /// # Errors
 /// When the verifier can judge no more, and when it does not give one score for each completion: a missing
@@ -29,11 +32,23 @@ pub fn reward(
     let mut rewarded = |mut group: Group| {
         group.step = step;
         let own = scores.by_ref().take(group.completions.len());
-        let mut rewards: Vec<_> = own.map(|score| scale.reward(score)).collect();
+        let mut rewards: Vec<_> = own.map(|score| scale.reward(sound(score))).collect();
         for shaper in shapers {
             shaper.shape(&group, &mut rewards);
         }
+        rewards
+            .iter_mut()
+            .filter(|reward| !reward.is_judged())
+            .for_each(|reward| reward.live = false);
         RewardedGroup { group, rewards }
     };
     Ok(groups.into_iter().map(&mut rewarded).collect())
+}
+
+/// A credit that is not finite would make every advantage of its group so.
+fn sound(score: Score) -> Score {
+    match score.credit.is_finite() {
+        true => score,
+        false => Score { verdict: Verdict::Error, credit: 0.0, ..score },
+    }
 }

@@ -1,6 +1,6 @@
 //! From the groups that a step trains on to its samples.
 
-use firebrick_core::{AdvantageEstimator, Advantages, Metrics, RewardedGroup};
+use firebrick_core::{AdvantageEstimator, Advantages, Metrics, Reward, RewardedGroup};
 
 use crate::{Sample, TrainError};
 
@@ -20,10 +20,14 @@ pub(crate) fn samples_of(
         }));
     }
     let Some(estimator) = estimator else { return Ok(samples) };
-    let given = estimator.advantages(groups);
+    // Without a verdict there is no reward that the others could be compared with.
+    let judged: Vec<RewardedGroup> = groups.iter().map(RewardedGroup::judged).collect();
+    let given = estimator.advantages(&judged);
     expect("groups", groups.len(), given.len())?;
-    let mut left = samples.iter_mut();
-    for (advantages, group) in given.into_iter().zip(groups) {
+    let verdicts = groups.iter().flat_map(|group| &group.rewards).map(Reward::is_judged);
+    let mut left =
+        samples.iter_mut().zip(verdicts).filter(|(_, judged)| *judged).map(|pair| pair.0);
+    for (advantages, group) in given.into_iter().zip(&judged) {
         let own = left.by_ref().take(group.rewards.len());
         match advantages {
             Advantages::PerCompletion(numbers) => {

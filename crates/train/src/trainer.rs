@@ -3,7 +3,7 @@ use std::time::Instant;
 use burn::module::Module;
 use firebrick_core::{
     AdvantageEstimator, Group, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
-    RewardShaper, RewardedGroup, Seed, Verifier,
+    RewardShaper, RewardedGroup, Seed, Verdict, Verifier,
 };
 use firebrick_models::{Compute, PolicyModel};
 use firebrick_rollout::{RolloutEngine, Sampling};
@@ -116,6 +116,8 @@ pub struct TrainConfig {
     pub importance_cap: Option<f64>,
     /// Whose log-probabilities are the old policy's; with a cap they are recomputed.
     pub old_logprobs: OldLogprobs,
+    /// The largest share of completions that may have no verdict, in [0, 1]: above it nothing is learnt or measured.
+    pub max_errors: f64,
 }
 
 /// Whose log-probabilities the loss takes for those of the policy that an update starts from.
@@ -244,6 +246,7 @@ impl<M: PolicyModel> Trainer<M> {
         }
         self.publish()?;
         let mut sampled = self.sample_groups(step, observer)?;
+        self.bear(sampled.errors(), sampled.completions())?;
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
         }
@@ -278,7 +281,7 @@ impl<M: PolicyModel> Trainer<M> {
     /// that a curve shows the policy's change and not the draw's. The groups come back as well.
     ///
     /// # Errors
-    /// When the engine fails.
+    /// When the engine fails, or too many completions could not be judged.
     pub fn evaluate(
         &mut self,
         prompts: &[Prompt],
@@ -293,7 +296,19 @@ impl<M: PolicyModel> Trainer<M> {
         let report =
             evaluate(engine, &*self.task.verifier, prompts, samples, sampling, seed, advance);
         observer.end();
-        report
+        let (report, groups) = report?;
+        let errors = report.verdicts[Verdict::Error as usize];
+        self.bear(errors as u64, report.verdicts.iter().sum::<usize>() as u64)?;
+        Ok((report, groups))
+    }
+
+    /// Ends where too many of the completions have no verdict.
+    fn bear(&self, errors: u64, completions: u64) -> Result<(), TrainError> {
+        let most = self.config.max_errors;
+        match errors as f64 > most * completions as f64 {
+            true => Err(TrainError::Unjudged { errors, completions, most }),
+            false => Ok(()),
+        }
     }
 
     /// Samples until enough groups have spread, or the cap is reached.

@@ -48,8 +48,9 @@ Examples:
   firebrick train quickstart --resume --set train.steps=400
   firebrick train my.toml --set 'model.lora={ rank = 16 }' --device vulkan:0
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 130 interrupted;
-the last line says how to go on.";
+Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 3 the policy
+computes no finite numbers any more, 130 interrupted; then the last line
+says how to go on.";
 
 impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {

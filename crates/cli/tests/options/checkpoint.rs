@@ -29,7 +29,37 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(&["checkpoint.dtype=bfloat16"], LETTERS, &[], |run| saved_as(run, "BF16")),
     case(&["checkpoint.dtype=float16"], LETTERS, &[], |run| saved_as(run, "F16")),
+    case(&["record.tokens_every=2"], LETTERS, EACH, |run| {
+        assert_eq!(steps_with_tokens(run), [2, 4]);
+        assert_eq!(steps_with_tokens(&run.without()), [0; 0]);
+        assert_eq!(steps_with_tokens(&run.instead(&["record.tokens_every=1"])), [1, 2, 3, 4, 5]);
+    }),
+    case(&["record.max_megabytes=1"], LETTERS, LARGE, |run| {
+        run.says("run.db has more than 1 MB (record.max_megabytes): completions up to step");
+        let kept = |run: &Run| run.asked("SELECT count(DISTINCT step) FROM groups WHERE step > 0");
+        assert!(kept(run) < kept(&run.without()));
+    }),
 ];
+
+const EACH: &[&str] = &["checkpoint.every=1", "train.steps=5"];
+
+/// A megabyte of tokens.
+const LARGE: &[&str] = &[
+    "checkpoint.every=1",
+    "rollout.group_size=1000",
+    "sampling.prompts_per_step=8",
+    "record.tokens_every=1",
+];
+
+fn steps_with_tokens(run: &Run) -> Vec<i64> {
+    let with = |step: &i64| {
+        run.asked(&format!(
+            "SELECT count(*) FROM completions JOIN groups USING (group_id) \
+             WHERE source = 'train' AND step = {step} AND token_ids IS NOT NULL AND logprobs IS NOT NULL"
+        )) > 0
+    };
+    (1..=5).filter(with).collect()
+}
 
 /// A run trains float32 whatever it saves, and keeps that for itself.
 fn saved_as(run: &Run, dtype: &str) {

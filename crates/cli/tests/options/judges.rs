@@ -87,7 +87,10 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     case(
-        &["reward={kind='command',program=['sh','judge.sh','failing'],restarts=2}"],
+        &[
+            "reward={kind='command',program=['sh','judge.sh','failing'],restarts=2}",
+            "reward.max_errors=1.0",
+        ],
         LETTERS,
         FEW,
         |run| {

@@ -105,6 +105,12 @@ impl Run<'_> {
         self.metrics()[0][metric].as_f64().unwrap()
     }
 
+    /// The number that a query on the run's database gives.
+    pub(crate) fn asked(&self, sql: &str) -> i64 {
+        let store = Connection::open(self.bench.place.path(&self.path("run.db"))).unwrap();
+        store.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
     pub(crate) fn summary(&self) -> Value {
         self.bench.place.json(&self.path("summary.json"))
     }

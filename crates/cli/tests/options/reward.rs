@@ -49,6 +49,13 @@ pub(crate) const CASES: &[Case] = &[
         let replaced = run.instead(&["reward.stop={replace=-0.5,form='as_written'}"]);
         shaped(&replaced, |done| if done.cut { -0.5 } else { done.accuracy });
     }),
+    // No reference is an integer.
+    case(&["reward.max_errors=1.0"], LETTERS, &["reward={kind='integer'}"], |run| {
+        assert_eq!(run.first("reward/error"), run.first("sampling/completions"));
+        assert!(run.completions().iter().all(|done| !done.live));
+        assert!(run.summary()["heldout"]["final"].is_null());
+        run.without().fails(1, "could not be judged, and reward.max_errors bears a share of 0.1");
+    }),
     case(&["reward.length.target=2"], LETTERS, ALL, |run| {
         shaped(run, |done| kept(done.accuracy, factor(done, 3.0, 1.0, 0.5, 0.2)));
     }),

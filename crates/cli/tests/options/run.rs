@@ -113,6 +113,11 @@ pub(crate) const CASES: &[Case] = &[
             assert!(run.first("rollout/logprob_diff_mean") > 0.0);
         },
     ),
+    // No update of an infinite bonus is finite.
+    case(&["train.max_skipped=2"], LETTERS, &["loss.entropy_coef=1e300", "train.steps=4"], |run| {
+        run.fails(3, "3 updates in a row were skipped, because their gradients were not finite");
+        assert_eq!(run.without().values("update/skipped").len(), 4);
+    }),
     case(&["train.stop_at=0.0"], LETTERS, &["eval.every=1"], |run| {
         assert_eq!(run.summary()["stopped_because"], "stop_at");
         assert_eq!(

@@ -127,7 +127,9 @@ fn texts_are_judged_as_the_options_of_the_verifier_say() {
             "sampling.dynamic=false",
         ];
         let verdicts = |tries: &[&str]| -> BTreeMap<String, String> {
-            let done = bench.run(LETTERS, &with, tries).completions();
+            // Some are no verdicts.
+            let tries = [tries, &["reward.max_errors=1.0"]].concat();
+            let done = bench.run(LETTERS, &with, &tries).completions();
             done.into_iter().map(|done| (done.text, done.verdict)).collect()
         };
         let [now, other] = [case.tries, case.against].map(verdicts);

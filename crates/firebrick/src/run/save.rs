@@ -9,8 +9,8 @@ use std::{
 
 use firebrick_core::Step;
 use firebrick_models::PolicyModel;
-use firebrick_runs::{RunError, TRAIN, publish_folder, write_atomically};
-use firebrick_train::{TrainError, save_state};
+use firebrick_runs::{RunError, TRAIN, publish_folder, write_atomically, write_sums};
+use firebrick_train::{TrainError, check_finite, save_state};
 
 use super::{HELDOUT, PROGRESS, Run};
 use crate::{
@@ -28,11 +28,12 @@ impl<M: PolicyModel> Run<M> {
         skipped: &[Vec<firebrick_train::Sample>],
     ) -> Result<(), Error> {
         for (index, samples) in skipped.iter().enumerate() {
-            let path = self.folder.path().join(format!("skipped-step-{step:06}-{index}.json"));
+            let path = self.folder.skipped(step, index);
             let bytes = serde_json::to_vec(samples).unwrap_or_default();
             write_atomically(&path, &bytes)?;
             let text = format!(
-                "step {step}: a gradient was not finite; its batch is in {}",
+                "step {step}: a gradient was not finite, and its update was skipped; firebrick replay {} shows \
+                 which completions are to blame",
                 path.display()
             );
             self.note(&text);
@@ -69,8 +70,11 @@ impl<M: PolicyModel> Run<M> {
         self.read_clock();
         let began = Instant::now();
         let step = self.wired.trainer.state.step;
+        // A broken policy must not take the place of one that is not.
+        check_finite(&self.wired.trainer.policy)?;
         let temporary = self.folder.begin_checkpoint(step)?;
         self.write_checkpoint(&temporary)?;
+        write_sums(&temporary)?;
         publish_folder(&temporary, &self.folder.checkpoint(step))?;
         if self.recipe.checkpoint.keep > 0 {
             self.folder.prune(self.recipe.checkpoint.keep)?;

@@ -77,7 +77,11 @@ impl Data {
             Vec::new()
         } else {
             let file = data.heldout.as_ref().or(train_file);
-            preparation.prompts(&heldout).map_err(lost(file))?.0
+            let (prompts, report) = preparation.prompts(&heldout).map_err(lost(file))?;
+            if report.kept < report.read {
+                let _ = notes.send(format!("held out: {report}"));
+            }
+            prompts
         };
         let worked = match worked {
             true => preparation.worked_examples(&train).map_err(lost(train_file))?.0,
@@ -184,6 +188,15 @@ fn problems(
         (None, None) => {
             // At most half: a file of ten rows is for trying things, and must still train.
             let count = data.heldout_size.min(train.len() / 2);
+            if count < data.heldout_size {
+                let _ = notes.send(format!(
+                    "data.heldout_size = {}: {} has {} rows, and half of them at most are held out: {count}{}",
+                    data.heldout_size,
+                    path.display(),
+                    train.len(),
+                    if count == 0 { "; nothing is evaluated" } else { "" }
+                ));
+            }
             if let Some(split) = &data.heldout_split {
                 let name = path.display();
                 let _ = notes.send(format!(

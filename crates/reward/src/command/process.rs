@@ -26,6 +26,7 @@ const LAST_WORDS: usize = 4096;
 /// at all: whoever asks then waits for the answer alone, and that wait has an end. The threads end
 /// with the pipes; dropping the copy kills the program and thereby closes them.
 pub(super) struct Process {
+    guard: Option<Guard>,
     child: Child,
     /// None when its stdin is closed, or will be as soon as it has read what is written.
     requests: Option<Sender<Vec<u8>>>,
@@ -49,6 +50,7 @@ pub(super) enum Fault {
 }
 
 impl Process {
+    /// Starts the program, and with it whatever ends it should this process be killed.
     pub(super) fn start(program: &[String]) -> io::Result<Self> {
         let [name, arguments @ ..] = program else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named"));
@@ -61,6 +63,7 @@ impl Process {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn()?;
+        let guard = Guard::over(&child);
 
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (requests, asked) = channel::<Vec<u8>>();
@@ -69,6 +72,7 @@ impl Process {
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let (all_read, stderr_read) = channel::<()>();
         let process = Process {
+            guard,
             child,
             requests: Some(requests),
             answers,
@@ -131,6 +135,10 @@ impl Process {
         loop {
             if self.reaped.is_none() {
                 self.reaped = self.child.try_wait().ok().flatten();
+                // The number may be another process's from now on.
+                if self.reaped.is_some() {
+                    drop(self.guard.take());
+                }
             }
             if self.reaped.is_some() || Instant::now() >= deadline {
                 return self.reaped.is_some();
@@ -151,6 +159,8 @@ impl Process {
 
     /// Ends the program and what it started.
     pub(super) fn kill(&mut self) {
+        // Before the program is waited for, whose number may be another's from then on.
+        drop(self.guard.take());
         // The number of a process that was waited for may be another's by now.
         if self.reaped.is_some() {
             return;
@@ -172,6 +182,34 @@ impl Process {
         let mut kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(kept.make_contiguous()).trim().to_owned();
         if text.is_empty() { text } else { format!("; its last words: {text}") }
+    }
+}
+
+/// A shell that waits for the end of its stdin, which only this process holds open, and then kills a group of processes. A
+/// hung program would outlive a killed run otherwise, and with it whatever it holds.
+struct Guard(Child);
+
+impl Guard {
+    #[cfg(unix)]
+    fn over(child: &Child) -> Option<Self> {
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", "read -r _; kill -s KILL -- -$0 2>/dev/null", &child.id().to_string()]);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        std::os::unix::process::CommandExt::process_group(&mut shell, 0);
+        // A system without a shell has a program that ends with its stdin, or none that does.
+        shell.spawn().ok().map(Guard)
+    }
+
+    #[cfg(not(unix))]
+    fn over(_: &Child) -> Option<Self> {
+        None
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -1,7 +1,7 @@
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
     optim::GradientsParams,
-    tensor::Tensor,
+    tensor::{DType, Tensor},
 };
 
 use super::read;
@@ -84,6 +84,45 @@ pub fn global_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Result
         scale * scale * f64::from(sum)
     });
     Ok(squares.sum::<f64>().sqrt())
+}
+
+/// Refuses a module that has a value which is infinite or no number, and names the first parameter that has one. A matrix
+/// of a frozen base is looked at as well.
+///
+/// # Errors
+/// When there is one, and when the device cannot give its sums back.
+pub fn check_finite<M: Module>(module: &M) -> Result<(), TrainError> {
+    #[derive(Default)]
+    struct Sums {
+        path: Vec<String>,
+        sums: Vec<(String, Tensor<1>)>,
+    }
+    impl ModuleVisitor for Sums {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            // 0 times a finite number is 0, and NaN times any other.
+            let sum = param.val().detach().mul_scalar(0.0).sum().cast(DType::F32);
+            self.sums.push((self.path.join("."), sum));
+        }
+
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.path.push(name.to_owned());
+        }
+
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.path.pop();
+        }
+    }
+    let mut all = Sums::default();
+    module.visit(&mut all);
+    let (names, sums): (Vec<String>, Vec<Tensor<1>>) = all.sums.into_iter().unzip();
+    if sums.is_empty() {
+        return Ok(());
+    }
+    let values = read(Tensor::cat(sums, 0))?;
+    match names.into_iter().zip(values).find(|(_, value)| !value.is_finite()) {
+        Some((parameter, _)) => Err(TrainError::NotFinite { parameter }),
+        None => Ok(()),
+    }
 }
 
 struct Walk<F> {

@@ -1,0 +1,91 @@
+use std::path::PathBuf;
+
+use clap::Args;
+use firebrick::{
+    replay::{Gradient, replay},
+    wire,
+};
+use serde_json::json;
+
+use crate::{ProgramError, bars::Bars, inspect::printable};
+
+/// The arguments of `firebrick replay`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Replay {
+    /// The file of a batch in a run's folder, such as runs/quickstart/skipped-step-000012-0.json
+    batch: PathBuf,
+    /// Compute with this checkpoint, and not with the run's newest one
+    #[arg(long, value_name = "FOLDER")]
+    checkpoint: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  firebrick replay runs/quickstart/skipped-step-000012-0.json
+  firebrick replay runs/quickstart/skipped-step-000012-0.json --json
+
+A loss or a gradient that is not finite names the completion to blame. Where
+none is by itself, they are too large together.";
+
+/// Completions that are shown: those whose gradients are the largest.
+const SHOWN: usize = 20;
+
+impl Replay {
+    pub(super) fn run(self) -> Result<(), ProgramError> {
+        let sources = super::sources::sources(&Bars::on_stderr());
+        let replay = replay(&self.batch, self.checkpoint.as_deref(), &sources, wire::now())?;
+        let shown = |Gradient { loss, norm }: Gradient| (number(loss), number(norm));
+        if self.json {
+            let rows = replay.completions.iter().map(|row| {
+                let (loss, norm) = shown(row.gradient);
+                json!({
+                    "text": row.text, "tokens": row.tokens, "advantage": number(row.advantage),
+                    "logprob_change": number(row.change), "loss": loss, "grad_norm": norm,
+                })
+            });
+            let (loss, norm) = shown(replay.whole);
+            let object = json!({
+                "checkpoint": replay.checkpoint, "loss": loss, "grad_norm": norm,
+                "completions": rows.collect::<Vec<_>>(),
+            });
+            return super::print(&format!("{object}\n"));
+        }
+        let mut rows = replay.completions;
+        let size = |norm: f64| if norm.is_finite() { norm } else { f64::INFINITY };
+        rows.sort_by(|a, b| size(b.gradient.norm).total_cmp(&size(a.gradient.norm)));
+        let (loss, norm) = shown(replay.whole);
+        let mut text = format!(
+            "{} with the policy of {}\n{} completions together: loss {loss}, gradient {norm}\n\n",
+            self.batch.display(),
+            replay.checkpoint.display(),
+            rows.len()
+        );
+        text += "      loss   gradient  advantage  logprob change  tokens  text\n";
+        for row in rows.iter().take(SHOWN) {
+            let (loss, norm) = shown(row.gradient);
+            let (advantage, change) = (number(row.advantage), number(row.change));
+            let start: String = printable(&row.text).chars().take(60).collect();
+            text += &format!(
+                "{loss:>10}  {norm:>9}  {advantage:>9}  {change:>14}  {:>6}  {start}\n",
+                row.tokens
+            );
+        }
+        if rows.len() > SHOWN {
+            text += &format!("and {} with smaller gradients\n", rows.len() - SHOWN);
+        }
+        super::print(&text)
+    }
+}
+
+/// A number for a person; JSON has none for those that are not finite.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        1e-3..1e5 => format!("{value:.4}"),
+        _ => format!("{value:.2e}"),
+    }
+}

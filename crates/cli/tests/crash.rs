@@ -1,0 +1,444 @@
+//! Runs that are killed, interrupted, or find their files damaged: they go on to the same result.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+#![cfg(unix)]
+
+mod place;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    process::Child,
+    thread,
+    time::{Duration, Instant},
+};
+
+use place::{Outcome, Place, assert_same, repository};
+use rusqlite::Connection;
+
+/// Kinds of runs, each with something of its own that a resumed run has to find again.
+const KINDS: [(&str, &[&str]); 6] = [
+    ("plain", &["checkpoint.every=3"]),
+    ("critic", &["advantage.kind=gae", "train.adaptive={kl_stop=100.0}"]),
+    ("memory", &["sampling.memory.kind=posterior", "train.share_prompts=always"]),
+    ("adapter", &["model.new=", "model.path=base", "model.lora={rank=2}", "warmup.steps=0"]),
+    (
+        "4-bits",
+        &[
+            "model.new=",
+            "model.path=base",
+            "model.lora={rank=2}",
+            "model.base=int4",
+            "warmup.steps=0",
+        ],
+    ),
+    ("muon", &["optim.kind=muon", "optim.moments=int8", "loss.kl={kind=\"k3\",coef=0.1}"]),
+];
+
+/// How often each kind is killed: `FIREBRICK_KILLS` in all, or as often as there is time for.
+fn kills() -> usize {
+    let asked = std::env::var("FIREBRICK_KILLS").ok().and_then(|text| text.parse::<usize>().ok());
+    asked.map_or(3, |all| all.div_ceil(KINDS.len()))
+}
+
+#[test]
+fn a_run_that_is_killed_at_any_instant_ends_the_same() {
+    let place = Place::new();
+    place.train_tiny("base", &["train.steps=1"]).success();
+    fs::rename(place.path("runs/base/checkpoints/step-000001"), place.path("base")).unwrap();
+    for (number, (kind, settings)) in (1..).zip(KINDS) {
+        let began = Instant::now();
+        place.train_tiny(&format!("{kind}-whole"), settings).success();
+        let whole = began.elapsed();
+        let again = [settings, &["--resume"]].concat();
+        let (mut killed, mut tries) = (0, 0);
+        let name = format!("{kind}-killed");
+        while killed < kills() && tries < 4 * kills() {
+            tries += 1;
+            let begun = place.path(&format!("runs/{name}/recipe.toml")).exists();
+            let mut child = spawn(&place, &name, if begun { &again } else { settings });
+            // Golden steps fall everywhere in the run's time, without chance.
+            thread::sleep(whole.mul_f64((0.618 * (number * tries) as f64).fract()));
+            child.kill().unwrap();
+            killed += usize::from(Outcome::of(child.wait_with_output().unwrap()).code.is_none());
+        }
+        assert!(killed > 0, "{kind} was over before it could be killed");
+        let begun = place.path(&format!("runs/{name}/recipe.toml")).exists();
+        place.train_tiny(&name, if begun { &again } else { settings }).success();
+        assert_same(&place.result(&format!("{kind}-whole")), &place.result(&name));
+        assert_eq!(sampled(&place, &format!("{kind}-whole")), sampled(&place, &name), "{kind}");
+    }
+}
+
+/// Everything that the database says of completions, but for the tokens that a checkpoint lets go.
+fn sampled(place: &Place, run: &str) -> Vec<String> {
+    let store = Connection::open(place.path(&format!("runs/{run}/run.db"))).unwrap();
+    let sql = "SELECT source, step, draw, prompt, completion, text, verdict, shaped, live, \
+               policy_version, mean_logprob, spread \
+               FROM groups JOIN completions USING (group_id) ORDER BY source, step, draw, prompt_id, completion";
+    let mut query = store.prepare(sql).unwrap();
+    let row = |row: &rusqlite::Row<'_>| {
+        (0..12).map(|index| Ok(format!("{:?}", row.get_ref(index)?))).collect::<Result<Vec<_>, _>>()
+    };
+    let rows = query.query_map([], row).unwrap();
+    rows.map(|row| row.unwrap().join(" ")).collect()
+}
+
+fn spawn(place: &Place, name: &str, settings: &[&str]) -> Child {
+    let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={name}"));
+    let mut arguments = vec!["train", &recipe, "--set", &name];
+    for &setting in settings {
+        if setting != "--resume" {
+            arguments.push("--set");
+        }
+        arguments.push(setting);
+    }
+    place.command(&arguments).spawn().unwrap()
+}
+
+/// A judge that waits while there is a file `wait`, from its 11th line on, and says in `judge.pid` who it is.
+const JUDGE: &str = r#"#!/bin/sh
+echo $$ > judge.pid
+lines=0
+while IFS= read -r line; do
+    lines=$((lines + 1))
+    while [ -e wait ] && [ $lines -gt 10 ]; do sleep 0.05; done
+    id=${line#*:}; id=${id%%,*}
+    # Some are right and some wrong, whatever they say.
+    case $line in *[02468]\",*finish*) score=1 ;; *) score=0 ;; esac
+    echo "{\"id\": $id, \"score\": $score}"
+done
+"#;
+
+/// A place with that judge, and the settings that have it judge.
+fn judged() -> (Place, [&'static str; 5]) {
+    let place = Place::new();
+    place.write("judge.sh", JUDGE);
+    fs::set_permissions(place.path("judge.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let settings = [
+        "reward={kind='command',program=['./judge.sh'],time_limit=600.0}",
+        "train.steps=3",
+        "checkpoint.every=1",
+        "warmup.steps=0",
+        // Ten lines of the first evaluation, or more than the judge takes.
+        "eval.samples=1",
+    ];
+    (place, settings)
+}
+
+/// Starts a run that hangs in the judgement of its first step, or of the evaluation before it.
+fn hang(place: &Place, settings: &[&str]) -> Child {
+    place.write("wait", "");
+    let _ = fs::remove_file(place.path("judge.pid"));
+    let child = spawn(place, "stopped", settings);
+    // Ten in the evaluation, and four in the step.
+    let asked = if settings.contains(&"eval.samples=2") { 10 } else { 14 };
+    until("a group in run.db", || {
+        let store = Connection::open(place.path("runs/stopped/run.db")).ok()?;
+        let sql = "SELECT count(*) FROM groups";
+        store.query_row(sql, [], |row| row.get::<_, i64>(0)).ok().filter(|&groups| groups >= asked)
+    });
+    until("the judge", || {
+        fs::read_to_string(place.path("judge.pid")).ok().filter(|id| !id.is_empty())
+    });
+    child
+}
+
+#[track_caller]
+fn until<T>(what: &str, ready: impl Fn() -> Option<T>) -> T {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(60) {
+        if let Some(found) = ready() {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{what} did not come");
+}
+
+fn signal(name: &str, id: impl ToString) -> bool {
+    let mut command = std::process::Command::new("kill");
+    command.args([format!("-{name}"), id.to_string()]).stderr(std::process::Stdio::null());
+    command.status().unwrap().success()
+}
+
+#[test]
+fn what_was_sampled_before_a_kill_is_not_sampled_again_and_no_judge_is_left() {
+    let (place, settings) = judged();
+    place.train_tiny("whole", &settings).success();
+    let mut child = hang(&place, &settings);
+    let judge = fs::read_to_string(place.path("judge.pid")).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the judge's end", || (!signal("0", judge.trim())).then_some(()));
+    fs::remove_file(place.path("wait")).unwrap();
+    let outcome = place.train_tiny("stopped", &[&settings[..], &["--resume"]].concat()).success();
+    let said = outcome.said();
+    assert!(said.contains("completions were in run.db and not sampled again"), "{said}");
+    assert_same(&place.result("whole"), &place.result("stopped"));
+}
+
+#[test]
+fn a_signal_ends_a_run_whose_judge_hangs() {
+    for (name, samples) in [("INT", "eval.samples=1"), ("TERM", "eval.samples=2")] {
+        let (place, mut settings) = judged();
+        settings[4] = samples;
+        place.train_tiny("whole", &settings).success();
+        let child = hang(&place, &settings);
+        let judge = fs::read_to_string(place.path("judge.pid")).unwrap();
+        let began = Instant::now();
+        assert!(signal(name, child.id()));
+        let outcome = Outcome::of(child.wait_with_output().unwrap());
+        let took = began.elapsed();
+        assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
+        // Two seconds are promised; a machine may be busy.
+        assert!(took < Duration::from_secs(6), "{took:?}");
+        assert!(!signal("0", judge.trim()), "the judge is left");
+        // The last line is the command that goes on, as it has to be typed.
+        let last = outcome.stderr.trim_end().lines().last().unwrap().trim();
+        assert_eq!(last, "firebrick train runs/stopped/recipe.toml --resume");
+        fs::remove_file(place.path("wait")).unwrap();
+        let arguments: Vec<&str> = last.split(' ').skip(1).collect();
+        let outcome = place.succeed(&arguments);
+        assert!(outcome.said().contains("not sampled again"), "{}", outcome.stderr);
+        assert_same(&place.result("whole"), &place.result("stopped"));
+    }
+}
+
+#[test]
+fn a_run_that_rests_goes_on() {
+    let place = Place::new();
+    place.train_tiny("whole", &[]).success();
+    let child = spawn(&place, "rested", &[]);
+    for _ in 0..5 {
+        thread::sleep(Duration::from_millis(60));
+        signal("STOP", child.id());
+        thread::sleep(Duration::from_millis(60));
+        signal("CONT", child.id());
+    }
+    Outcome::of(child.wait_with_output().unwrap()).success();
+    assert_same(&place.result("whole"), &place.result("rested"));
+}
+
+#[test]
+fn two_programs_do_not_write_one_run() {
+    let (place, settings) = judged();
+    let mut child = hang(&place, &settings);
+    let refused = place.train_tiny("stopped", &[&settings[..], &["--resume"]].concat());
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.said().contains("runs/stopped is in use by another firebrick"), "{refused:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Each file of the newest checkpoint is damaged in several ways: the run goes on from the one before, to the same result.
+#[test]
+fn a_damaged_checkpoint_is_passed_over() {
+    let place = Place::new();
+    place.train_tiny("whole", &[]).success();
+    place.train_tiny("damaged", &["train.steps=4"]).success();
+    place.train_tiny("damaged", &["train.steps=4", "--resume"]).success();
+    let checkpoint = place.path("runs/damaged/checkpoints/step-000004");
+    let files = ["model.safetensors", "trainer/state.json", "trainer/optimizer.safetensors"];
+    let others = [
+        "config.json",
+        "tokenizer.json",
+        "trainer/progress.json",
+        "README.md",
+        "trainer/SHA256SUMS",
+    ];
+    let saved = place.path("saved");
+    copy(&place.path("runs/damaged"), &saved);
+    for (index, file) in files.iter().chain(&others).enumerate() {
+        let path = checkpoint.join(file);
+        let whole = fs::read(&path).unwrap();
+        for damage in 0..6 {
+            let mut bytes = whole.clone();
+            match damage {
+                0 => bytes.clear(),
+                1 => bytes.truncate(1),
+                2 => bytes.truncate(whole.len() / 2),
+                3 => bytes.truncate(whole.len() - 1),
+                4 => bytes[whole.len() * 2 / 3] ^= 4,
+                _ => {}
+            }
+            fs::write(&path, bytes).unwrap();
+            if damage == 5 {
+                fs::remove_file(&path).unwrap();
+            }
+            // All are seen; the way to the end takes its time.
+            let steps = if damage == index % 5 { "train.steps=6" } else { "train.steps=4" };
+            let outcome = place.train_tiny("damaged", &[steps, "--resume"]).success();
+            // Without sums a checkpoint is one from before there were any.
+            if (*file, damage) != ("trainer/SHA256SUMS", 5) {
+                let said = outcome.said();
+                let damaged = "step-000004 is damaged:";
+                assert!(said.contains(damaged), "{file} {damage}: {said}");
+                let resumed = "resumed from runs/damaged/checkpoints/step-000002";
+                assert!(said.contains(resumed), "{file} {damage}: {said}");
+            }
+            if steps == "train.steps=6" {
+                assert_same(&place.result("whole"), &place.result("damaged"));
+            }
+            fs::remove_dir_all(place.path("runs/damaged")).unwrap();
+            copy(&saved, &place.path("runs/damaged"));
+        }
+    }
+    for step in ["step-000002", "step-000004"] {
+        let path = format!("runs/damaged/checkpoints/{step}/model.safetensors");
+        place.write(&path, "");
+    }
+    let refused = place.train_tiny("damaged", &["--resume"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.said().contains("no checkpoint of the run is whole"), "{refused:?}");
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() { copy(&path, &to) } else { _ = fs::copy(&path, &to).unwrap() }
+    }
+}
+
+/// The database and its log are damaged in several ways: the run goes on without, or says what to do.
+#[test]
+fn a_damaged_database_is_told() {
+    let place = Place::new();
+    place.train_tiny("a", &["train.steps=3"]).success();
+    let path = place.path("runs/a/run.db");
+    let whole = fs::read(&path).unwrap();
+    let mut flipped = whole.clone();
+    flipped[1] ^= 4;
+    let cut = |length: usize| whole[..length].to_vec();
+    for bytes in [cut(0), cut(1), cut(whole.len() / 2), cut(whole.len() - 1), flipped] {
+        fs::write(&path, &bytes).unwrap();
+        let outcome = place.train_tiny("a", &["train.steps=3", "--resume"]);
+        match outcome.code {
+            Some(0) => {}
+            Some(1) => assert!(outcome.said().contains("run.db is damaged"), "{outcome:?}"),
+            _ => panic!("{outcome:?}"),
+        }
+        fs::write(&path, &whole).unwrap();
+    }
+    // Its advice works.
+    fs::remove_file(&path).unwrap();
+    place.train_tiny("a", &["train.steps=4", "--resume"]).success();
+    assert_eq!(place.newest("a"), Some(4));
+}
+
+#[test]
+fn a_judge_that_fails_is_no_judge() {
+    let place = Place::new();
+    let judge = r#"while read -r line; do id=${line#*:}; id=${id%%,*}
+        case $line in *[0246]\",*finish*) echo "{\"id\": $id, \"score\": 1}" ;;
+        *[135]\",*finish*) echo "{\"id\": $id, \"score\": 0}" ;;
+        *) printf '{"id": %s, "verdict": "error"}\n' $id ;; esac; done"#;
+    place.write("judge.sh", judge);
+    let reward = |most: &str| {
+        format!("reward={{kind='command',program=['sh','./judge.sh'],max_errors={most}}}")
+    };
+    let (some, all) = (reward("0.1"), reward("1.0"));
+    let refused = place.train_tiny("some", &[&some]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    let said = refused.said();
+    assert!(
+        said.contains("could not be judged, and reward.max_errors bears a share of 0.1"),
+        "{said}"
+    );
+
+    let outcome = place.train_tiny("all", &[&all]).success();
+    let said = outcome.said();
+    assert!(said.contains("could not be judged (") && said.contains("are left out"), "{said}");
+    assert!(place.values("all", "reward/error").iter().sum::<f64>() > 0.0);
+    let store = Connection::open(place.path("runs/all/run.db")).unwrap();
+    let ask = |sql: &str| store.query_row(sql, [], |row| row.get::<_, f64>(0)).unwrap();
+    let accuracy = "SELECT avg(credit) FROM completions JOIN groups USING (group_id) \
+                    WHERE source = 'train' AND step = 1 AND verdict <> 'error'";
+    assert!((ask(accuracy) - place.values("all", "reward/accuracy")[0]).abs() < 1e-6);
+    let live = "SELECT count(*) FROM completions WHERE verdict = 'error' AND live";
+    assert_eq!(ask(live), 0.0);
+}
+
+#[test]
+fn a_policy_that_breaks_does_not_displace_a_good_one() {
+    let place = Place::new();
+    place.train_tiny("a", &["train.steps=2"]).success();
+    let more = ["optim.lr=1e30", "optim.warmup_steps=0", "checkpoint.every=1", "--resume"];
+    let broken = place.train_tiny("a", &more);
+    assert_ne!(broken.code, Some(0), "{}", broken.stderr);
+    let good = place.path("runs/a/checkpoints/step-000002/model.safetensors");
+    assert!(good.exists(), "{}", broken.stderr);
+    // Moments that are no numbers, without sums that would tell.
+    place.train_tiny("b", &["train.steps=2"]).success();
+    let checkpoint = "runs/b/checkpoints/step-000002";
+    fs::remove_file(place.path(&format!("{checkpoint}/trainer/SHA256SUMS"))).unwrap();
+    let path = place.path(&format!("{checkpoint}/trainer/optimizer.safetensors"));
+    let mut bytes = fs::read(&path).unwrap();
+    let header = u64::from_le_bytes(*bytes.first_chunk::<8>().unwrap()) as usize + 8;
+    bytes[header..].fill(0xff);
+    fs::write(&path, bytes).unwrap();
+    let broken = place.train_tiny("b", &["--resume"]);
+    assert!(matches!(broken.code, Some(1 | 3)), "{}", broken.stderr);
+    assert_eq!(place.newest("b"), Some(2), "{}", broken.stderr);
+}
+
+#[test]
+fn a_skipped_update_is_computed_again() {
+    let place = Place::new();
+    // A bonus that no gradient bears.
+    let more = ["loss.entropy_coef=1e300", "train.max_skipped=1", "sampling.dynamic=false"];
+    let ended = place.train_tiny("a", &more);
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    let said = ended.said();
+    let (_, command) = said.split_once("are to blame: firebrick ").unwrap();
+    let batch = command.split([';', ' ']).nth(1).unwrap();
+    let shown = place.succeed(&["replay", batch]).stdout;
+    assert!(
+        shown.contains("completions together: loss") && shown.contains("gradient NaN"),
+        "{shown}"
+    );
+    let json = place.succeed(&["replay", batch, "--json"]).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["grad_norm"], "NaN");
+    assert!(json["completions"].as_array().unwrap().iter().all(|row| row["grad_norm"] == "NaN"));
+    let refused = place.run(&["replay", "runs/a/recipe.toml"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.said().contains("is no batch of a skipped update"), "{}", refused.stderr);
+}
+
+#[test]
+fn references_that_are_no_answers_are_told() {
+    let place = Place::new();
+    let rows = |useless: usize| -> String {
+        let row = |index: usize| match index < useless {
+            true => format!("{{\"prompt\": \"{index}+1=\", \"answer\": \"no number\"}}\n"),
+            false => format!("{{\"prompt\": \"{index}+1=\", \"answer\": \"{}\"}}\n", index + 1),
+        };
+        (0..30).map(row).collect()
+    };
+    let train = |useless: usize, name: &str| {
+        place.write("rows.jsonl", rows(useless));
+        place.train_tiny(
+            name,
+            &[
+                "data={train='rows.jsonl',heldout_size=20,columns={prompt='prompt',reference='answer'}}",
+                "model.new.alphabet=0123456789+=",
+                "warmup={}",
+                "reward.kind=gsm8k",
+                "train.steps=1",
+            ],
+        )
+    };
+    let refused = train(25, "most");
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    let said = refused.said();
+    assert!(said.contains("references right in no form, such as \"no number\""), "{said}");
+    let told = train(4, "some").success().said();
+    assert!(
+        told.contains("data.train: the verifier finds 4 of 15 references right in no form"),
+        "{told}"
+    );
+    assert!(told.contains("half of them at most are held out: 15"), "{told}");
+}

@@ -1,0 +1,132 @@
+//! A batch whose update was skipped, computed again, completion by completion.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use firebrick_data::DateTime;
+use firebrick_models::PolicyModel as _;
+use firebrick_train::{Moves, Sample, check_finite, global_norm};
+
+use crate::{
+    Error, device,
+    recipe::Recipe,
+    source::Sources,
+    wire::{Wired, wire},
+};
+
+/// What became of a batch.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The checkpoint whose policy it was computed with.
+    pub checkpoint: PathBuf,
+    /// Loss and gradient of the whole batch, as the run computed them.
+    pub whole: Gradient,
+    /// Each completion as a batch of its own.
+    pub completions: Vec<Replayed>,
+}
+
+/// The loss of a batch and the norm of its gradient; not finite where something is wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Gradient {
+    /// Before its gradient.
+    pub loss: f64,
+    /// Over all parameters, before clipping.
+    pub norm: f64,
+}
+
+/// A completion of a batch.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// What the policy wrote.
+    pub text: String,
+    /// The tokens that count.
+    pub tokens: usize,
+    /// Its advantage, the mean over its tokens.
+    pub advantage: f64,
+    /// The largest difference of a token's log-probability between the policy that sampled it and the one of the checkpoint.
+    pub change: f64,
+    /// Its own loss and gradient.
+    pub gradient: Gradient,
+}
+
+/// Computes the batch in the file `batch` of a run's folder again: with the policy of `checkpoint`, or of the newest one
+/// of the run. While updates are skipped the policy stands still, so the newest one is the policy that the last of them was
+/// skipped with.
+///
+/// # Errors
+/// When a file can't be read, the checkpoint is broken, or the device fails.
+pub fn replay(
+    batch: &Path,
+    checkpoint: Option<&Path>,
+    sources: &Sources,
+    now: DateTime,
+) -> Result<Replay, Error> {
+    let file = |path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::File { path, source }
+    };
+    let text = fs::read_to_string(batch).map_err(file(batch))?;
+    let samples: Vec<Sample> = serde_json::from_str(&text)
+        .map_err(|error| Error::Batch { path: batch.to_owned(), problem: error.to_string() })?;
+    let run = batch.parent().filter(|run| !run.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let recipe = Recipe::read(run.join("recipe.toml"))?.recipe;
+    let checkpoint = match checkpoint {
+        Some(checkpoint) => checkpoint.to_owned(),
+        None => newest(run)?,
+    };
+    let Wired { trainer, tokenizer, .. } = wire(&recipe, Some(&checkpoint), sources, now)?;
+    let vocab = trainer.policy.head().dims()[0];
+    let tokens = samples.iter().flat_map(|sample| sample.prompt.iter().chain(&sample.completion));
+    if let Some(token) = tokens.into_iter().find(|&&token| token as usize >= vocab) {
+        let problem = format!("token {token} is none of the policy's {vocab}");
+        return Err(Error::Batch { path: batch.to_owned(), problem });
+    }
+    let gradient = |samples: &[Sample]| {
+        let computed = trainer.updater.gradients_with(
+            &trainer.policy,
+            trainer.critic.as_ref(),
+            Moves::Policy,
+            samples,
+        )?;
+        let norm = global_norm(&trainer.policy, &computed.gradients)?;
+        let change = computed.metrics.get(firebrick_train::LARGEST_CHANGE).unwrap_or(f64::NAN);
+        Ok((Gradient { loss: computed.loss, norm }, change))
+    };
+    let device = trainer.policy.device();
+    let smaller = device::smaller_model();
+    device::unsaved(&recipe, &device.inner(), "the replay", smaller, || {
+        check_finite(&trainer.policy)?;
+        let (whole, _) = gradient(&samples)?;
+        let replayed = |sample: &Sample| {
+            let (gradient, change) = gradient(std::slice::from_ref(sample))?;
+            let own: Vec<f64> = sample.own().map(|at| f64::from(sample.advantages[at])).collect();
+            Ok(Replayed {
+                text: tokenizer.decode(&sample.completion, true),
+                tokens: own.len(),
+                advantage: own.iter().sum::<f64>() / own.len() as f64,
+                change,
+                gradient,
+            })
+        };
+        let counted = samples.iter().filter(|sample| sample.counted() > 0);
+        let completions = counted.map(replayed).collect::<Result<_, Error>>()?;
+        Ok(Replay { checkpoint, whole, completions })
+    })
+}
+
+/// The newest checkpoint of the run in this folder.
+fn newest(run: &Path) -> Result<PathBuf, Error> {
+    let folder = run.join("checkpoints");
+    let entries = fs::read_dir(&folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>())
+        .map_err(|source| Error::File { path: folder.clone(), source })?;
+    let named = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"))
+    };
+    entries.into_iter().filter(named).max().ok_or_else(|| Error::File {
+        path: folder,
+        source: std::io::Error::new(std::io::ErrorKind::NotFound, "it has no checkpoint"),
+    })
+}

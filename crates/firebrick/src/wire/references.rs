@@ -1,0 +1,77 @@
+//! Whether the references of a data set are answers that its verifier can find right.
+
+use std::sync::mpsc::Sender;
+
+use firebrick_core::{Completion, Prompt, Verdict, Verifier};
+
+use crate::{
+    Error,
+    recipe::{Recipe, RewardKind},
+};
+
+/// Gives each reference to the verifier as an answer, and says of how many it is none: training on them teaches that
+/// nothing is right. Of a large set it looks at a part.
+///
+/// # Errors
+/// When it is most of them.
+pub(super) fn check(
+    key: &'static str,
+    prompts: &[Prompt],
+    recipe: &Recipe,
+    verifier: &dyn Verifier,
+    notes: &Sender<String>,
+) -> Result<(), Error> {
+    let Some(forms) = forms(&recipe.reward_kind()) else { return Ok(()) };
+    let every = prompts.len().div_ceil(LOOKED_AT).max(1);
+    let looked_at: Vec<&Prompt> = prompts.iter().step_by(every).collect();
+    let right = |prompt: &Prompt, form: &String| {
+        let text = form.replace(REFERENCE, &prompt.reference);
+        verifier.score(prompt, &Completion::of_text(text)).verdict == Verdict::Right
+    };
+    let useless: Vec<&&Prompt> =
+        looked_at.iter().filter(|prompt| !forms.iter().any(|form| right(prompt, form))).collect();
+    let first: Vec<String> =
+        useless.iter().take(3).map(|prompt| shown(&prompt.reference)).collect();
+    let (count, of, first) = (useless.len(), looked_at.len(), first.join(", "));
+    if 2 * count > of {
+        return Err(Error::References { key, count, of, first });
+    }
+    if count > 0 {
+        let _ = notes.send(format!(
+            "{key}: the verifier finds {count} of {of} references right in no form, such as {first}: their prompts teach \
+             nothing"
+        ));
+    }
+    Ok(())
+}
+
+/// The most references that are tried.
+const LOOKED_AT: usize = 1000;
+
+/// Stands for the reference in a form.
+const REFERENCE: &str = "{reference}";
+
+/// The ways to state an answer that a verifier of this kind may want; none where a reference is no answer.
+fn forms(kind: &RewardKind) -> Option<Vec<String>> {
+    let own = match kind {
+        RewardKind::Exact { after: Some(marker), .. }
+        | RewardKind::Integer { marker: Some(marker) } => Some(format!("{marker} {REFERENCE}")),
+        RewardKind::Math { .. }
+        | RewardKind::Dapo { .. }
+        | RewardKind::DapoStrictBox
+        | RewardKind::Gsm8k
+        | RewardKind::Gsm8kFlexible
+        | RewardKind::Choice { .. }
+        | RewardKind::Exact { .. }
+        | RewardKind::Integer { .. } => None,
+        _ => return None,
+    };
+    let usual = ["{reference}", "\\boxed{{reference}}", "Answer: {reference}", "#### {reference}"];
+    Some(own.into_iter().chain(usual.map(String::from)).collect())
+}
+
+/// A reference for a message: short, and without what moves a cursor.
+fn shown(reference: &str) -> String {
+    let short: String = reference.chars().take(40).collect();
+    format!("{short:?}{}", if short.len() < reference.len() { "…" } else { "" })
+}

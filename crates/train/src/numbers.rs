@@ -1,0 +1,54 @@
+//! Numbers in JSON, which has none that are not finite: those become texts.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Number(f32),
+    Word(String),
+}
+
+impl Written {
+    fn of(number: f32) -> Self {
+        match number {
+            number if number.is_finite() => Written::Number(number),
+            number if number.is_nan() => Written::Word("NaN".into()),
+            number if number > 0.0 => Written::Word("Infinity".into()),
+            _ => Written::Word("-Infinity".into()),
+        }
+    }
+
+    fn read<E: serde::de::Error>(self) -> Result<f32, E> {
+        match self {
+            Written::Number(number) => Ok(number),
+            Written::Word(word) => match word.as_str() {
+                "NaN" => Ok(f32::NAN),
+                "Infinity" => Ok(f32::INFINITY),
+                "-Infinity" => Ok(f32::NEG_INFINITY),
+                _ => Err(E::custom(format!("{word:?} is no number"))),
+            },
+        }
+    }
+}
+
+pub(crate) fn serialize<S: Serializer>(numbers: &[f32], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(numbers.iter().map(|&number| Written::of(number)))
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
+    Vec::<Written>::deserialize(from)?.into_iter().map(Written::read).collect()
+}
+
+/// A single one.
+pub(crate) mod one {
+    use super::{Deserialize, Deserializer, Serialize, Serializer, Written};
+
+    pub(crate) fn serialize<S: Serializer>(number: &f32, to: S) -> Result<S::Ok, S::Error> {
+        Written::of(*number).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+        Written::deserialize(from)?.read()
+    }
+}
