@@ -100,7 +100,10 @@ fn an_interrupted_run_of_an_adapter_goes_on_beside_a_base_that_was_moved() {
     assert!(expected.iter().all(|name| found.iter().any(|file| file == name)), "{found:?}");
     assert!(!found.iter().any(|name| name == "model.safetensors"), "{found:?}");
     let trainer = format!("{checkpoint}/trainer");
-    assert_eq!(files(&place, &trainer), ["optimizer.safetensors", "progress.json", "state.json"]);
+    assert_eq!(
+        files(&place, &trainer),
+        ["SHA256SUMS", "optimizer.safetensors", "progress.json", "state.json"]
+    );
     let state = tensors(&place, &format!("{trainer}/optimizer.safetensors"));
     assert!(!state.is_empty() && state.iter().all(|name| name.contains("adapters")), "{state:?}");
     let card = fs::read_to_string(place.path(&format!("{checkpoint}/README.md"))).unwrap();

@@ -416,7 +416,7 @@ fn references_that_are_no_answers_are_told() {
             true => format!("{{\"prompt\": \"{index}+1=\", \"answer\": \"no number\"}}\n"),
             false => format!("{{\"prompt\": \"{index}+1=\", \"answer\": \"{}\"}}\n", index + 1),
         };
-        (0..30).map(row).collect()
+        (0..60).map(row).collect()
     };
     let train = |useless: usize, name: &str| {
         place.write("rows.jsonl", rows(useless));
@@ -431,14 +431,13 @@ fn references_that_are_no_answers_are_told() {
             ],
         )
     };
-    let refused = train(25, "most");
+    let refused = train(50, "most");
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     let said = refused.said();
     assert!(said.contains("references right in no form, such as \"no number\""), "{said}");
     let told = train(4, "some").success().said();
     assert!(
-        told.contains("data.train: the verifier finds 4 of 15 references right in no form"),
+        told.contains("data.train: the verifier finds 4 of 40 references right in no form"),
         "{told}"
     );
-    assert!(told.contains("half of them at most are held out: 15"), "{told}");
 }

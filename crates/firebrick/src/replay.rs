@@ -92,7 +92,7 @@ pub fn replay(
         )?;
         let norm = global_norm(&trainer.policy, &computed.gradients)?;
         let change = computed.metrics.get(firebrick_train::LARGEST_CHANGE).unwrap_or(f64::NAN);
-        Ok((Gradient { loss: computed.loss, norm }, change))
+        Ok::<_, Error>((Gradient { loss: computed.loss, norm }, change))
     };
     let device = trainer.policy.device();
     let smaller = device::smaller_model();
