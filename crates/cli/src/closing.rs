@@ -53,6 +53,7 @@ fn reason(stopped_because: &str) -> &str {
         "steps" => "all its steps are done",
         "epochs" => "all its epochs are done",
         "stop_at" => "train.stop_at is reached",
+        "patience" => "no evaluation was better for train.patience of them",
         other => other,
     }
 }

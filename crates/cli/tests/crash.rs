@@ -85,15 +85,20 @@ fn sampled(place: &Place, run: &str) -> Vec<String> {
 }
 
 fn spawn(place: &Place, name: &str, settings: &[&str]) -> Child {
-    let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={name}"));
-    let mut arguments = vec!["train", &recipe, "--set", &name];
+    let arguments = arguments(name, settings);
+    place.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap()
+}
+
+fn arguments(name: &str, settings: &[&str]) -> Vec<String> {
+    let mut arguments = vec!["train".to_owned(), repository("recipes/ci/tiny.toml")];
+    arguments.extend(["--set".to_owned(), format!("name={name}")]);
     for &setting in settings {
         if setting != "--resume" {
-            arguments.push("--set");
+            arguments.push("--set".to_owned());
         }
-        arguments.push(setting);
+        arguments.push(setting.to_owned());
     }
-    place.command(&arguments).spawn().unwrap()
+    arguments
 }
 
 /// A judge that waits while there is a file `wait`, from its 11th line on, and says in `judge.pid` who it is.
@@ -440,4 +445,92 @@ fn references_that_are_no_answers_are_told() {
         told.contains("data.train: the verifier finds 4 of 40 references right in no form"),
         "{told}"
     );
+}
+
+/// What changes a file, or makes it last.
+const WRITES: &str =
+    "write,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,mkdir,unlink,unlinkat";
+
+/// Kills the run at its first write, then a new one at a later write, and so on: at `FIREBRICK_WRITES` of them, or
+/// at as many as there is time for.
+#[test]
+fn a_run_that_is_killed_at_a_write_ends_the_same() {
+    let strace = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("strace");
+        command.args(["-f", "-o", "/dev/null", "-e", &format!("trace={WRITES}")]).args(arguments);
+        command
+    };
+    if !strace(&["true"]).status().is_ok_and(|status| status.success()) {
+        return aloud("no strace that may trace: no run was killed at its writes");
+    }
+    let place = Place::new();
+    let settings = ["warmup.steps=20", "train.steps=3", "checkpoint.every=1", "checkpoint.keep=1"];
+    place.train_tiny("whole", &settings).success();
+    let whole = place.result("whole");
+    let asked = std::env::var("FIREBRICK_WRITES").ok().and_then(|text| text.parse::<usize>().ok());
+    let (mut at, mut killed) = (1, 0);
+    // Further apart than one at first, because a run opens its database once and writes groups often.
+    let step = if asked.is_some() { 1 } else { 61 };
+    while killed < asked.unwrap_or(12) {
+        let name = format!("at-{at}");
+        let arguments = arguments(&name, &settings);
+        let inject = format!("inject={WRITES}:signal=KILL:when={at}");
+        let mut command = strace(&["-e", &inject, env!("CARGO_BIN_EXE_firebrick")]);
+        command.args(&arguments).current_dir(place.path(""));
+        let outcome = Outcome::of(command.output().unwrap());
+        if outcome.code == Some(0) {
+            break;
+        }
+        killed += 1;
+        let run = place.path(&format!("runs/{name}"));
+        let again = [&settings[..], &["--resume"]].concat();
+        let begun = run.join("recipe.toml").exists();
+        place.train_tiny(&name, if begun { &again } else { &settings }).success();
+        let result = place.result(&name);
+        assert!(result == whole, "killed at write {at}: {:?}", differences(&result, &whole));
+        assert_eq!(sampled(&place, &name), sampled(&place, "whole"), "killed at write {at}");
+        fs::remove_dir_all(run).unwrap();
+        at += step;
+    }
+    assert!(killed > 5, "killed at {killed} writes");
+}
+
+fn differences(left: &[(String, Vec<u8>)], right: &[(String, Vec<u8>)]) -> Vec<String> {
+    let differ = left.iter().zip(right).filter(|(left, right)| left != right);
+    differ.map(|(left, _)| left.0.clone()).collect()
+}
+
+/// Says past the test harness that a test could not be made.
+fn aloud(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {text}");
+}
+
+#[test]
+fn a_full_disk_says_where_the_run_goes_on() {
+    let place = Place::new();
+    let disk = place.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let mount = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(arguments[0]);
+        command.args(&arguments[1..]).arg(&disk).stderr(std::process::Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if !mount(&["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs"]) {
+        return aloud("no file system can be mounted here: no disk was full");
+    }
+    let train = |more: &[&str]| {
+        let arguments = arguments("a", &[&["checkpoint.keep=0", "train.steps=20"], more].concat());
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        place.run(&[&arguments[..], &["--runs", "disk"]].concat())
+    };
+    let full = train(&[]);
+    let larger = mount(&["mount", "-o", "remount,size=50m"]);
+    let resumed = train(&["--resume"]);
+    assert!(mount(&["umount"]) && larger);
+    assert_eq!(full.code, Some(1), "{}", full.stderr);
+    let said = full.said();
+    assert!(said.contains("No space left on device") || said.contains("disk is full"), "{said}");
+    assert!(said.contains("free some space") && said.contains("--resume"), "{said}");
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
 }

@@ -26,6 +26,12 @@ pub trait Verifier: Send + Sync {
         Ok(score_each(self, asked))
     }
 
+    /// Whether two extracted answers are the same one, whatever their texts are: maj@k counts their votes together. The
+    /// same texts by default.
+    fn same(&self, one: &str, other: &str) -> bool {
+        one.trim() == other.trim()
+    }
+
     /// Hears, on another thread, that nobody waits for what is being judged any more: the run is to end. A verifier that
     /// waits for something should give up, with whatever scores; the others need do nothing.
     fn cancel(&self) {}
@@ -51,6 +57,10 @@ impl<T: Verifier + ?Sized> Verifier for Box<T> {
 
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
         (**self).score_all(asked)
+    }
+
+    fn same(&self, one: &str, other: &str) -> bool {
+        (**self).same(one, other)
     }
 
     fn cancel(&self) {

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error, device,
     journal::{Journal, lock},
-    recipe::{Recipe, Warmup},
+    recipe::{Recipe, Train, Warmup},
     watch::{Phases, Stage, Watcher, examples},
     wire::{TRAINER, Wired},
 };
@@ -86,6 +86,12 @@ pub(crate) struct Progress {
     /// The last step after which the policy was evaluated.
     #[serde(default)]
     evaluated: Step,
+    /// The step with the best held-out accuracy, the first of equals, and that accuracy.
+    #[serde(default)]
+    best: Option<(Step, f64)>,
+    /// Evaluations since then.
+    #[serde(default)]
+    since_best: u64,
     heldout: Heldout,
     seconds: Seconds,
     rollout_tokens: f64,
@@ -287,7 +293,7 @@ impl<M: PolicyModel> Run<M> {
             let step = self.wired.trainer.state.step;
             let limit = self.over();
             let last = stop.is_some() || limit.is_some();
-            let mut reached = false;
+            let mut reached = None;
             // A run that ended in this evaluation makes it when it goes on; so does one whose device failed in its last.
             let measures = step > self.progress.evaluated
                 && (last || step.is_multiple_of(recipe.eval.every.max(1)));
@@ -295,15 +301,17 @@ impl<M: PolicyModel> Run<M> {
                 reached = self.measure_step(step)?;
                 new = true;
             }
-            let due = last || reached || step.is_multiple_of(recipe.checkpoint.every.max(1));
+            let best = recipe.checkpoint.best && measures && self.progress.since_best == 0;
+            let every = step.is_multiple_of(recipe.checkpoint.every.max(1));
+            let due = last || reached.is_some() || every || best;
             if new && due {
                 self.checkpoint()?;
             }
             if let Some(reason) = stop {
                 return Ok(reason);
             }
-            if reached {
-                return Ok("stop_at".into());
+            if let Some(reason) = reached {
+                return Ok(reason.into());
             }
             if let Some(limit) = limit {
                 return Ok(limit.into());
@@ -340,19 +348,30 @@ impl<M: PolicyModel> Run<M> {
         Ok(stop)
     }
 
-    /// The evaluation after a step; whether the accuracy is what the recipe asks for.
-    fn measure_step(&mut self, step: Step) -> Result<bool, Error> {
+    /// The evaluation after a step; gives the key of the recipe by which the run ends with it, if there is one.
+    fn measure_step(&mut self, step: Step) -> Result<Option<&'static str>, Error> {
         // Where this evaluation fails, no resumed run takes the one before for it.
         self.progress.heldout.r#final = None;
         let accuracy = self.evaluate(HELDOUT)?;
         self.progress.evaluated = step;
-        let Some(accuracy) = accuracy else { return Ok(false) };
+        let Some(accuracy) = accuracy else { return Ok(None) };
         self.show_accuracy(step, Some(accuracy));
         let mut measured = Metrics::default();
         measured.set("eval/heldout_accuracy", accuracy);
         self.record(step, &measured, &[]);
         self.progress.heldout.r#final = Some(accuracy);
-        Ok(self.recipe.train.stop_at.is_some_and(|stop_at| accuracy >= stop_at))
+        match self.progress.best.is_none_or(|(_, best)| accuracy > best) {
+            true => (self.progress.best, self.progress.since_best) = (Some((step, accuracy)), 0),
+            false => self.progress.since_best += 1,
+        }
+        let Train { stop_at, patience, .. } = self.recipe.train;
+        if stop_at.is_some_and(|stop_at| accuracy >= stop_at) {
+            Ok(Some("stop_at"))
+        } else {
+            Ok(patience
+                .filter(|&patience| self.progress.since_best >= patience)
+                .map(|_| "patience"))
+        }
     }
 
     fn check_interrupted(&self) -> Result<(), Error> {

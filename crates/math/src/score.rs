@@ -13,6 +13,10 @@ impl firebrick_core::Verifier for Verifier {
             verdict => Score::partial(verdict.into(), 0.0, extracted),
         }
     }
+
+    fn same(&self, one: &str, other: &str) -> bool {
+        one.trim() == other.trim() || self.are_same(one, other)
+    }
 }
 
 impl From<Verdict> for firebrick_core::Verdict {

@@ -111,6 +111,11 @@ impl Verifier {
         pairs.par_iter().map(|(gold, response)| self.judge(gold, response)).collect()
     }
 
+    /// Whether one answer is right where the other is the gold answer, both extracted already.
+    pub fn are_same(&self, one: &str, other: &str) -> bool {
+        self.compare(one, other).verdict == Verdict::Right
+    }
+
     /// Compares two answers, extracted already.
     fn compare(&self, gold: &str, response: &str) -> Finding {
         if !self.choices.is_empty() && self.is_choice(gold) {

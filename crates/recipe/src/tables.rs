@@ -494,6 +494,10 @@ pub struct Train {
     /// number.
     #[schemars(range(max = bounds::STEPS))]
     pub max_skipped: u64,
+    /// Evaluations in a row without a new best held-out accuracy after which the run ends; never by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = bounds::STEPS))]
+    pub patience: Option<u64>,
     /// Held-out accuracy, in [0, 1], at which the run ends early.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -513,6 +517,7 @@ impl Default for Train {
             old_logprobs: OldLogprobs::Auto,
             adaptive: None,
             max_skipped: 5,
+            patience: None,
             stop_at: None,
         }
     }
@@ -595,6 +600,9 @@ pub struct Checkpoint {
     /// Newest checkpoints that stay on disk; 0 is all of them.
     #[schemars(range(max = bounds::STEPS))]
     pub keep: usize,
+    /// Whether the run is also saved after an evaluation with a new best held-out accuracy, and that one stays on disk
+    /// besides the newest.
+    pub best: bool,
     /// The number format of its weights. A run trains float32; where this is narrower, the
     /// checkpoint's `trainer/` folder holds the float32 weights too, for `--resume`.
     pub dtype: CheckpointDtype,
@@ -602,7 +610,7 @@ pub struct Checkpoint {
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Checkpoint { every: 50, keep: 2, dtype: CheckpointDtype::Auto }
+        Checkpoint { every: 50, keep: 2, best: false, dtype: CheckpointDtype::Auto }
     }
 }
 

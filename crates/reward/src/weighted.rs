@@ -77,6 +77,10 @@ impl Verifier for Weighted {
         Ok(asked.iter().map(join).collect())
     }
 
+    fn same(&self, one: &str, other: &str) -> bool {
+        self.parts[0].verifier.same(one, other)
+    }
+
     fn cancel(&self) {
         self.parts.iter().for_each(|part| part.verifier.cancel());
     }

@@ -132,14 +132,17 @@ impl RunFolder {
         Ok(found)
     }
 
-    /// Removes all checkpoints but the newest `keep`; with `keep` 0, none.
+    /// Removes all checkpoints but the newest `keep` and the one of step `best`; with `keep` 0, none.
     ///
     /// # Errors
     /// When one can't be removed.
-    pub fn prune(&self, keep: usize) -> Result<(), RunError> {
+    pub fn prune(&self, keep: usize, best: Option<Step>) -> Result<(), RunError> {
         let checkpoints = self.checkpoints()?;
         let surplus = if keep == 0 { 0 } else { checkpoints.len().saturating_sub(keep) };
-        for (_, path) in checkpoints.into_iter().take(surplus) {
+        for (step, path) in checkpoints.into_iter().take(surplus) {
+            if best == Some(step) {
+                continue;
+            }
             // Hidden first: a process killed half way through must not leave half a checkpoint.
             let doomed = hidden(&path, TEMPORARY);
             remove(&doomed)?;
@@ -333,9 +336,9 @@ mod tests {
             folder.checkpoints().unwrap().into_iter().map(|(step, _)| step).collect()
         };
         assert_eq!(steps(&folder), [50, 100, 1_000_000]);
-        folder.prune(0).unwrap();
+        folder.prune(0, None).unwrap();
         assert_eq!(steps(&folder).len(), 3);
-        folder.prune(2).unwrap();
+        folder.prune(2, None).unwrap();
         assert_eq!(steps(&folder), [100, 1_000_000]);
 
         // Killed between the two renames of a replacement: the old checkpoint comes back.

@@ -1,7 +1,6 @@
-use std::collections::BTreeMap;
-
 use firebrick_core::{FinishReason, Prompt, RewardScale, RewardedGroup, Seed, Verdict, Verifier};
 use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling, generate};
+use rand::RngExt as _;
 
 use crate::{TrainError, reward};
 
@@ -16,9 +15,14 @@ pub struct EvalReport {
     pub accuracy: f64,
     /// Standard error of `accuracy` over prompts.
     pub standard_error: f64,
+    /// Where `accuracy` lies with a probability of 95 %: by the bootstrap over prompts (Efron 1979), 2,000 times.
+    pub interval: (f64, f64),
+    /// Prompts by how hard they are for this policy: never answered right, sometimes, always.
+    pub solved: [usize; 3],
     /// pass@k for k = 1, 2, 4, … up to `samples`: the chance that one of k is right.
     pub pass_at: Vec<(usize, f64)>,
-    /// Share of prompts whose most frequent answer is right; a tie counts by its share.
+    /// Share of prompts whose most frequent answer is right; a tie counts by its share. Answers that the verifier takes for
+    /// the same ([`Verifier::same`]) vote together, and so do all right ones.
     pub majority: f64,
     /// Completions by verdict, in the order of [`Verdict::ALL`].
     pub verdicts: [usize; 5],
@@ -46,11 +50,11 @@ pub fn evaluate<M>(
     let requests = GroupRequest::of_prompts(prompts, samples, sampling, seed);
     let groups = generate(engine, requests, finished)?;
     let groups = reward(groups, verifier, RewardScale { right: 1.0, wrong: 0.0 }, &[], 0)?;
-    Ok((EvalReport::new(&groups, samples), groups))
+    Ok((EvalReport::new(&groups, samples, verifier), groups))
 }
 
 impl EvalReport {
-    fn new(groups: &[RewardedGroup], samples: usize) -> Self {
+    fn new(groups: &[RewardedGroup], samples: usize, verifier: &dyn Verifier) -> Self {
         // Nobody knows what a completion without a verdict is worth.
         let judged: Vec<RewardedGroup> = groups.iter().map(RewardedGroup::judged).collect();
         let judged: Vec<&RewardedGroup> =
@@ -70,6 +74,10 @@ impl EvalReport {
                 (k, chances.sum::<f64>() / count)
             })
             .collect();
+        let mut solved = [0; 3];
+        for &(right, of) in &rights {
+            solved[usize::from(right > 0) + usize::from(right == of)] += 1;
+        }
         let mut verdicts = [0; 5];
         let (mut tokens, mut truncated, mut completions) = (0, 0, 0);
         for group in groups {
@@ -85,8 +93,10 @@ impl EvalReport {
             samples,
             accuracy,
             standard_error: (variance / count).sqrt(),
+            interval: interval(&shares),
+            solved,
             pass_at,
-            majority: judged.into_iter().map(majority).sum::<f64>() / count,
+            majority: judged.iter().map(|group| majority(group, verifier)).sum::<f64>() / count,
             verdicts,
             length: tokens as f64 / completions.max(1) as f64,
             truncated: truncated as f64 / completions.max(1) as f64,
@@ -109,15 +119,109 @@ fn right(group: &RewardedGroup) -> usize {
 
 /// 1 when the answer given most often is right, 0 when it is not; completions without an answer do
 /// not vote.
-fn majority(group: &RewardedGroup) -> f64 {
-    let mut votes: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
+fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
+    /// An answer, its votes, and whether it is right.
+    type Candidate<'a> = (&'a str, usize, bool);
+    let mut candidates: Vec<Candidate<'_>> = Vec::new();
     for reward in group.rewards.iter().filter(|reward| !reward.score.extracted.is_empty()) {
-        let vote = votes.entry(reward.score.extracted.trim()).or_default();
-        vote.0 += 1;
-        vote.1 |= reward.score.verdict == Verdict::Right;
+        let (answer, right) = (&reward.score.extracted, reward.score.verdict == Verdict::Right);
+        let same = |(other, _, is_right): &Candidate<'_>| match right || *is_right {
+            true => right == *is_right,
+            false => verifier.same(other, answer),
+        };
+        match candidates.iter_mut().find(|candidate| same(candidate)) {
+            Some((_, votes, _)) => *votes += 1,
+            None => candidates.push((answer, 1, right)),
+        }
     }
-    let most = votes.values().map(|vote| vote.0).max().unwrap_or(0);
-    let winners: Vec<bool> =
-        votes.values().filter(|vote| vote.0 == most).map(|vote| vote.1).collect();
+    let most = candidates.iter().map(|candidate| candidate.1).max().unwrap_or(0);
+    let winners: Vec<bool> = candidates
+        .iter()
+        .filter(|candidate| candidate.1 == most)
+        .map(|candidate| candidate.2)
+        .collect();
     winners.iter().filter(|&&right| right).count() as f64 / winners.len().max(1) as f64
+}
+
+/// The 2.5th and the 97.5th percentile of the means of prompts drawn anew.
+fn interval(shares: &[f64]) -> (f64, f64) {
+    const TIMES: usize = 2000;
+    if shares.is_empty() {
+        return (f64::NAN, f64::NAN);
+    }
+    // Its own seed: the interval of an evaluation is no part of a run's luck.
+    let mut rng = Seed::run(0).derive("bootstrap", &[]).rng();
+    let mut mean = || {
+        let drawn = (0..shares.len()).map(|_| shares[rng.random_range(0..shares.len())]);
+        drawn.sum::<f64>() / shares.len() as f64
+    };
+    let mut means: Vec<f64> = (0..TIMES).map(|_| mean()).collect();
+    means.sort_by(f64::total_cmp);
+    (means[TIMES / 40], means[TIMES - 1 - TIMES / 40])
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{Completion, Group, Score};
+
+    use super::*;
+
+    /// Takes numbers for the same that are equal.
+    struct Numbers;
+
+    impl Verifier for Numbers {
+        fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+            match completion.text.as_str() {
+                "crash" => Score::none(Verdict::Error),
+                text if self.same(text, &prompt.reference) => Score::right(text),
+                text => Score::wrong(text),
+            }
+        }
+
+        fn same(&self, one: &str, other: &str) -> bool {
+            one.parse::<f64>().ok() == other.parse().ok()
+        }
+    }
+
+    fn report(answers: &[&[&str]]) -> EvalReport {
+        let groups = answers.iter().map(|texts| {
+            let completions = texts.iter().map(|text| Completion::of_text(*text)).collect();
+            let prompt = Prompt { reference: "2".into(), ..Prompt::default() };
+            Group { prompt, completions, step: 0, draw: 0 }
+        });
+        let scale = RewardScale { right: 1.0, wrong: 0.0 };
+        let groups = reward(groups.collect(), &Numbers, scale, &[], 0).unwrap();
+        EvalReport::new(&groups, answers[0].len(), &Numbers)
+    }
+
+    #[test]
+    fn answers_that_are_the_same_vote_together() {
+        // By their texts the wrong 3 would have the most votes.
+        assert_eq!(report(&[&["2", "2.0", "02", "3", "3"]]).majority, 1.0);
+        assert_eq!(report(&[&["2", "2.0", "3", "3.0", "03"]]).majority, 0.0);
+        assert_eq!(report(&[&["2", "3"]]).majority, 0.5);
+    }
+
+    #[test]
+    fn what_has_no_verdict_is_in_no_share() {
+        let whole = report(&[&["2", "3"], &["2", "2"], &["3", "3"]]);
+        assert_eq!((whole.accuracy, whole.solved), (0.5, [1, 1, 1]));
+        let broken = report(&[&["2", "crash"], &["crash", "crash"], &["3", "3"]]);
+        assert_eq!((broken.accuracy, broken.solved), (0.5, [1, 0, 1]));
+        assert_eq!(broken.pass_at, [(1, 0.5), (2, 0.5)]);
+        assert_eq!(broken.verdicts[Verdict::Error as usize], 3);
+        assert!(report(&[&["crash"]]).accuracy.is_nan());
+    }
+
+    #[test]
+    fn the_interval_is_that_of_a_binomial() {
+        let answers: Vec<&[&str]> =
+            (0..400).map(|n| if n % 4 == 0 { &["2"][..] } else { &["3"] }).collect();
+        let EvalReport { interval: (low, high), standard_error, .. } = report(&answers);
+        let wide = 1.96 * standard_error;
+        assert!(
+            (low - (0.25 - wide)).abs() < 0.01 && (high - (0.25 + wide)).abs() < 0.01,
+            "{low} {high}"
+        );
+    }
 }

@@ -129,13 +129,20 @@ fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String 
             "{} prompts × {k} completions, temperature {}, top_p {}",
             report.prompts, sampling.temperature, sampling.top_p
         ),
-        format!("pass@1   {:.4} ± {:.4}", report.accuracy, report.standard_error),
+        format!(
+            "pass@1   {:.4} ± {:.4}   95 %: {:.4} to {:.4}",
+            report.accuracy, report.standard_error, report.interval.0, report.interval.1
+        ),
         format!("avg@{k:<4} {:.4}", report.accuracy),
     ];
     for (k, pass) in report.pass_at.iter().skip(1) {
         lines.push(format!("pass@{k:<3} {pass:.4}"));
     }
     lines.push(format!("maj@{k:<4} {:.4}", report.majority));
+    if k > 1 {
+        let [never, sometimes, always] = report.solved;
+        lines.push(format!("prompts  {never} never right, {sometimes} sometimes, {always} always"));
+    }
     let verdicts: Vec<String> = Verdict::ALL
         .iter()
         .zip(report.verdicts)
@@ -165,6 +172,8 @@ fn json(report: &EvalReport) -> String {
         "pass@1": report.accuracy,
         "avg@k": report.accuracy,
         "standard_error": report.standard_error,
+        "interval_95": [report.interval.0, report.interval.1],
+        "solved": { "never": report.solved[0], "sometimes": report.solved[1], "always": report.solved[2] },
         "pass@k": pass,
         "maj@k": report.majority,
         "verdicts": verdicts,

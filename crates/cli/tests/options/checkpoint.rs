@@ -20,6 +20,13 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(run.without().checkpoints(), [1, 2]);
         assert_eq!(run.instead(&["checkpoint.keep=0"]).checkpoints(), [0, 1, 2]);
     }),
+    case(&["checkpoint.best=true"], LETTERS, WORSE, |run| {
+        let accuracies = run.values("eval/heldout_accuracy");
+        let best = accuracies.iter().copied().fold(0.0, f64::max);
+        let first = accuracies.iter().position(|&accuracy| accuracy == best).unwrap() as u64 + 1;
+        assert_eq!(run.checkpoints(), [first, 8]);
+        assert_eq!(run.without().checkpoints(), [8]);
+    }),
     default(&["checkpoint.dtype=auto"], CHECKPOINT, &["model.path=half"], |run| {
         saved_as(run, "BF16");
         saved_as(&run.bench.run(LETTERS, &[], &["checkpoint.dtype=auto"]), "F32");
@@ -40,6 +47,10 @@ pub(crate) const CASES: &[Case] = &[
         assert!(kept(run) < kept(&run.without()));
     }),
 ];
+
+/// Steps that are too large, so that what was good once is not at the end.
+const WORSE: &[&str] =
+    &["checkpoint.keep=1", "eval.every=1", "eval.samples=8", "optim.lr=0.3", "train.steps=8"];
 
 const EACH: &[&str] = &["checkpoint.every=1", "train.steps=5"];
 

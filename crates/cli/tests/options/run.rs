@@ -118,6 +118,17 @@ pub(crate) const CASES: &[Case] = &[
         run.fails(3, "3 updates in a row were skipped, because their gradients were not finite");
         assert_eq!(run.without().values("update/skipped").len(), 4);
     }),
+    // Nothing is learnt, so the first evaluation after a step stays the best.
+    case(
+        &["train.patience=2"],
+        LETTERS,
+        &["eval.every=1", "optim.lr=0.0", "train.steps=6"],
+        |run| {
+            assert_eq!(run.summary()["stopped_because"], "patience");
+            assert_eq!(run.summary()["steps"], 3);
+            assert_eq!(run.without().summary()["steps"], 6);
+        },
+    ),
     case(&["train.stop_at=0.0"], LETTERS, &["eval.every=1"], |run| {
         assert_eq!(run.summary()["stopped_because"], "stop_at");
         assert_eq!(

@@ -77,7 +77,9 @@ impl<M: PolicyModel> Run<M> {
         write_sums(&temporary)?;
         publish_folder(&temporary, &self.folder.checkpoint(step))?;
         if self.recipe.checkpoint.keep > 0 {
-            self.folder.prune(self.recipe.checkpoint.keep)?;
+            let best = self.progress.best.map(|(step, _)| step);
+            let best = best.filter(|_| self.recipe.checkpoint.best);
+            self.folder.prune(self.recipe.checkpoint.keep, best)?;
         }
         if let Err(error) = self.tidy(step) {
             self.watcher.note(&format!("run.db grows: {error}"));
