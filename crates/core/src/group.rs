@@ -46,6 +46,31 @@ impl RewardedGroup {
     }
 }
 
+/// What a step made of a group that it sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is trained on.
+    Kept,
+    /// It was put aside for the next step, or dropped, because there were enough.
+    Surplus,
+    /// The filter left it out.
+    Filtered,
+    /// None of its completions counts.
+    Masked,
+}
+
+impl Fate {
+    /// As files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fate::Kept => "kept",
+            Fate::Surplus => "surplus",
+            Fate::Filtered => "filtered",
+            Fate::Masked => "masked",
+        }
+    }
+}
+
 /// Decides which groups are worth an update: dynamic sampling's rule.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not decide which groups are kept",

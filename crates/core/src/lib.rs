@@ -36,7 +36,7 @@ pub use advantage::{AdvantageEstimator, Advantages};
 pub use completion::{Completion, Detokenizer, FinishReason};
 pub use example::WorkedExample;
 pub use failure::{Cause, Failure, guard, guard_memory, keep_panics_quiet};
-pub use group::{Group, GroupFilter, RewardedGroup};
+pub use group::{Fate, Group, GroupFilter, RewardedGroup};
 pub use hub_name::{hub_name, is_data_file, is_hub_revision};
 pub use metrics::Metrics;
 pub use prompt::{Prompt, Step, TokenId, Version};

@@ -324,11 +324,12 @@ impl<M: PolicyModel> Run<M> {
 
     /// One rollout step; gives why the run should end, if it should.
     fn step(&mut self, step: Step, told: &mut bool) -> Result<Option<String>, Error> {
+        self.folder.check()?;
         self.phase = format!("step {step}");
         let room = self.wired.trainer.state.room;
         lock(&self.journal).turn_to(Some((TRAIN, step)));
         let phases = &mut Phases(self.watcher.as_mut());
-        let StepReport { sampling, update, metrics, groups, skipped, stop } =
+        let StepReport { sampling, update, metrics, groups, fates, skipped, stop } =
             self.wired.trainer.step(phases)?;
         self.explain_room(room);
         self.explain_journal(sampling.completions);
@@ -339,6 +340,9 @@ impl<M: PolicyModel> Run<M> {
         self.explain_empty(&sampling, &update);
         self.save_skipped(step, &skipped)?;
         self.record(step, &metrics, &groups);
+        if let Err(error) = self.store.record_fates(step, fates) {
+            self.watcher.note(&format!("step {step} is not whole in run.db: {error}"));
+        }
         let (count, most) =
             (self.wired.trainer.state.skipped_in_a_row, self.recipe.train.max_skipped);
         if most > 0 && count > most {

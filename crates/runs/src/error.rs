@@ -38,6 +38,12 @@ pub enum RunError {
         /// The run's folder.
         path: PathBuf,
     },
+    /// The folder is another one than the run was begun in.
+    #[error("{} was removed, moved or replaced while the run was writing it; what it did since its last checkpoint is lost", path.display())]
+    Gone {
+        /// The run's folder.
+        path: PathBuf,
+    },
     /// The file system refused.
     #[error("can't {action} {}: {error}", path.display())]
     File {

@@ -15,8 +15,8 @@ use crate::RunError;
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// Held for the lock on it; the system lets go of it when the process ends, however it does.
-    _lock: File,
+    /// Has the lock; the system lets go of it when the process ends, however it does.
+    held: File,
 }
 
 impl RunFolder {
@@ -30,7 +30,7 @@ impl RunFolder {
         let path = runs.join(name);
         let checkpoints = path.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(file_error("make the folder", &checkpoints))?;
-        let folder = RunFolder { _lock: lock(&path)?, path };
+        let folder = RunFolder { held: lock(&path)?, path };
         folder.sweep()?;
         if !folder.checkpoints()?.is_empty() {
             return Err(RunError::Exists { path: folder.path });
@@ -66,9 +66,27 @@ impl RunFolder {
         }
         let checkpoints = path.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(file_error("make the folder", &checkpoints))?;
-        let folder = RunFolder { _lock: lock(&path)?, path };
+        let folder = RunFolder { held: lock(&path)?, path };
         folder.sweep()?;
         Ok(folder)
+    }
+
+    /// Looks whether the folder is the one that this process began to write, as far as the system tells.
+    ///
+    /// # Errors
+    /// When it was removed, moved away or replaced: what is written from then on would be nowhere.
+    pub fn check(&self) -> Result<(), RunError> {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt as _;
+            let number = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+            let there = fs::metadata(self.path.join(LOCK)).map(number).ok();
+            let held = self.held.metadata().map(number).ok();
+            if there != held {
+                return Err(RunError::Gone { path: self.path.clone() });
+            }
+        }
+        Ok(())
     }
 
     /// The folder itself.
@@ -223,8 +241,11 @@ fn step_of(name: &str) -> Option<Step> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
+/// The file that a process holds while it writes the run.
+const LOCK: &str = ".lock";
+
 fn lock(folder: &Path) -> Result<File, RunError> {
-    let path = folder.join(".lock");
+    let path = folder.join(LOCK);
     let file = File::create(&path).map_err(file_error("make", &path))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(RunError::Busy { path: folder.to_owned() }),

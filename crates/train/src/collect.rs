@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, thread, time::Instant};
 
-use firebrick_core::{Group, GroupFilter, PromptSource, RewardedGroup, Seed};
+use firebrick_core::{Fate, Group, GroupFilter, PromptSource, RewardedGroup, Seed};
 use firebrick_rollout::{Flight, GroupRequest, RequestId, RolloutEngine};
 
 use crate::{
@@ -176,7 +176,8 @@ impl<'a> Collection<'a> {
             self.offered += 1;
             self.selector.note(&group);
             self.sampled.all.push(group.clone());
-            self.refill.take(group, filter);
+            let draw = group.group.draw;
+            self.sampled.fates.insert(draw, self.refill.take(group, filter));
         }
     }
 
@@ -191,6 +192,7 @@ impl<'a> Collection<'a> {
         let full = refill.status() == Filled::Full || !config.wants_all();
         let (rounds, kept, wanted) = (refill.rounds, refill.kept.len(), refill.enough);
         let (groups, surplus) = refill.finish();
+        sampled.fates.extend(surplus.iter().map(|group| (group.group.draw, Fate::Surplus)));
         sampled.kept = groups;
         if let (Dynamic::Replace { .. }, true) = (config.dynamic, full) {
             let places = config.prompts_per_step - sampled.kept.len();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use firebrick_core::{Completion, FinishReason, Metrics, Reward, RewardedGroup, Verdict};
+use firebrick_core::{Completion, Fate, FinishReason, Metrics, Reward, RewardedGroup, Verdict};
 
 use crate::{
     LARGEST_CHANGE, Record, Repeats, Sample, adaptive, critic::CriticUpdates, memory::Recalled,
@@ -53,6 +53,8 @@ pub struct UpdateTotals {
 pub(crate) struct Sampled {
     pub(crate) kept: Vec<RewardedGroup>,
     pub(crate) all: Vec<RewardedGroup>,
+    /// What became of each of them, by its draw; a surplus group of an earlier step may be among them.
+    pub(crate) fates: BTreeMap<u64, Fate>,
     /// For the next step.
     pub(crate) put_aside: Vec<RewardedGroup>,
     pub(crate) rounds: usize,

@@ -1,7 +1,7 @@
 //! Dynamic sampling: keep the groups that have something to teach, and sample more until there are
 //! enough; or what else is done about those that have not.
 
-use firebrick_core::{GroupFilter, RewardedGroup, Seed};
+use firebrick_core::{Fate, GroupFilter, RewardedGroup, Seed};
 use rand::{RngExt as _, seq::index};
 
 /// Keeps a group whose live accuracy rewards differ by more than `tolerance`: for right-or-wrong
@@ -141,13 +141,20 @@ impl Refill {
     }
 
     /// Appends a group, if it survives the filter.
-    pub fn take(&mut self, group: RewardedGroup, filter: &dyn GroupFilter) {
+    pub fn take(&mut self, group: RewardedGroup, filter: &dyn GroupFilter) -> Fate {
         // Without a live completion there is nothing to train on, whatever the filter says.
-        if group.rewards.iter().any(|reward| reward.live) && filter.keep(&group) {
-            self.kept.push(group);
+        let fate = if !group.rewards.iter().any(|reward| reward.live) {
+            Fate::Masked
+        } else if filter.keep(&group) {
+            Fate::Kept
         } else {
-            self.filtered += 1;
+            Fate::Filtered
+        };
+        match fate {
+            Fate::Kept => self.kept.push(group),
+            _ => self.filtered += 1,
         }
+        fate
     }
 
     /// Whether there is enough.
@@ -229,7 +236,8 @@ mod tests {
         for filter in [&Spread::new(1e-6) as &dyn GroupFilter, &KeepAll] {
             let mut refill = Refill::new(2, 1, Vec::new());
             refill.ask(2);
-            [&live, &masked].into_iter().for_each(|group| refill.take(group.clone(), filter));
+            let fates = [&live, &masked].map(|group| refill.take(group.clone(), filter));
+            assert_eq!(fates, [Fate::Kept, Fate::Masked]);
             assert_eq!(refill.status(), Filled::CapReached);
             assert_eq!((refill.kept.len(), refill.filtered), (1, 1));
         }

@@ -1,8 +1,8 @@
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use burn::module::Module;
 use firebrick_core::{
-    AdvantageEstimator, Group, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
+    AdvantageEstimator, Fate, Group, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
     RewardShaper, RewardedGroup, Seed, Verdict, Verifier,
 };
 use firebrick_models::{Compute, PolicyModel};
@@ -218,6 +218,8 @@ pub struct StepReport {
     pub metrics: Metrics,
     /// Every group that was sampled, kept or not.
     pub groups: Vec<RewardedGroup>,
+    /// What became of each, by its draw.
+    pub fates: BTreeMap<u64, Fate>,
     /// Mini-batches that were skipped because their gradient was not finite.
     pub skipped: Vec<Vec<Sample>>,
     /// Why the run should end here, if it should.
@@ -438,6 +440,7 @@ impl<M: PolicyModel> Trainer<M> {
             metrics.set("sampling/memory_prompts", self.state.memory.len() as f64);
         }
         metrics.set("time/step", began.elapsed().as_secs_f64());
-        StepReport { sampling, update, metrics, groups: sampled.all, skipped, stop: sampled.stop }
+        let Sampled { all, fates, stop, .. } = sampled;
+        StepReport { sampling, update, metrics, groups: all, fates, skipped, stop }
     }
 }

@@ -72,6 +72,7 @@ impl<M: PolicyModel> Run<M> {
         let step = self.wired.trainer.state.step;
         // A broken policy must not take the place of one that is not.
         check_finite(&self.wired.trainer.policy)?;
+        self.folder.check()?;
         let temporary = self.folder.begin_checkpoint(step)?;
         self.write_checkpoint(&temporary)?;
         write_sums(&temporary)?;

@@ -1,6 +1,6 @@
 //! Groups and completions: written when they arrive, judged later, and given back to a run that goes on.
 
-use firebrick_core::{Completion, FinishReason, Group, Reward, RewardedGroup, Step};
+use firebrick_core::{Completion, Fate, FinishReason, Group, Reward, RewardedGroup, Step};
 use rusqlite::{OptionalExtension, Row, Transaction, params, types::Type};
 
 use super::{Store, cell, signed, unsigned};
@@ -87,6 +87,25 @@ impl Store {
                     insert_completion(transaction, (id, index), completion)?;
                     judge(transaction, (id, index), reward)?;
                 }
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes what a step made of its groups, by their draws.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn record_fates(
+        &mut self,
+        step: Step,
+        fates: impl IntoIterator<Item = (u64, Fate)>,
+    ) -> Result<(), RunError> {
+        self.transaction(|transaction| {
+            let sql = "UPDATE groups SET fate = ?3 WHERE source = ?4 AND step = ?1 AND draw = ?2";
+            let mut update = transaction.prepare_cached(sql)?;
+            for (draw, fate) in fates {
+                update.execute(params![signed(step), signed(draw), fate.name(), TRAIN])?;
             }
             Ok(())
         })
