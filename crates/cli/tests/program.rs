@@ -78,6 +78,23 @@ fn a_seed_makes_a_run() {
     assert_eq!((&summary["steps"], &summary["stopped_because"]), (&6.into(), &"steps".into()));
 }
 
+/// Each asks something of a run that has an answer.
+#[test]
+fn the_queries_of_the_book_are_answered() {
+    let place = Place::new();
+    let parts = "reward={kind='weighted',parts=[{name='sum',weight=1.0,kind='integer'},{name='form',weight=1.0,kind='format',answer_line=true}]}";
+    succeed(&place, "a", &["eval.sets=[]", parts]);
+    let store = rusqlite::Connection::open(place.path("runs/a/run.db")).unwrap();
+    let page = std::fs::read_to_string(repository("book/src/survival.md")).unwrap();
+    let queries: Vec<&str> =
+        page.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    for query in &queries {
+        let mut statement = store.prepare(query.trim().trim_end_matches(';')).unwrap();
+        assert!(statement.exists([]).unwrap(), "no row answers {query}");
+    }
+    assert!(queries.len() > 6, "the page has no queries");
+}
+
 #[test]
 fn a_run_of_a_recipe_in_yaml() {
     let place = Place::new();

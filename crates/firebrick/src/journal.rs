@@ -17,7 +17,7 @@ use firebrick_runs::{RunError, Store};
 /// What is being sampled, and what of it is known from an earlier process.
 pub(crate) struct Journal {
     store: Store,
-    place: Option<(&'static str, Step)>,
+    place: Option<(String, Step)>,
     /// Completions that were taken from the database since somebody asked.
     recalled: usize,
     /// Why nothing is written any more.
@@ -31,8 +31,8 @@ impl Journal {
     }
 
     /// What is sampled from now on belongs to `source` and the step; nothing is kept of it where that is none.
-    pub(crate) fn turn_to(&mut self, place: Option<(&'static str, Step)>) {
-        self.place = place;
+    pub(crate) fn turn_to(&mut self, place: Option<(&str, Step)>) {
+        self.place = place.map(|(source, step)| (source.to_owned(), step));
     }
 
     /// How many completions were not sampled because they were there, since this was last asked.
@@ -47,8 +47,8 @@ impl Journal {
 
     /// The answer to the request, if an earlier process has got it.
     fn recall(&mut self, request: &GroupRequest) -> Option<(RequestId, Group)> {
-        let (source, step) = self.place?;
-        let found = self.store.recall(source, step, &request.digest());
+        let (source, step) = self.place.as_ref()?;
+        let found = self.store.recall(source, *step, &request.digest());
         let answer = request.clone().answer(self.borne(found)??);
         // A database is a file like others: what is in it is checked as an engine's answer is.
         request.check_answer(&answer.1).ok()?;
@@ -57,8 +57,8 @@ impl Journal {
     }
 
     fn keep(&mut self, request: &GroupRequest, group: &Group) {
-        if let Some((source, step)) = self.place {
-            let kept = self.store.keep(source, step, &request.digest(), group);
+        if let Some((source, step)) = &self.place {
+            let kept = self.store.keep(source, *step, &request.digest(), group);
             self.borne(kept);
         }
     }

@@ -3,6 +3,7 @@
 mod save;
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     sync::{
@@ -12,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use firebrick_core::{Metrics, RewardedGroup, Seed, Step, Tracker, WorkedExample};
+use firebrick_core::{Metrics, Prompt, RewardedGroup, Seed, Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
@@ -30,7 +31,7 @@ use crate::{
     journal::{Journal, lock},
     recipe::{Recipe, Train, Warmup},
     watch::{Phases, Stage, Watcher, examples},
-    wire::{TRAINER, Wired},
+    wire::{EvalSet, TRAINER, Wired},
 };
 
 /// Everything that a run holds while it goes.
@@ -92,6 +93,9 @@ pub(crate) struct Progress {
     /// Evaluations since then.
     #[serde(default)]
     since_best: u64,
+    /// The latest accuracy on each of the further sets.
+    #[serde(default)]
+    sets: BTreeMap<String, f64>,
     heldout: Heldout,
     seconds: Seconds,
     rollout_tokens: f64,
@@ -256,7 +260,9 @@ impl<M: PolicyModel> Run<M> {
         let Warmup { samples, stop_at, .. } = self.recipe.warmup;
         let mut metrics = Metrics::default();
         metrics.set("warmup/loss", self.progress.warmup_loss);
-        let measured = self.measure(samples, None)?;
+        let heldout = &self.wired.heldout;
+        let prompts = heldout[..samples.min(heldout.len())].to_vec();
+        let measured = self.measure(&prompts, self.recipe.eval.samples.max(1), None)?;
         let accuracy = measured.map(|(report, _)| report.accuracy);
         if let Some(accuracy) = accuracy {
             metrics.set("warmup/accuracy", accuracy);
@@ -519,32 +525,65 @@ impl<M: PolicyModel> Run<M> {
         progress.update_tokens += update.tokens as f64;
     }
 
-    /// Held-out accuracy of the policy as it is, sampled for `source`; none without held-out prompts.
+    /// Held-out accuracy of the policy as it is, sampled for `source`; none without held-out prompts. The further sets are
+    /// measured too.
     fn evaluate(&mut self, source: &'static str) -> Result<Option<f64>, Error> {
         let step = self.wired.trainer.state.step;
-        let measured = self.measure(self.wired.heldout.len(), Some((source, step)))?;
-        let Some((report, groups)) = measured else { return Ok(None) };
-        if let Err(error) = self.store.record(source, step, &groups) {
-            self.watcher.note(&format!("the evaluation of step {step} is not in run.db: {error}"));
+        let samples = self.recipe.eval.samples.max(1);
+        let heldout = self.wired.heldout.clone();
+        let measured = self.measure(&heldout, samples, Some((source, step)))?;
+        let accuracy = measured.map(|(report, groups)| {
+            self.record_evaluation(source, step, &groups);
+            let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
+            for example in examples(&groups, seed) {
+                self.watcher.example(&example);
+            }
+            report.accuracy
+        });
+        for EvalSet { name, prompts, samples } in self.wired.sets.clone() {
+            // Before a warm-up as after it is step 0.
+            let own = if source == HELDOUT { name.clone() } else { format!("{name} {source}") };
+            let Some((report, groups)) = self.measure(&prompts, samples, Some((&own, step)))?
+            else {
+                continue;
+            };
+            self.record_evaluation(&own, step, &groups);
+            let mut metrics = Metrics::default();
+            metrics.set(format!("eval/{name}/accuracy"), report.accuracy);
+            metrics.set(format!("eval/{name}/majority"), report.majority);
+            let (k, pass) = report.pass_at.last().copied().unwrap_or((1, report.accuracy));
+            metrics.set(format!("eval/{name}/pass_at_{k}"), pass);
+            let (low, high) = report.interval;
+            self.note(&format!(
+                "{name}: accuracy {:.3} ({low:.3} to {high:.3}), pass@{k} {pass:.3}, maj@{} {:.3}",
+                report.accuracy, report.samples, report.majority
+            ));
+            if step > 0 {
+                self.record(step, &metrics, &[]);
+            }
+            self.progress.sets.insert(name, report.accuracy);
         }
-        let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
-        for example in examples(&groups, seed) {
-            self.watcher.example(&example);
-        }
-        Ok(Some(report.accuracy))
+        Ok(accuracy)
     }
 
-    /// What the policy makes of the first `prompts` of them; the journal keeps it at that place.
+    fn record_evaluation(&mut self, source: &str, step: Step, groups: &[RewardedGroup]) {
+        if let Err(error) = self.store.record(source, step, groups) {
+            self.watcher.note(&format!("the evaluation of step {step} is not in run.db: {error}"));
+        }
+    }
+
+    /// What the policy makes of `prompts`; the journal keeps it at that place.
     fn measure(
         &mut self,
-        prompts: usize,
-        place: Option<(&'static str, Step)>,
+        prompts: &[Prompt],
+        samples: usize,
+        place: Option<(&str, Step)>,
     ) -> Result<Option<(EvalReport, Vec<RewardedGroup>)>, Error> {
         let began = Instant::now();
-        let Wired { trainer, heldout, eval_sampling, .. } = &mut self.wired;
-        if heldout.is_empty() {
+        if prompts.is_empty() {
             return Ok(None);
         }
+        let Wired { trainer, eval_sampling, .. } = &mut self.wired;
         let phase = std::mem::take(&mut self.phase);
         self.phase = match phase.is_empty() {
             true => "the evaluation before training".into(),
@@ -552,13 +591,10 @@ impl<M: PolicyModel> Run<M> {
         };
         lock(&self.journal).turn_to(place);
         trainer.publish()?;
-        let prompts = &heldout[..prompts.min(heldout.len())];
-        let samples = self.recipe.eval.samples.max(1);
         let phases = &mut Phases(self.watcher.as_mut());
         let measured = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
-        let completions = (prompts.len() * samples) as u64;
-        self.explain_journal(completions);
+        self.explain_journal((prompts.len() * samples) as u64);
         self.phase = phase;
         self.pass_on_notes();
         Ok(Some(measured))
@@ -600,6 +636,7 @@ impl<M: PolicyModel> Run<M> {
                 rollout: rate(progress.rollout_tokens, progress.seconds.rollout),
                 update: rate(progress.update_tokens, progress.seconds.update),
             },
+            sets: progress.sets,
             seconds: progress.seconds,
             peak_rss_bytes: peak_rss_bytes(),
             stopped_because,

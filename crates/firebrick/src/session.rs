@@ -358,27 +358,30 @@ impl<M: PolicyModel> Session<M> {
         let same = changes.iter().all(Change::keeps_samples);
         store.set_info(HELDOUT_PROMPTS, &wired.heldout.len().to_string())?;
         let read = wired.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
-        watcher.note(&format!("{name}: {}{read}", wired.size));
-        wired.notes.try_iter().for_each(|note| watcher.note(&note));
-        wired.device.iter().chain(&warning).chain(&damaged).for_each(|note| watcher.note(note));
+        let mut notes = vec![format!("{name}: {}{read}", wired.size)];
+        notes.extend(wired.notes.try_iter());
+        notes.extend(wired.device.iter().chain(&warning).chain(&damaged).cloned());
         match &checkpoint {
             Some((step, path)) => {
                 store.truncate_after(*step, same)?;
                 for tracker in &mut trackers {
                     if let Err(error) = tracker.resume(*step) {
-                        watcher
-                            .note(&format!("a tracker could not go on from step {step}: {error}"));
+                        notes.push(format!("a tracker could not go on from step {step}: {error}"));
                     }
                 }
-                watcher.note(&format!("resumed from {}", path.display()));
+                notes.push(format!("resumed from {}", path.display()));
             }
             None if resume => {
                 store.truncate_after(0, same)?;
-                watcher.note("no checkpoint yet: beginning anew");
+                notes.push("no checkpoint yet: beginning anew".into());
             }
             None => {}
         }
-        changes.iter().for_each(|change| watcher.note(&format!("now with {change}")));
+        notes.extend(changes.iter().map(|change| format!("now with {change}")));
+        for note in &notes {
+            watcher.note(note);
+            store.event(wired.trainer.state.step, note)?;
+        }
         let interrupted = interrupted();
         let wired = wired.heeding(journal.clone(), &interrupted);
         let (clock, phase) = (Instant::now(), String::new());
@@ -411,7 +414,7 @@ fn without_a_file() -> Recipe {
 
 /// Refuses settings of what the program brings itself, and sets the device that its policy is on.
 fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
-    const BROUGHT: [&str; 3] = ["model.", "data.", "reward.kind"];
+    const BROUGHT: [&str; 4] = ["model.", "data.", "reward.kind", "eval.sets"];
     let Loaded { mut recipe, name, .. } = loaded;
     let changes = changes(&without_a_file(), &recipe);
     let brought = |change: &Change| BROUGHT.iter().any(|begin| change.key.starts_with(begin));

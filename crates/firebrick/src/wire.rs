@@ -37,7 +37,7 @@ use algorithm::{eval_sampling, optimizer, schedule, task, train_config, train_sa
 use data::{Asked, Data, text_folder, tokenizer};
 
 pub use critic::CriticPlan;
-pub use data::known_options;
+pub use data::{EvalSet, known_options};
 
 /// A run, ready to begin or to go on.
 pub struct Wired<M: PolicyModel = Decoder> {
@@ -53,6 +53,8 @@ pub struct Wired<M: PolicyModel = Decoder> {
     pub device: Option<String>,
     /// Prompts to evaluate on; empty when the recipe has none.
     pub heldout: Vec<Prompt>,
+    /// Further sets to evaluate on.
+    pub sets: Vec<EvalSet>,
     /// What the warm-up imitates; empty without a warm-up.
     pub worked: Vec<WorkedExample>,
     /// How held-out completions are drawn.
@@ -154,7 +156,8 @@ pub(crate) fn wire_with(
         verifier,
     };
     let wired = assemble(recipe, parts, ready, resume, notes)?;
-    Ok(Wired { device: introduction, replaced, report: data.report, ..wired })
+    let (sets, report) = (data.sets, data.report);
+    Ok(Wired { device: introduction, replaced, report, sets, ..wired })
 }
 
 /// A policy that a program brings, and what belongs to it.
@@ -281,6 +284,7 @@ fn assemble<M: PolicyModel>(
         size,
         device: None,
         heldout,
+        sets: Vec::new(),
         worked,
         eval_sampling: eval_sampling(recipe, &tokenizer),
         tokenizer,
@@ -300,6 +304,8 @@ pub struct Evaluation {
     pub verifier: Box<dyn Verifier>,
     /// The questions.
     pub heldout: Vec<Prompt>,
+    /// Further sets of them.
+    pub sets: Vec<EvalSet>,
     /// How completions are drawn.
     pub sampling: Sampling,
     /// What data, model and verifier have to tell a person, as it comes up.
@@ -336,6 +342,7 @@ pub fn evaluation(
         engine: engine(recipe, &policy, &data.tokenizer, policy.config().max_position_embeddings),
         verifier,
         heldout: data.heldout,
+        sets: data.sets,
         sampling: eval_sampling(recipe, &data.tokenizer),
         notes,
     })

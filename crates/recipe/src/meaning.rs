@@ -33,6 +33,7 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
     checks.bounds();
     checks.adaptive();
     checks.observe();
+    checks.eval_sets();
     checks.problems
 }
 
@@ -446,6 +447,39 @@ impl Checks<'_> {
                 format!("train.adaptive.n_min is {n_min}, expected at most n_max = {n_max}"),
                 "the fewest are more than the most",
                 "raise the one or lower the other",
+            );
+        }
+    }
+
+    /// Names become those of metrics, and no two sets may have the same.
+    fn eval_sets(&mut self) {
+        let sets = &self.recipe.eval.sets;
+        let fine = |name: &str| {
+            name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        };
+        let faults: Vec<(usize, String, &str)> = sets
+            .iter()
+            .enumerate()
+            .filter_map(|(index, set)| {
+                let name = &set.name;
+                if !fine(name) || ["train", "heldout", "initial"].contains(&name.as_str()) {
+                    let message = format!(
+                        "eval.sets has a set named {name:?}, expected letters, digits, -, _ and ., and none of \
+                         train, heldout and initial"
+                    );
+                    return Some((index, message, "no name for a metric"));
+                }
+                sets[..index].iter().any(|other| other.name == *name).then(|| {
+                    (index, format!("eval.sets has two sets named {name:?}"), "named once before")
+                })
+            })
+            .collect();
+        for (index, message, label) in faults {
+            self.fail(
+                &[&format!("eval.sets.{index}.name")],
+                message,
+                label,
+                "give it another name",
             );
         }
     }

@@ -113,7 +113,7 @@ fn moved(
     to: impl Fn(&[String], &Path, Kind) -> Option<PathBuf>,
 ) -> Vec<(Vec<String>, String)> {
     let mut changed = Vec::new();
-    let Recipe { model, data, reward, .. } = recipe;
+    let Recipe { model, data, reward, eval, .. } = recipe;
     let tokenizer = model.new.as_mut().and_then(|new| new.tokenizer.as_mut());
     let paths = [
         ("model.path", model.path.as_mut(), Kind::PathOrName),
@@ -135,6 +135,12 @@ fn moved(
             && let Some(there) = change(key, path, kind)
         {
             *path = there.into();
+        }
+    }
+    for (index, set) in eval.sets.iter_mut().enumerate() {
+        let key = ["eval", "sets", &index.to_string(), "data"].map(String::from);
+        if let Some(there) = change(key.into(), &set.data, Kind::PathOrName) {
+            set.data = there.into();
         }
     }
     for (key, verifier) in verifiers(reward) {

@@ -6,6 +6,8 @@
 
 pub use firebrick_core::device::Kind as DeviceKind;
 use firebrick_core::device::Name;
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -582,12 +584,43 @@ pub struct Eval {
     /// Held-out prompts that are used, at most; 0 is all of them.
     #[schemars(range(max = bounds::SIZE))]
     pub prompts: usize,
+    /// Further sets to evaluate on, each under a name of its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<EvalSet>,
 }
 
 impl Default for Eval {
     fn default() -> Self {
-        Eval { every: 10, samples: 1, temperature: 1.0, top_p: 1.0, prompts: 500 }
+        Eval { every: 10, samples: 1, temperature: 1.0, top_p: 1.0, prompts: 500, sets: Vec::new() }
     }
+}
+
+/// A set of prompts to evaluate on besides the held-out ones, when those are; nothing depends on what comes of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvalSet {
+    /// Its name, of letters, digits, `-`, `_` and `.`: `eval/NAME/accuracy` is the metric of its accuracy.
+    #[schemars(length(min = 1, max = 64))]
+    pub name: String,
+    /// File or folder of rows, or a data set on the Hub; columns are those of `data.columns`, and `data.prompt` and
+    /// `data.system` hold.
+    pub data: PathBuf,
+    /// Which subset of a folder or a data set on the Hub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub subset: Option<String>,
+    /// Which split of it; `test` if it has one and nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub split: Option<String>,
+    /// Prompts that are used, at most; 0 is all of them.
+    #[serde(default)]
+    #[schemars(range(max = bounds::SIZE))]
+    pub prompts: usize,
+    /// Completions per prompt; `eval.samples` without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = bounds::GROUP))]
+    pub samples: Option<usize>,
 }
 
 /// When the run is saved.

@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -12,6 +13,9 @@ use crate::{RunError, write_atomically};
 pub struct Summary {
     /// Accuracy on held-out prompts.
     pub heldout: Heldout,
+    /// The last accuracy on each further set of the recipe (`eval.sets`), by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sets: BTreeMap<String, f64>,
     /// Rollout steps done.
     pub steps: u64,
     /// Completions that were sampled for training.

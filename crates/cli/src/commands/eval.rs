@@ -5,10 +5,14 @@ use std::{
 };
 
 use clap::Args;
-use firebrick::{Error, Stage, Watcher as _, device, wire};
+use firebrick::{
+    Error, Stage, Watcher as _, device,
+    wire::{self, EvalSet},
+};
 use firebrick_core::{RewardedGroup, Seed, Verdict};
 use firebrick_device::Name;
 use firebrick_train::{EvalReport, evaluate};
+use serde_json::{Map, Value};
 
 use crate::{ProgramError, bars::Bars, terminal::Terminal};
 
@@ -19,7 +23,7 @@ pub struct Eval {
     /// A checkpoint, such as runs/quickstart/checkpoints/step-000200; with --recipe any model folder,
     /// or the name of a model on the Hugging Face Hub
     checkpoint: PathBuf,
-    /// Completions per prompt: the k of avg@k and maj@k; the recipe's eval.samples without it
+    /// Completions per prompt: the k of avg@k and maj@k; the recipe's without it
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65536))]
     samples: Option<u32>,
     /// The recipe that says what to evaluate on; the run's own without one
@@ -53,30 +57,63 @@ impl Eval {
         }
         let lines = self.completions.as_deref().map(open_for_lines).transpose()?;
         let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
-        let bar = bars.bar(Stage::Eval.name(), (evaluation.heldout.len() * samples) as u64);
+        let heldout = EvalSet {
+            name: String::new(),
+            prompts: std::mem::take(&mut evaluation.heldout),
+            samples,
+        };
+        let further = std::mem::take(&mut evaluation.sets).into_iter();
+        let further = further
+            .map(|set| EvalSet { samples: self.samples.map_or(set.samples, |_| samples), ..set });
+        let sets: Vec<EvalSet> = std::iter::once(heldout).chain(further).collect();
+        let total: usize = sets.iter().map(|set| set.prompts.len() * set.samples).sum();
+        let bar = bars.bar(Stage::Eval.name(), total as u64);
         let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));
-        let (report, groups) =
-            device::unsaved(&recipe, &device, "the evaluation", smaller, || {
+        let measured = device::unsaved(&recipe, &device, "the evaluation", smaller, || {
+            let measure = |set: &EvalSet| {
                 Ok(evaluate(
                     &mut evaluation.engine,
                     &*evaluation.verifier,
-                    &evaluation.heldout,
-                    samples,
+                    &set.prompts,
+                    set.samples,
                     &evaluation.sampling,
                     Seed::run(recipe.seed).derive("eval", &[]),
                     &mut |finished| bar.advance(finished as u64),
                 )?)
-            })?;
+            };
+            sets.iter().map(measure).collect::<Result<Vec<_>, Error>>()
+        })?;
         drop(bar);
         let mut terminal = Terminal::plain(bars);
         for note in evaluation.notes.try_iter() {
             terminal.note(&note);
         }
         if let (Some(file), Some(path)) = (lines, &self.completions) {
-            write_lines(file, &groups)
+            let groups = sets.iter().zip(&measured).map(|(set, (_, groups))| (set, &groups[..]));
+            write_lines(file, groups)
                 .map_err(|source| Error::File { path: path.clone(), source })?;
         }
-        let text = if self.json { json(&report) } else { table(&report, &evaluation.sampling) };
+        let reports = sets.iter().zip(&measured).map(|(set, (report, _))| (set, report));
+        let text = match self.json {
+            true => {
+                let mut all = reports.map(|(set, report)| (set.name.clone(), json(report)));
+                let mut first = all.next().map(|(_, first)| first).unwrap_or_default();
+                let further: Map<String, Value> = all.collect();
+                if !further.is_empty() {
+                    first["sets"] = further.into();
+                }
+                format!("{first}\n")
+            }
+            false => {
+                let name = |set: &EvalSet| match set.name.as_str() {
+                    "" => String::new(),
+                    name => format!("\n{name}: "),
+                };
+                let tables =
+                    reports.map(|(set, report)| name(set) + &table(report, &evaluation.sampling));
+                tables.collect()
+            }
+        };
         super::print(&text)
     }
 
@@ -100,12 +137,16 @@ fn open_for_lines(path: &Path) -> Result<File, Error> {
 }
 
 /// A line for each completion, in the order of the prompts.
-fn write_lines(file: File, groups: &[RewardedGroup]) -> io::Result<()> {
+fn write_lines<'a>(
+    file: File,
+    sets: impl Iterator<Item = (&'a EvalSet, &'a [RewardedGroup])>,
+) -> io::Result<()> {
     file.set_len(0)?;
     let mut file = BufWriter::new(file);
-    for RewardedGroup { group, rewards } in groups {
+    let groups = sets.flat_map(|(set, groups)| groups.iter().map(move |group| (set, group)));
+    for (set, RewardedGroup { group, rewards }) in groups {
         for (completion, reward) in group.completions.iter().zip(rewards) {
-            let line = serde_json::json!({
+            let mut line = serde_json::json!({
                 "question": group.prompt.asked(),
                 "reference": group.prompt.reference,
                 "text": completion.text,
@@ -116,6 +157,9 @@ fn write_lines(file: File, groups: &[RewardedGroup]) -> io::Result<()> {
                 "tokens": completion.tokens,
                 "logprobs": completion.logprobs,
             });
+            if !set.name.is_empty() {
+                line["set"] = set.name.as_str().into();
+            }
             writeln!(file, "{line}")?;
         }
     }
@@ -158,15 +202,15 @@ fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String 
     lines.join("\n") + "\n"
 }
 
-fn json(report: &EvalReport) -> String {
-    let pass: serde_json::Map<String, serde_json::Value> =
+fn json(report: &EvalReport) -> Value {
+    let pass: Map<String, Value> =
         report.pass_at.iter().map(|(k, pass)| (k.to_string(), (*pass).into())).collect();
-    let verdicts: serde_json::Map<String, serde_json::Value> = Verdict::ALL
+    let verdicts: Map<String, Value> = Verdict::ALL
         .iter()
         .zip(report.verdicts)
         .map(|(verdict, count)| (verdict.name().to_owned(), count.into()))
         .collect();
-    let value = serde_json::json!({
+    serde_json::json!({
         "prompts": report.prompts,
         "samples": report.samples,
         "pass@1": report.accuracy,
@@ -179,6 +223,5 @@ fn json(report: &EvalReport) -> String {
         "verdicts": verdicts,
         "length_mean": report.length,
         "truncated": report.truncated,
-    });
-    format!("{value}\n")
+    })
 }

@@ -52,6 +52,24 @@ pub(crate) const CASES: &[Case] = &[
         asks(run, "ef");
         run.without().fails(1, "name the subset");
     }),
+    case(
+        &["eval.sets=[{name='red',data='set',subset='red',split='test',prompts=1,samples=4}]"],
+        LETTERS,
+        &["eval.every=1"],
+        |run| {
+            assert_eq!(run.values("eval/red/accuracy").len(), 2);
+            assert_eq!(run.values("eval/red/pass_at_4").len(), 2);
+            assert!(run.summary()["sets"]["red"].is_number());
+            // One prompt, before and after each of two steps.
+            let sampled = |what: &str| {
+                run.asked(&format!(
+                    "SELECT count({what}) FROM groups JOIN completions USING (group_id) WHERE source = 'red'"
+                ))
+            };
+            assert_eq!((sampled("DISTINCT group_id"), sampled("*")), (3, 12));
+            run.says("red: accuracy");
+        },
+    ),
     case(&["data.split=test"], LETTERS, &["data.train=set/red"], |run| asks(run, "c")),
     // Without it two of those that are trained on would be held out.
     case(&["data={train='letters.jsonl',heldout='set/blue/test.jsonl'}"], LETTERS, ASK, |run| {

@@ -94,7 +94,11 @@ impl<M: PolicyModel> Run<M> {
         let Record { tokens_every, max_megabytes } = self.recipe.record;
         self.store.forget_tokens(TRAIN, step, tokens_every)?;
         // The evaluation after this step may not be over.
-        self.store.forget_tokens(HELDOUT, self.progress.evaluated, tokens_every)?;
+        let evaluated = self.progress.evaluated;
+        self.store.forget_tokens(HELDOUT, evaluated, tokens_every)?;
+        for set in &self.wired.sets {
+            self.store.forget_tokens(&set.name, evaluated, tokens_every)?;
+        }
         if max_megabytes > 0
             && let Some(last) = self.store.limit(max_megabytes << 20)?
         {

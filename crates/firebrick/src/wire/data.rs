@@ -19,6 +19,7 @@ pub(super) struct Data {
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) train: Vec<Prompt>,
     pub(super) heldout: Vec<Prompt>,
+    pub(super) sets: Vec<EvalSet>,
     pub(super) worked: Vec<WorkedExample>,
     /// The fate of the training problems; none where they were not asked for.
     pub(super) report: Option<PromptReport>,
@@ -87,8 +88,55 @@ impl Data {
             true => preparation.worked_examples(&train).map_err(lost(train_file))?.0,
             false => Vec::new(),
         };
-        Ok(Data { tokenizer: Arc::new(tokenizer), train: prompts, heldout, worked, report })
+        let sets = match asked.heldout {
+            true => eval_sets(recipe, sources, &preparation, notes)?,
+            false => Vec::new(),
+        };
+        let tokenizer = Arc::new(tokenizer);
+        Ok(Data { tokenizer, train: prompts, heldout, sets, worked, report })
     }
+}
+
+/// A set to evaluate on besides the held-out prompts.
+#[derive(Clone, Debug)]
+pub struct EvalSet {
+    /// The recipe's name for it.
+    pub name: String,
+    /// The questions.
+    pub prompts: Vec<Prompt>,
+    /// Completions of each.
+    pub samples: usize,
+}
+
+fn eval_sets(
+    recipe: &Recipe,
+    sources: &Sources,
+    preparation: &Preparation<'_>,
+    notes: &Sender<String>,
+) -> Result<Vec<EvalSet>, Error> {
+    let columns = columns(&recipe.data);
+    let read = |set: &recipe::EvalSet| {
+        let (subset, split) = (set.subset.clone(), set.split.clone());
+        let part = Part { subset, split, default_split: "test" };
+        let files = sources.data_files("eval.sets", &set.data, &part)?;
+        let mut problems = read_problems(&files, &columns, recipe.data.deduplicate)?.problems;
+        if set.prompts > 0 {
+            problems.truncate(set.prompts);
+        }
+        let lost = |error| no_prompts(&recipe.data, Some(&set.data), error);
+        let (prompts, report) = preparation.prompts(&problems).map_err(lost)?;
+        if report.kept < report.read {
+            let _ = notes.send(format!("{}: {report}", set.name));
+        }
+        let samples = set.samples.unwrap_or(recipe.eval.samples).max(1);
+        Ok(EvalSet { name: set.name.clone(), prompts, samples })
+    };
+    recipe.eval.sets.iter().map(read).collect()
+}
+
+fn columns(data: &recipe::Data) -> ColumnNames {
+    let given = data.columns.clone().unwrap_or_default();
+    ColumnNames { prompt: given.prompt, reference: given.reference }
 }
 
 /// Leaves the first `eval.prompts` of what is evaluated on; all of it where that is 0.
@@ -161,8 +209,7 @@ fn problems(
     seed: Seed,
     notes: &Sender<String>,
 ) -> Result<ProblemSets, Error> {
-    let given = data.columns.clone().unwrap_or_default();
-    let columns = ColumnNames { prompt: given.prompt, reference: given.reference };
+    let columns = columns(data);
     let read = |key: &'static str, path: &Path, part: &Part| -> Result<ProblemSet, Error> {
         let files = sources.data_files(key, path, part)?;
         let set = read_problems(&files, &columns, data.deduplicate)?;
