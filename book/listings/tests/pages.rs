@@ -146,12 +146,13 @@ fn the_page_of_metrics_names_every_metric() {
     for name in report.metrics.0.keys() {
         assert!(page.contains(&format!("| `{name}` |")), "book/src/metrics.md lacks `{name}`");
     }
-    // And nothing that is not there. The first four are the program's and not the step's, the next that
+    // And nothing that is not there. The first five are the program's and not the step's, the next that
     // of a reward model, which takes a checkpoint; and a new model gets nothing right and says nothing
     // twice.
     for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
         let name = row.split('`').next().unwrap_or_default();
         let elsewhere = [
+            "time/record",
             "eval/heldout_accuracy",
             "eval/NAME/accuracy",
             "eval/NAME/majority",

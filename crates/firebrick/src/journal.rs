@@ -10,16 +10,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_core::{Group, Step};
+use firebrick_core::{Group, Seed, Step};
+use firebrick_models::PolicyModel;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 use firebrick_runs::{RunError, Store};
+use firebrick_train::fingerprint;
 
 /// What is being sampled, and what of it is known from an earlier process.
 pub(crate) struct Journal {
     store: Store,
     place: Option<(String, Step)>,
+    /// Stands for the weights that sample; none where nobody knows them.
+    weights: Option<[u8; 32]>,
     /// Completions that were taken from the database since somebody asked.
     recalled: usize,
+    /// Time that the database took since somebody asked.
+    spent: Duration,
     /// Why nothing is written any more.
     failed: Option<RunError>,
 }
@@ -27,7 +33,14 @@ pub(crate) struct Journal {
 impl Journal {
     /// A journal in `store`, a connection of its own.
     pub(crate) fn new(store: Store) -> Arc<Mutex<Self>> {
-        Arc::new(Mutex::new(Journal { store, place: None, recalled: 0, failed: None }))
+        Arc::new(Mutex::new(Journal {
+            store,
+            place: None,
+            weights: None,
+            recalled: 0,
+            spent: Duration::ZERO,
+            failed: None,
+        }))
     }
 
     /// What is sampled from now on belongs to `source` and the step; nothing is kept of it where that is none.
@@ -40,15 +53,21 @@ impl Journal {
         std::mem::take(&mut self.recalled)
     }
 
+    /// Seconds that reading and writing took, since this was last asked.
+    pub(crate) fn take_seconds(&mut self) -> f64 {
+        std::mem::take(&mut self.spent).as_secs_f64()
+    }
+
     /// Why the journal could not be read or written, said once.
     pub(crate) fn take_failure(&mut self) -> Option<RunError> {
         self.failed.take()
     }
 
-    /// The answer to the request, if an earlier process has got it.
+    /// The answer to the request, if an earlier process has got it from the same weights.
     fn recall(&mut self, request: &GroupRequest) -> Option<(RequestId, Group)> {
         let (source, step) = self.place.as_ref()?;
-        let found = self.store.recall(source, *step, &request.digest());
+        let key = (request.draw, request.prompt.id);
+        let found = self.store.recall(source, *step, key, &self.of(request)?);
         let answer = request.clone().answer(self.borne(found)??);
         // A database is a file like others: what is in it is checked as an engine's answer is.
         request.check_answer(&answer.1).ok()?;
@@ -57,10 +76,19 @@ impl Journal {
     }
 
     fn keep(&mut self, request: &GroupRequest, group: &Group) {
-        if let Some((source, step)) = &self.place {
-            let kept = self.store.keep(source, *step, &request.digest(), group);
+        if let (Some((source, step)), Some(digest)) = (&self.place, self.of(request)) {
+            let began = Instant::now();
+            let kept = self.store.keep(source, *step, &digest, group);
             self.borne(kept);
+            self.spent += began.elapsed();
         }
+    }
+
+    /// A hash of everything that the request's completions follow from.
+    fn of(&self, request: &GroupRequest) -> Option<[u8; 32]> {
+        let words = |bytes: [u8; 32]| bytes.map(u64::from);
+        let (request, weights) = (words(request.digest()), words(self.weights?));
+        Some(Seed::run(0).derive("journal", &[request, weights].concat()).bytes())
     }
 
     /// A journal that fails must not end a run that works.
@@ -94,8 +122,10 @@ impl<M> Journaled<M> {
     }
 }
 
-impl<M> RolloutEngine<M> for Journaled<M> {
+impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
+        // Where its sums can't be read, the device is about to say so by itself.
+        lock(&self.journal).weights = fingerprint(policy).ok();
         self.engine.publish(policy, version)
     }
 

@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
+    thread::{self, Thread},
     time::Duration,
 };
 
@@ -17,32 +17,40 @@ pub(crate) struct Patient {
     pub(crate) interrupted: Arc<AtomicBool>,
 }
 
+impl Patient {
+    fn check(&self) -> Result<(), VerifierFailed> {
+        match self.interrupted.load(Ordering::Relaxed) {
+            true => Err(VerifierFailed("judging was interrupted".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Cancels again and again, because a verifier of several parts asks one after the other.
+    fn watch(&self, done: &AtomicBool) {
+        while !done.load(Ordering::Relaxed) {
+            if self.check().is_err() {
+                self.verifier.cancel();
+            }
+            thread::park_timeout(LOOK);
+        }
+    }
+}
+
 impl Verifier for Patient {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
         self.verifier.score(prompt, completion)
     }
 
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
-        let (verifier, interrupted) = (&self.verifier, &self.interrupted);
+        self.check()?;
         let done = AtomicBool::new(false);
         let scores = thread::scope(|scope| {
-            let watch = scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    if interrupted.load(Ordering::Relaxed) {
-                        return verifier.cancel();
-                    }
-                    thread::park_timeout(LOOK);
-                }
-            });
-            let scores = verifier.score_all(asked);
-            done.store(true, Ordering::Relaxed);
-            watch.thread().unpark();
-            scores
+            let watch = scope.spawn(|| self.watch(&done));
+            let _end = End { done: &done, watch: watch.thread().clone() };
+            self.verifier.score_all(asked)
         });
-        match interrupted.load(Ordering::Relaxed) {
-            true => Err(VerifierFailed("judging was interrupted".into())),
-            false => scores,
-        }
+        self.check()?;
+        scores
     }
 
     fn same(&self, one: &str, other: &str) -> bool {
@@ -54,5 +62,43 @@ impl Verifier for Patient {
     }
 }
 
+/// Ends the watch, also where the verifier panics.
+struct End<'a> {
+    done: &'a AtomicBool,
+    watch: Thread,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        self.watch.unpark();
+    }
+}
+
 /// How often the flag is looked at.
 const LOOK: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    struct Broken;
+
+    impl Verifier for Broken {
+        fn score(&self, _: &Prompt, _: &Completion) -> Score {
+            panic!("no verdict");
+        }
+    }
+
+    #[test]
+    fn a_verifier_that_panics_is_not_waited_for() {
+        let patient = Patient { verifier: Box::new(Broken), interrupted: Arc::default() };
+        let (prompt, completion) = (Prompt::default(), Completion::default());
+        let judged = || patient.score_all(&[(&prompt, &completion)]);
+        assert!(catch_unwind(AssertUnwindSafe(judged)).is_err());
+        patient.interrupted.store(true, Ordering::Relaxed);
+        assert!(judged().is_err());
+    }
+}

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use firebrick_core::Step;
 use firebrick_data::DateTime;
 use firebrick_models::PolicyModel as _;
 use firebrick_train::{Moves, Sample, check_finite, global_norm};
@@ -51,9 +52,9 @@ pub struct Replayed {
     pub gradient: Gradient,
 }
 
-/// Computes the batch in the file `batch` of a run's folder again: with the policy of `checkpoint`, or of the newest one
-/// of the run. While updates are skipped the policy stands still, so the newest one is the policy that the last of them was
-/// skipped with.
+/// Computes the batch in the file `batch` of a run's folder again: with the policy of `checkpoint`, or of the run's newest
+/// one that is no newer than the batch. It is the very policy that the update was skipped with where the run ended with it, because
+/// the policy stands still while updates are skipped; else it is one from nearby.
 ///
 /// # Errors
 /// When a file can't be read, the checkpoint is broken, or the device fails.
@@ -74,15 +75,30 @@ pub fn replay(
     let recipe = Recipe::read(run.join("recipe.toml"))?.recipe;
     let checkpoint = match checkpoint {
         Some(checkpoint) => checkpoint.to_owned(),
-        None => newest(run)?,
+        None => newest(run, step_in(batch, "skipped-step-").unwrap_or(Step::MAX))?,
     };
-    let Wired { trainer, tokenizer, .. } = wire(&recipe, Some(&checkpoint), sources, now)?;
+    let lists = |sample: &Sample| {
+        let (all, count) = (&sample.completion, sample.completion.len());
+        let numbers = [&sample.behaviour_logprobs, &sample.old_logprobs, &sample.advantages];
+        let optional = [&sample.ref_logprobs, &sample.importance];
+        !sample.prompt.is_empty()
+            && !all.is_empty()
+            && sample.mask.len() == count
+            && numbers.iter().all(|list| list.len() == count)
+            && optional.iter().all(|list| list.is_empty() || list.len() == count)
+    };
+    if !samples.iter().all(lists) {
+        let problem = "a list of a completion has not one entry for each token".into();
+        return Err(Error::Batch { path: batch.to_owned(), problem });
+    }
+    let Wired { mut trainer, tokenizer, .. } = wire(&recipe, Some(&checkpoint), sources, now)?;
     let vocab = trainer.policy.head().dims()[0];
     let tokens = samples.iter().flat_map(|sample| sample.prompt.iter().chain(&sample.completion));
     if let Some(token) = tokens.into_iter().find(|&&token| token as usize >= vocab) {
         let problem = format!("token {token} is none of the policy's {vocab}");
         return Err(Error::Batch { path: batch.to_owned(), problem });
     }
+    trainer.updater.loss_scale = trainer.state.loss_scale.of(trainer.policy.compute());
     let gradient = |samples: &[Sample]| {
         let computed = trainer.updater.gradients_with(
             &trainer.policy,
@@ -116,17 +132,25 @@ pub fn replay(
     })
 }
 
-/// The newest checkpoint of the run in this folder.
-fn newest(run: &Path) -> Result<PathBuf, Error> {
+/// The newest checkpoint of the run in this folder that has done no more than `most` steps.
+fn newest(run: &Path, most: Step) -> Result<PathBuf, Error> {
     let folder = run.join("checkpoints");
     let entries = fs::read_dir(&folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>())
         .map_err(|source| Error::File { path: folder.clone(), source })?;
-    let named = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"))
-    };
-    entries.into_iter().filter(named).max().ok_or_else(|| Error::File {
+    let steps = entries.into_iter().filter_map(|path| Some((step_in(&path, "step-")?, path)));
+    let newest = steps.filter(|(step, _)| *step <= most).max();
+    newest.map(|(_, path)| path).ok_or_else(|| Error::File {
         path: folder,
-        source: std::io::Error::new(std::io::ErrorKind::NotFound, "it has no checkpoint"),
+        source: std::io::Error::new(
+            std::io::ErrorKind::NotFound,
+            "it has no checkpoint from before the batch",
+        ),
     })
+}
+
+/// The number behind `prefix` in a file's name.
+fn step_in(path: &Path, prefix: &str) -> Option<Step> {
+    let name = path.file_name()?.to_str()?.strip_prefix(prefix)?;
+    name.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }

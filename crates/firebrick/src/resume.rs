@@ -40,12 +40,6 @@ impl Change {
         }
     }
 
-    /// Tells if the run still does what it did: it measures, saves or records otherwise, and samples and learns the same.
-    pub fn keeps_samples(&self) -> bool {
-        let beside = ["eval.", "checkpoint.", "record.", "observe."];
-        beside.iter().any(|table| self.key.starts_with(table)) || self.key == "train.stop_at"
-    }
-
     /// Tells if the device may have room now for an update that it had none for.
     pub fn makes_room(&self) -> bool {
         ROOM.iter().any(|key| self.key.starts_with(key))

@@ -56,6 +56,8 @@ pub(crate) struct Run<M: PolicyModel> {
     pub(crate) progress: Progress,
     /// Where the state after the warm-up is kept for other runs, besides the run's own checkpoints.
     pub(crate) warmup: Option<PathBuf>,
+    /// Seconds that the record took since the last step that says so.
+    pub(crate) record_seconds: f64,
     /// Since when no time has been added to the progress.
     pub(crate) clock: Instant,
     /// What is being done, such as `step 12`; for the message of a device that fails.
@@ -76,9 +78,9 @@ pub(crate) const HELDOUT: &str = "heldout";
 pub(crate) struct Progress {
     /// Supervised steps done.
     warmup_steps: Step,
-    /// The loss of the last one.
+    /// The loss of the last one, if it was finite.
     #[serde(default)]
-    warmup_loss: f64,
+    warmup_loss: Option<f64>,
     /// The last of them after which the policy was measured.
     #[serde(default)]
     warmup_measured: Step,
@@ -140,6 +142,14 @@ impl<M: PolicyModel> Run<M> {
         }
         if !self.progress.warmed_up {
             self.warm_up()?;
+        }
+        // Also where a run goes on that ended in this evaluation.
+        let Heldout { after_warmup, .. } = self.progress.heldout;
+        if self.wired.trainer.state.step == 0 && after_warmup.is_none() {
+            if self.recipe.warmup.steps > 0 {
+                self.progress.heldout.after_warmup = self.evaluate(HELDOUT)?;
+                self.show_accuracy(0, self.progress.heldout.after_warmup);
+            }
             self.checkpoint()?;
             self.keep_warmup()?;
         }
@@ -226,10 +236,6 @@ impl<M: PolicyModel> Run<M> {
         // Adam's moments of supervised gradients say nothing about the sizes of policy gradients.
         self.wired.trainer.optimizer.reset();
         self.progress.warmed_up = true;
-        if warmup.steps > 0 {
-            self.progress.heldout.after_warmup = self.evaluate(HELDOUT)?;
-            self.show_accuracy(0, self.progress.heldout.after_warmup);
-        }
         Ok(())
     }
 
@@ -249,7 +255,7 @@ impl<M: PolicyModel> Run<M> {
             self.note(&format!("warm-up step {step} was skipped: its gradient was not finite"));
         }
         self.watcher.advance(1);
-        self.progress.warmup_loss = loss;
+        self.progress.warmup_loss = Some(loss).filter(|loss| loss.is_finite());
         self.progress.warmup_steps = step;
         self.progress.seconds.warmup += began.elapsed().as_secs_f64();
         Ok(())
@@ -259,7 +265,7 @@ impl<M: PolicyModel> Run<M> {
     fn measure_warmup(&mut self, step: Step) -> Result<bool, Error> {
         let Warmup { samples, stop_at, .. } = self.recipe.warmup;
         let mut metrics = Metrics::default();
-        metrics.set("warmup/loss", self.progress.warmup_loss);
+        metrics.set("warmup/loss", self.progress.warmup_loss.unwrap_or(f64::NAN));
         let heldout = &self.wired.heldout;
         let prompts = heldout[..samples.min(heldout.len())].to_vec();
         let measured = self.measure(&prompts, self.recipe.eval.samples.max(1), None)?;
@@ -303,11 +309,15 @@ impl<M: PolicyModel> Run<M> {
             // A run that ended in this evaluation makes it when it goes on; so does one whose device failed in its last.
             let measures = step > self.progress.evaluated
                 && (last || step.is_multiple_of(recipe.eval.every.max(1)));
-            if measures || limit.is_some() && self.progress.heldout.r#final.is_none() {
-                reached = self.measure_step(step)?;
+            if measures {
+                self.measure_step(step)?;
                 new = true;
             }
-            let best = recipe.checkpoint.best && measures && self.progress.since_best == 0;
+            if step > 0 && step == self.progress.evaluated {
+                reached = self.reached();
+            }
+            let improved = self.progress.best.is_some_and(|(best, _)| best == step);
+            let best = recipe.checkpoint.best && measures && improved;
             let every = step.is_multiple_of(recipe.checkpoint.every.max(1));
             let due = last || reached.is_some() || every || best;
             if new && due {
@@ -335,36 +345,46 @@ impl<M: PolicyModel> Run<M> {
         let room = self.wired.trainer.state.room;
         lock(&self.journal).turn_to(Some((TRAIN, step)));
         let phases = &mut Phases(self.watcher.as_mut());
-        let StepReport { sampling, update, metrics, groups, fates, skipped, stop } =
+        let StepReport { sampling, update, mut metrics, groups, fates, skipped, stop } =
             self.wired.trainer.step(phases)?;
         self.explain_room(room);
         self.explain_journal(sampling.completions);
         self.count(&sampling, &update);
+        let spent = lock(&self.journal).take_seconds() + std::mem::take(&mut self.record_seconds);
+        metrics.set("time/record", spent);
         self.watcher.metrics(step, &metrics);
         self.pass_on_notes();
         *told = *told || self.explain_errors(step, &metrics, sampling.completions);
         self.explain_empty(&sampling, &update);
         self.save_skipped(step, &skipped)?;
+        let began = Instant::now();
         self.record(step, &metrics, &groups);
+        // A step that ends the run trained on nothing.
+        let fates = fates.into_iter().filter(|_| stop.is_none());
         if let Err(error) = self.store.record_fates(step, fates) {
             self.watcher.note(&format!("step {step} is not whole in run.db: {error}"));
         }
+        // A power cut from here on does not take this step.
+        if let Err(error) = self.store.sync() {
+            self.watcher.note(&format!("step {step} is not on the disk yet: {error}"));
+        }
+        self.record_seconds += began.elapsed().as_secs_f64();
         let (count, most) =
             (self.wired.trainer.state.skipped_in_a_row, self.recipe.train.max_skipped);
-        if most > 0 && count > most {
+        if most > 0 && count > most && !skipped.is_empty() {
             let batch = self.folder.skipped(step, skipped.len().saturating_sub(1));
             return Err(Error::Diverged { count, batch });
         }
         Ok(stop)
     }
 
-    /// The evaluation after a step; gives the key of the recipe by which the run ends with it, if there is one.
-    fn measure_step(&mut self, step: Step) -> Result<Option<&'static str>, Error> {
+    /// The evaluation after a step.
+    fn measure_step(&mut self, step: Step) -> Result<(), Error> {
         // Where this evaluation fails, no resumed run takes the one before for it.
         self.progress.heldout.r#final = None;
         let accuracy = self.evaluate(HELDOUT)?;
         self.progress.evaluated = step;
-        let Some(accuracy) = accuracy else { return Ok(None) };
+        let Some(accuracy) = accuracy else { return Ok(()) };
         self.show_accuracy(step, Some(accuracy));
         let mut measured = Metrics::default();
         measured.set("eval/heldout_accuracy", accuracy);
@@ -374,13 +394,17 @@ impl<M: PolicyModel> Run<M> {
             true => (self.progress.best, self.progress.since_best) = (Some((step, accuracy)), 0),
             false => self.progress.since_best += 1,
         }
+        Ok(())
+    }
+
+    /// The key of the recipe by which the run ends after its last evaluation, if there is one.
+    fn reached(&self) -> Option<&'static str> {
         let Train { stop_at, patience, .. } = self.recipe.train;
-        if stop_at.is_some_and(|stop_at| accuracy >= stop_at) {
-            Ok(Some("stop_at"))
-        } else {
-            Ok(patience
-                .filter(|&patience| self.progress.since_best >= patience)
-                .map(|_| "patience"))
+        let Progress { heldout, since_best, .. } = &self.progress;
+        let accuracy = heldout.r#final?;
+        match stop_at.is_some_and(|stop_at| accuracy >= stop_at) {
+            true => Some("stop_at"),
+            false => patience.filter(|patience| since_best >= patience).map(|_| "patience"),
         }
     }
 
@@ -530,46 +554,59 @@ impl<M: PolicyModel> Run<M> {
     fn evaluate(&mut self, source: &'static str) -> Result<Option<f64>, Error> {
         let step = self.wired.trainer.state.step;
         let samples = self.recipe.eval.samples.max(1);
-        let heldout = self.wired.heldout.clone();
-        let measured = self.measure(&heldout, samples, Some((source, step)))?;
-        let accuracy = measured.map(|(report, groups)| {
+        let heldout = std::mem::take(&mut self.wired.heldout);
+        let measured = self.measure(&heldout, samples, Some((source, step)));
+        self.wired.heldout = heldout;
+        let accuracy = measured?.and_then(|(report, groups)| {
             self.record_evaluation(source, step, &groups);
             let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
             for example in examples(&groups, seed) {
                 self.watcher.example(&example);
             }
-            report.accuracy
+            // Where nothing could be judged, nothing was measured.
+            Some(report.accuracy).filter(|accuracy| accuracy.is_finite())
         });
-        for EvalSet { name, prompts, samples } in self.wired.sets.clone() {
-            // Before a warm-up as after it is step 0.
-            let own = if source == HELDOUT { name.clone() } else { format!("{name} {source}") };
-            let Some((report, groups)) = self.measure(&prompts, samples, Some((&own, step)))?
-            else {
-                continue;
-            };
-            self.record_evaluation(&own, step, &groups);
-            let mut metrics = Metrics::default();
-            metrics.set(format!("eval/{name}/accuracy"), report.accuracy);
-            metrics.set(format!("eval/{name}/majority"), report.majority);
-            let (k, pass) = report.pass_at.last().copied().unwrap_or((1, report.accuracy));
-            metrics.set(format!("eval/{name}/pass_at_{k}"), pass);
-            let (low, high) = report.interval;
-            self.note(&format!(
-                "{name}: accuracy {:.3} ({low:.3} to {high:.3}), pass@{k} {pass:.3}, maj@{} {:.3}",
-                report.accuracy, report.samples, report.majority
-            ));
-            if step > 0 {
-                self.record(step, &metrics, &[]);
-            }
-            self.progress.sets.insert(name, report.accuracy);
-        }
+        let sets = std::mem::take(&mut self.wired.sets);
+        let measured = sets.iter().try_for_each(|set| self.measure_set(set, source, step));
+        self.wired.sets = sets;
+        measured?;
         Ok(accuracy)
     }
 
+    /// A further set of the recipe, when the held-out prompts are evaluated on for `source`.
+    fn measure_set(&mut self, set: &EvalSet, source: &str, step: Step) -> Result<(), Error> {
+        let EvalSet { name, prompts, samples } = set;
+        // Before a warm-up as after it is step 0.
+        let own = if source == HELDOUT { name.clone() } else { format!("{name} {source}") };
+        let Some((report, groups)) = self.measure(prompts, *samples, Some((&own, step)))? else {
+            return Ok(());
+        };
+        self.record_evaluation(&own, step, &groups);
+        let mut metrics = Metrics::default();
+        metrics.set(format!("eval/{name}/accuracy"), report.accuracy);
+        metrics.set(format!("eval/{name}/majority"), report.majority);
+        let (k, pass) = report.pass_at.last().copied().unwrap_or((1, report.accuracy));
+        metrics.set(format!("eval/{name}/pass_at_{k}"), pass);
+        let (low, high) = report.interval;
+        self.note(&format!(
+            "{name}: accuracy {:.3} ({low:.3} to {high:.3}), pass@{k} {pass:.3}, maj@{} {:.3}",
+            report.accuracy, report.samples, report.majority
+        ));
+        if step > 0 {
+            self.record(step, &metrics, &[]);
+        }
+        if report.accuracy.is_finite() {
+            self.progress.sets.insert(name.clone(), report.accuracy);
+        }
+        Ok(())
+    }
+
     fn record_evaluation(&mut self, source: &str, step: Step, groups: &[RewardedGroup]) {
+        let began = Instant::now();
         if let Err(error) = self.store.record(source, step, groups) {
             self.watcher.note(&format!("the evaluation of step {step} is not in run.db: {error}"));
         }
+        self.record_seconds += began.elapsed().as_secs_f64();
     }
 
     /// What the policy makes of `prompts`; the journal keeps it at that place.
@@ -625,7 +662,7 @@ impl<M: PolicyModel> Run<M> {
 
     fn finish(mut self, stopped_because: String) -> Result<Summary, Error> {
         self.read_clock();
-        let Run { wired, folder, store, mut watcher, progress, .. } = self;
+        let Run { wired, folder, mut store, mut watcher, progress, .. } = self;
         let state = &wired.trainer.state;
         let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
         let summary = Summary {
@@ -644,6 +681,9 @@ impl<M: PolicyModel> Run<M> {
             folder: Some(folder.path().to_owned()),
         };
         summary.write(&folder.summary())?;
+        if summary.stopped_because != INTERRUPTED {
+            store.forget_unjudged(Step::MAX / 2)?;
+        }
         export(&store, &folder.metrics())?;
         watcher.finished(&summary);
         Ok(summary)

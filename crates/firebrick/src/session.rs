@@ -354,8 +354,6 @@ impl<M: PolicyModel> Session<M> {
         write_atomically(&folder.recipe(), text.as_bytes())?;
         let mut store = Store::open(&folder.database())?;
         let journal = Journal::new(Store::open(&folder.database())?);
-        // What was sampled after the checkpoint comes again, unless it would be something else now.
-        let same = changes.iter().all(Change::keeps_samples);
         store.set_info(HELDOUT_PROMPTS, &wired.heldout.len().to_string())?;
         let read = wired.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
         let mut notes = vec![format!("{name}: {}{read}", wired.size)];
@@ -363,7 +361,7 @@ impl<M: PolicyModel> Session<M> {
         notes.extend(wired.device.iter().chain(&warning).chain(&damaged).cloned());
         match &checkpoint {
             Some((step, path)) => {
-                store.truncate_after(*step, same)?;
+                store.truncate_after(*step)?;
                 for tracker in &mut trackers {
                     if let Err(error) = tracker.resume(*step) {
                         notes.push(format!("a tracker could not go on from step {step}: {error}"));
@@ -372,7 +370,7 @@ impl<M: PolicyModel> Session<M> {
                 notes.push(format!("resumed from {}", path.display()));
             }
             None if resume => {
-                store.truncate_after(0, same)?;
+                store.truncate_after(0)?;
                 notes.push("no checkpoint yet: beginning anew".into());
             }
             None => {}
@@ -396,6 +394,7 @@ impl<M: PolicyModel> Session<M> {
             interrupted,
             progress,
             warmup,
+            record_seconds: 0.0,
             clock,
             phase,
         };
@@ -451,11 +450,12 @@ impl Earlier {
             match find_damage(&path) {
                 None => break Some((step, path)),
                 Some((file, problem)) => {
-                    damaged.push(format!("{} is damaged: {file} {problem}", path.display()));
+                    let problem = format!("{} is damaged: {file} {problem}", path.display());
+                    damaged.push((step, problem));
                 }
             }
         };
-        if let (None, Some(newest)) = (&checkpoint, damaged.first()) {
+        if let (None, Some((_, newest))) = (&checkpoint, damaged.first()) {
             return Err(Error::AllDamaged { newest: newest.clone() });
         }
         let before = Recipe::read(folder.recipe())?.recipe;
@@ -464,7 +464,15 @@ impl Earlier {
         let refused = changes.iter().filter(|change| change.refused() && checkpoint.is_some());
         let refused: Vec<String> = refused.map(Change::to_string).collect();
         match refused.is_empty() {
-            true => Ok(Earlier { folder, checkpoint, damaged, changes }),
+            true => {
+                // Under its name one would be taken for the newest, and whole ones removed for it.
+                let aside = |(step, problem)| {
+                    let aside = folder.set_aside(step)?;
+                    Ok(format!("{problem}; it is in {} now", aside.display()))
+                };
+                let damaged = damaged.into_iter().map(aside).collect::<Result<_>>()?;
+                Ok(Earlier { folder, checkpoint, damaged, changes })
+            }
             false => Err(Error::Changed { run: folder.path().into(), changes: refused }),
         }
     }

@@ -150,6 +150,18 @@ impl RunFolder {
         Ok(found)
     }
 
+    /// Takes the checkpoint of `step` from the others, because it is damaged: gives the name that it has now.
+    ///
+    /// # Errors
+    /// When it can't be renamed.
+    pub fn set_aside(&self, step: Step) -> Result<PathBuf, RunError> {
+        let path = self.checkpoint(step);
+        let aside = hidden(&path, DAMAGED);
+        remove(&aside)?;
+        fs::rename(&path, &aside).map_err(file_error("rename", &path))?;
+        Ok(aside)
+    }
+
     /// Removes all checkpoints but the newest `keep` and the one of step `best`; with `keep` 0, none.
     ///
     /// # Errors
@@ -226,6 +238,9 @@ pub fn publish_folder(temporary: &Path, published: &Path) -> Result<(), RunError
 
 /// Marks what is not complete yet, or no longer.
 const TEMPORARY: &str = ".tmp-";
+
+/// Marks a checkpoint whose files are not those that were saved.
+const DAMAGED: &str = "damaged-";
 
 /// Marks a checkpoint that is making room for another of the same step.
 const REPLACED: &str = ".old-";

@@ -29,7 +29,7 @@ use crate::RunError;
 /// `source` is `train`, or an evaluation's: `heldout`, and `initial` for the one before a warm-up. A group is written
 /// when the engine has finished it ([`Store::keep`]) and judged when its step is over ([`Store::record`]); until then
 /// `verdict` and all that follows from it are `NULL`. `request` is a hash of everything that the completions follow
-/// from but the weights: a run that goes on finds by it what it need not sample again.
+/// from: a run that goes on finds by it what it need not sample again.
 ///
 /// `token_ids` and `logprobs` have four bytes for each token, little-endian: unsigned integers, and float32. `mask` has a byte
 /// for each token, 1 where the policy wrote it, and is `NULL` where it wrote all. They are there for the steps since the
@@ -186,23 +186,21 @@ impl Store {
     }
 
     /// Forgets the numbers that were logged after `step`, which a run resumed from the checkpoint of that step is about to
-    /// make again. What was sampled stays, with its verdicts taken away, if `keep` is true.
+    /// make again. What was sampled stays, with its verdicts and all that follows from them taken away.
     ///
     /// # Errors
     /// When it can't be written.
-    pub fn truncate_after(&mut self, step: Step, keep: bool) -> Result<(), RunError> {
+    pub fn truncate_after(&mut self, step: Step) -> Result<(), RunError> {
         self.transaction(|transaction| {
-            transaction.execute("DELETE FROM metrics WHERE step > ?1", [signed(step)])?;
-            Ok(())
-        })?;
-        if !keep {
-            return self.remove_steps("step > ?1", signed(step));
-        }
-        self.transaction(|transaction| {
-            let sql = "UPDATE completions SET verdict = NULL, credit = NULL, extracted = NULL, \
-                       parts = NULL, accuracy = NULL, shaped = NULL, live = NULL \
-                       WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)";
-            transaction.execute(sql, [signed(step)])?;
+            for sql in [
+                "DELETE FROM metrics WHERE step > ?1",
+                "UPDATE groups SET spread = NULL, fate = NULL WHERE step > ?1",
+                "UPDATE completions SET verdict = NULL, credit = NULL, extracted = NULL, parts = NULL, \
+                 accuracy = NULL, shaped = NULL, live = NULL \
+                 WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)",
+            ] {
+                transaction.execute(sql, [signed(step)])?;
+            }
             Ok(())
         })
     }
@@ -377,8 +375,11 @@ mod tests {
         drop(store);
 
         let mut store = Store::open(&path).unwrap();
-        store.truncate_after(2, false).unwrap();
+        store.truncate_after(2).unwrap();
         assert_eq!(store.metrics("reward/mean").unwrap(), [(1, 1.0), (2, 2.0)]);
+        let judged = "completions WHERE verdict IS NOT NULL";
+        assert_eq!((count(&store, "groups"), count(&store, judged)), (3, 6));
+        store.forget_unjudged(3).unwrap();
         assert_eq!((count(&store, "groups"), count(&store, "completions")), (2, 6));
         assert_eq!(store.info("device").unwrap().as_deref(), Some("cpu"));
         assert_eq!(store.info("nothing").unwrap(), None);
@@ -420,28 +421,34 @@ mod tests {
         store.keep(TRAIN, 3, b"abc", &told).unwrap();
         // Killed here, and it goes on.
         let mut store = Store::open(&path).unwrap();
-        assert_eq!(store.recall(TRAIN, 3, b"abc").unwrap(), Some(told.completions.clone()));
-        for (source, step, request) in
-            [("heldout", 3, &b"abc"[..]), (TRAIN, 2, b"abc"), (TRAIN, 3, b"ab")]
-        {
-            assert_eq!(store.recall(source, step, request).unwrap(), None);
+        assert_eq!(
+            store.recall(TRAIN, 3, (7, u64::MAX), b"abc").unwrap(),
+            Some(told.completions.clone())
+        );
+        for (source, step, draw, request) in [
+            ("heldout", 3, 7, &b"abc"[..]),
+            (TRAIN, 2, 7, b"abc"),
+            (TRAIN, 3, 8, b"abc"),
+            (TRAIN, 3, 7, b"ab"),
+        ] {
+            assert_eq!(store.recall(source, step, (draw, u64::MAX), request).unwrap(), None);
         }
         // Judged, it is there still, until its step is saved and no step whose tokens stay.
         let mut judged = group(7, &[true, false]);
         judged.group = told.clone();
         store.record(TRAIN, 3, &[judged]).unwrap();
-        store.truncate_after(2, true).unwrap();
+        store.truncate_after(2).unwrap();
         let verdicts = "completions WHERE verdict IS NOT NULL";
         assert_eq!((count(&store, "completions"), count(&store, verdicts)), (2, 0));
         store.forget_tokens(TRAIN, 3, 3).unwrap();
-        assert!(store.recall(TRAIN, 3, b"abc").unwrap().is_some());
+        assert!(store.recall(TRAIN, 3, (7, u64::MAX), b"abc").unwrap().is_some());
         store.forget_tokens(TRAIN, 3, 2).unwrap();
-        assert_eq!(store.recall(TRAIN, 3, b"abc").unwrap(), None);
+        assert_eq!(store.recall(TRAIN, 3, (7, u64::MAX), b"abc").unwrap(), None);
         assert_eq!(count(&store, "completions"), 2);
 
         let damage = "UPDATE completions SET token_ids = x'000000', logprobs = x''";
         store.connection.execute_batch(damage).unwrap();
-        assert!(store.recall(TRAIN, 3, b"abc").is_err());
+        assert!(store.recall(TRAIN, 3, (7, u64::MAX), b"abc").is_err());
     }
 
     #[test]

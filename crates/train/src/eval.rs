@@ -1,6 +1,9 @@
+use std::{cmp::Ordering, collections::BTreeMap};
+
 use firebrick_core::{FinishReason, Prompt, RewardScale, RewardedGroup, Seed, Verdict, Verifier};
 use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling, generate};
 use rand::RngExt as _;
+use rayon::prelude::*;
 
 use crate::{TrainError, reward};
 
@@ -70,8 +73,11 @@ impl EvalReport {
         let pass_at = std::iter::successors(Some(1), |k| Some(k * 2))
             .take_while(|&k| k <= samples)
             .map(|k| {
-                let chances = rights.iter().map(|&(right, of)| pass_at_k(of, right, k.min(of)));
-                (k, chances.sum::<f64>() / count)
+                // Of a prompt with fewer verdicts nothing is known at this k.
+                let enough = rights.iter().filter(|&&(_, of)| of >= k);
+                let chances: Vec<f64> =
+                    enough.map(|&(right, of)| pass_at_k(of, right, k)).collect();
+                (k, chances.iter().sum::<f64>() / chances.len() as f64)
             })
             .collect();
         let mut solved = [0; 3];
@@ -96,7 +102,7 @@ impl EvalReport {
             interval: interval(&shares),
             solved,
             pass_at,
-            majority: judged.iter().map(|group| majority(group, verifier)).sum::<f64>() / count,
+            majority: judged.par_iter().map(|group| majority(group, verifier)).sum::<f64>() / count,
             verdicts,
             length: tokens as f64 / completions.max(1) as f64,
             truncated: truncated as f64 / completions.max(1) as f64,
@@ -120,27 +126,35 @@ fn right(group: &RewardedGroup) -> usize {
 /// 1 when the answer given most often is right, 0 when it is not; completions without an answer do
 /// not vote.
 fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
-    /// An answer, its votes, and whether it is right.
-    type Candidate<'a> = (&'a str, usize, bool);
-    let mut candidates: Vec<Candidate<'_>> = Vec::new();
+    let mut right = 0;
+    // Those that are not right, by their text.
+    let mut others: BTreeMap<&str, usize> = BTreeMap::new();
     for reward in group.rewards.iter().filter(|reward| !reward.score.extracted.is_empty()) {
-        let (answer, right) = (&reward.score.extracted, reward.score.verdict == Verdict::Right);
-        let same = |(other, _, is_right): &Candidate<'_>| match right || *is_right {
-            true => right == *is_right,
-            false => verifier.same(other, answer),
-        };
-        match candidates.iter_mut().find(|candidate| same(candidate)) {
-            Some((_, votes, _)) => *votes += 1,
-            None => candidates.push((answer, 1, right)),
+        match reward.score.verdict {
+            Verdict::Right => right += 1,
+            _ => *others.entry(reward.score.extracted.trim()).or_default() += 1,
         }
     }
-    let most = candidates.iter().map(|candidate| candidate.1).max().unwrap_or(0);
-    let winners: Vec<bool> = candidates
-        .iter()
-        .filter(|candidate| candidate.1 == most)
-        .map(|candidate| candidate.2)
-        .collect();
-    winners.iter().filter(|&&right| right).count() as f64 / winners.len().max(1) as f64
+    // Whether two texts are the same answer is dear to know, and most often makes no difference.
+    let against: usize = others.values().sum();
+    if right == 0 || right > against {
+        return f64::from(u8::from(right > 0));
+    }
+    let mut answers: Vec<(&str, usize)> = Vec::new();
+    for (text, votes) in others {
+        match answers.iter_mut().find(|(other, _)| verifier.same(other, text)) {
+            Some((_, all)) => *all += votes,
+            None => answers.push((text, votes)),
+        }
+    }
+    let most = answers.iter().map(|answer| answer.1).max().unwrap_or(0);
+    match right.cmp(&most) {
+        Ordering::Less => 0.0,
+        Ordering::Greater => 1.0,
+        Ordering::Equal => {
+            1.0 / (1 + answers.iter().filter(|answer| answer.1 == most).count()) as f64
+        }
+    }
 }
 
 /// The 2.5th and the 97.5th percentile of the means of prompts drawn anew.
@@ -208,7 +222,8 @@ mod tests {
         assert_eq!((whole.accuracy, whole.solved), (0.5, [1, 1, 1]));
         let broken = report(&[&["2", "crash"], &["crash", "crash"], &["3", "3"]]);
         assert_eq!((broken.accuracy, broken.solved), (0.5, [1, 0, 1]));
-        assert_eq!(broken.pass_at, [(1, 0.5), (2, 0.5)]);
+        // Of the first prompt nothing is known at 2.
+        assert_eq!(broken.pass_at, [(1, 0.5), (2, 0.0)]);
         assert_eq!(broken.verdicts[Verdict::Error as usize], 3);
         assert!(report(&[&["crash"]]).accuracy.is_nan());
     }

@@ -75,7 +75,7 @@ pub use memory::{
 pub use observe::Phrases;
 pub use optim::{
     AdamW, Moments, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part,
-    StepOutcome, check_finite, clipped_step, global_norm, hidden_matrix,
+    StepOutcome, check_finite, clipped_step, fingerprint, global_norm, hidden_matrix,
 };
 pub use report::{SamplingReport, UpdateTotals};
 pub use reward::reward;

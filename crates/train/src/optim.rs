@@ -19,7 +19,7 @@ use burn::{
 use crate::TrainError;
 
 pub use adamw::{AdamW, OptimConfig};
-pub use clip::{ParameterStep, StepOutcome, check_finite, clipped_step, global_norm};
+pub use clip::{ParameterStep, StepOutcome, check_finite, clipped_step, fingerprint, global_norm};
 pub use muon::{Muon, MuonConfig, hidden_matrix};
 pub use state::{Moments, NamedState, Part};
 

@@ -1,5 +1,7 @@
 //! From the groups that a step trains on to its samples.
 
+use std::borrow::Cow;
+
 use firebrick_core::{AdvantageEstimator, Advantages, Metrics, Reward, RewardedGroup};
 
 use crate::{Sample, TrainError};
@@ -21,13 +23,17 @@ pub(crate) fn samples_of(
     }
     let Some(estimator) = estimator else { return Ok(samples) };
     // Without a verdict there is no reward that the others could be compared with.
-    let judged: Vec<RewardedGroup> = groups.iter().map(RewardedGroup::judged).collect();
+    let whole = groups.iter().flat_map(|group| &group.rewards).all(Reward::is_judged);
+    let judged: Cow<'_, [RewardedGroup]> = match whole {
+        true => groups.into(),
+        false => groups.iter().map(RewardedGroup::judged).collect::<Vec<_>>().into(),
+    };
     let given = estimator.advantages(&judged);
     expect("groups", groups.len(), given.len())?;
     let verdicts = groups.iter().flat_map(|group| &group.rewards).map(Reward::is_judged);
     let mut left =
         samples.iter_mut().zip(verdicts).filter(|(_, judged)| *judged).map(|pair| pair.0);
-    for (advantages, group) in given.into_iter().zip(&judged) {
+    for (advantages, group) in given.into_iter().zip(&*judged) {
         let own = left.by_ref().take(group.rewards.len());
         match advantages {
             Advantages::PerCompletion(numbers) => {

@@ -6,7 +6,7 @@ use firebrick_core::{
     RewardShaper, RewardedGroup, Seed, Verdict, Verifier,
 };
 use firebrick_models::{Compute, PolicyModel};
-use firebrick_rollout::{RolloutEngine, Sampling};
+use firebrick_rollout::{RolloutEngine, RolloutError, Sampling};
 use rand::seq::SliceRandom;
 
 use crate::{
@@ -236,6 +236,20 @@ impl<M: PolicyModel> Trainer<M> {
     /// the updates, or a step that is interrupted there, leaves weights between the two, and
     /// [`Trainer::midway`] says so.
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
+        let TrainerState { generated, skipped_in_a_row, .. } = self.state;
+        let report = self.whole_step(observer);
+        let interrupted = matches!(
+            report,
+            Err(TrainError::Interrupted | TrainError::Rollout(RolloutError::Interrupted))
+        );
+        if interrupted && !self.midway {
+            // It comes again, and counts then.
+            (self.state.generated, self.state.skipped_in_a_row) = (generated, skipped_in_a_row);
+        }
+        report
+    }
+
+    fn whole_step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
         let began = Instant::now();
         let step = self.state.step + 1;
         if self.updater.objective.needs_reference() && self.reference.is_none() {

@@ -10,7 +10,7 @@ use std::{
 use firebrick_core::Step;
 use firebrick_models::PolicyModel;
 use firebrick_runs::{RunError, TRAIN, publish_folder, write_atomically, write_sums};
-use firebrick_train::{TrainError, check_finite, save_state};
+use firebrick_train::{TrainError, Trainer, check_finite, save_state};
 
 use super::{HELDOUT, PROGRESS, Run};
 use crate::{
@@ -71,8 +71,14 @@ impl<M: PolicyModel> Run<M> {
         let began = Instant::now();
         let step = self.wired.trainer.state.step;
         // A broken policy must not take the place of one that is not.
-        check_finite(&self.wired.trainer.policy)?;
+        let Trainer { policy, critic, .. } = &self.wired.trainer;
+        check_finite(policy)?;
+        critic.as_ref().map_or(Ok(()), |critic| check_finite(&critic.model))?;
         self.folder.check()?;
+        // The record of the steps that it has must not be newer than they are.
+        if let Err(error) = self.store.sync() {
+            self.watcher.note(&format!("run.db is not on the disk yet: {error}"));
+        }
         let temporary = self.folder.begin_checkpoint(step)?;
         self.write_checkpoint(&temporary)?;
         write_sums(&temporary)?;
@@ -82,9 +88,11 @@ impl<M: PolicyModel> Run<M> {
             let best = best.filter(|_| self.recipe.checkpoint.best);
             self.folder.prune(self.recipe.checkpoint.keep, best)?;
         }
+        let tidied = Instant::now();
         if let Err(error) = self.tidy(step) {
             self.watcher.note(&format!("run.db grows: {error}"));
         }
+        self.record_seconds += tidied.elapsed().as_secs_f64();
         self.progress.seconds.checkpoint += began.elapsed().as_secs_f64();
         Ok(())
     }
@@ -98,6 +106,12 @@ impl<M: PolicyModel> Run<M> {
         self.store.forget_tokens(HELDOUT, evaluated, tokens_every)?;
         for set in &self.wired.sets {
             self.store.forget_tokens(&set.name, evaluated, tokens_every)?;
+        }
+        if self.progress.warmed_up {
+            self.store.forget_tokens("initial", 0, 0)?;
+        }
+        if step > 0 {
+            self.store.forget_unjudged(step.min(evaluated))?;
         }
         if max_megabytes > 0
             && let Some(last) = self.store.limit(max_megabytes << 20)?

@@ -11,7 +11,7 @@ pub const TRAIN: &str = "train";
 
 impl Store {
     /// Writes a group that has just arrived and nobody has judged, so that a run that is killed has it. `request` is a
-    /// number made from everything that the completions follow from.
+    /// number made from everything that the completions follow from, the weights included.
     ///
     /// # Errors
     /// When it can't be written.
@@ -24,15 +24,20 @@ impl Store {
     ) -> Result<(), RunError> {
         self.transaction(|transaction| {
             let id = insert_group(transaction, (source, step), group)?;
-            let sql = "UPDATE groups SET request = ?2 WHERE group_id = ?1";
+            let sql =
+                "UPDATE groups SET request = ?2, spread = NULL, fate = NULL WHERE group_id = ?1";
             transaction.prepare_cached(sql)?.execute(params![id, request])?;
+            // What was sampled in its place before.
+            let sql = "DELETE FROM completions WHERE group_id = ?1";
+            transaction.prepare_cached(sql)?.execute([id])?;
             (0..).zip(&group.completions).try_for_each(|(index, completion)| {
                 insert_completion(transaction, (id, index), completion)
             })
         })
     }
 
-    /// The completions that were written for this request, if all of them are there with their tokens.
+    /// The completions that were written for this draw of a prompt, if they follow from the same `request` and all of them are
+    /// there with their tokens.
     ///
     /// # Errors
     /// When they can't be read.
@@ -40,15 +45,15 @@ impl Store {
         &self,
         source: &str,
         step: Step,
+        (draw, prompt): (u64, u64),
         request: &[u8],
     ) -> Result<Option<Vec<Completion>>, RunError> {
         let read = || {
-            let sql =
-                "SELECT group_id FROM groups WHERE source = ?1 AND step = ?2 AND request = ?3";
+            let sql = "SELECT group_id FROM groups WHERE source = ?1 AND step = ?2 AND draw = ?3 \
+                       AND prompt_id = ?4 AND request = ?5";
             let mut query = self.connection.prepare_cached(sql)?;
-            let found = query
-                .query_row(params![source, signed(step), request], |row| row.get::<_, i64>(0))
-                .optional()?;
+            let key = params![source, signed(step), signed(draw), signed(prompt), request];
+            let found = query.query_row(key, |row| row.get::<_, i64>(0)).optional()?;
             let Some(id) = found else { return Ok(None) };
             let sql = "SELECT text, finish, policy_version, token_ids, logprobs, mask FROM completions \
                        WHERE group_id = ?1 ORDER BY completion";
@@ -154,6 +159,17 @@ impl Store {
                 .map_err(self.fault("read"))
         };
         Ok(unsigned((ask("page_count")? - ask("freelist_count")?) * ask("page_size")?))
+    }
+
+    /// Removes the groups up to `step` that nobody has judged, and their completions: a run that went on otherwise has not
+    /// asked for them again.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn forget_unjudged(&mut self, step: Step) -> Result<(), RunError> {
+        let unjudged = "step <= ?1 AND group_id NOT IN \
+                        (SELECT group_id FROM completions WHERE verdict IS NOT NULL)";
+        self.remove_steps(unjudged, signed(step))
     }
 
     /// Removes groups and their completions.

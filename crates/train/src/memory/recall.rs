@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use firebrick_core::{Metrics, PromptSource, RewardedGroup, Seed, Step};
+use firebrick_core::{Metrics, PromptSource, Reward, RewardedGroup, Seed, Step};
 use rand::seq::index;
 
 use super::{
@@ -210,8 +210,11 @@ impl PromptSelector for Recall<'_> {
             self.recalled.came += came;
             self.recalled.squared_error += (predicted - came).powi(2);
         }
-        let record = Record::after(self.get(id), group, self.step, self.config);
-        self.fresh.insert(id, record);
+        // Of a judge that failed nothing is to be learnt about a prompt.
+        if group.rewards.iter().any(Reward::is_judged) {
+            let record = Record::after(self.get(id), group, self.step, self.config);
+            self.fresh.insert(id, record);
+        }
     }
 
     fn finish(self: Box<Self>) -> Option<(Recalled, BTreeMap<u64, Record>)> {

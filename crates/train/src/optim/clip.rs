@@ -4,6 +4,8 @@ use burn::{
     tensor::{DType, Tensor},
 };
 
+use firebrick_core::Seed;
+
 use super::read;
 use crate::TrainError;
 
@@ -123,6 +125,37 @@ pub fn check_finite<M: Module>(module: &M) -> Result<(), TrainError> {
         Some((parameter, _)) => Err(TrainError::NotFinite { parameter }),
         None => Ok(()),
     }
+}
+
+/// A number made from every trained weight of a module: another one as soon as they differ, if only in the last bits. Where
+/// nothing is trained, it is made from all.
+///
+/// # Errors
+/// When the device cannot give its sums back.
+pub fn fingerprint<M: Module>(module: &M) -> Result<[u8; 32], TrainError> {
+    struct Sums {
+        trained: bool,
+        sums: Vec<Tensor<1>>,
+    }
+    impl ModuleVisitor for Sums {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let values = param.val();
+            if values.is_require_grad() || !self.trained {
+                let values = values.detach().cast(DType::F32);
+                // Of two small changes that even out in the one sum, the other tells.
+                self.sums.extend([values.clone().sum(), (values.clone() * values).sum()]);
+            }
+        }
+    }
+    let mut sums = Sums { trained: true, sums: Vec::new() };
+    module.visit(&mut sums);
+    if sums.sums.is_empty() {
+        sums.trained = false;
+        module.visit(&mut sums);
+    }
+    let values = if sums.sums.is_empty() { Vec::new() } else { read(Tensor::cat(sums.sums, 0))? };
+    let bits: Vec<u64> = values.into_iter().map(|value| value.to_bits().into()).collect();
+    Ok(Seed::run(0).derive("weights", &bits).bytes())
 }
 
 struct Walk<F> {
