@@ -285,6 +285,8 @@ fn a_damaged_checkpoint_is_passed_over() {
                 assert!(said.contains(damaged), "{file} {damage}: {said}");
                 let resumed = "resumed from runs/damaged/checkpoints/step-000002";
                 assert!(said.contains(resumed), "{file} {damage}: {said}");
+                // Whole ones are not removed for it.
+                assert!(place.path("runs/damaged/checkpoints/damaged-step-000004").is_dir());
             }
             if steps == "train.steps=6" {
                 assert_same(&place.result("whole"), &place.result("damaged"));
@@ -376,7 +378,7 @@ fn a_policy_that_breaks_does_not_displace_a_good_one() {
     place.train_tiny("a", &["train.steps=2"]).success();
     let more = ["optim.lr=1e30", "optim.warmup_steps=0", "checkpoint.every=1", "--resume"];
     let broken = place.train_tiny("a", &more);
-    assert_ne!(broken.code, Some(0), "{}", broken.stderr);
+    assert!(matches!(broken.code, Some(1 | 3)), "{}", broken.stderr);
     let good = place.path("runs/a/checkpoints/step-000002/model.safetensors");
     assert!(good.exists(), "{}", broken.stderr);
     // Moments that are no numbers, without sums that would tell.

@@ -280,7 +280,8 @@ fn ctrl_c_ends_a_run_at_once() {
         let summary = place.json("runs/stopped/summary.json");
         assert_eq!(summary["stopped_because"], "interrupted");
         assert!(step.contains(&summary["steps"].as_u64().unwrap()), "{summary}");
-        assert_eq!(summary["steps"].as_u64(), place.newest("stopped"));
+        // A step that was interrupted in its updates can't be saved, nor what came before it since the last checkpoint.
+        assert!(place.newest("stopped") <= summary["steps"].as_u64());
     }
     succeed(&place, "stopped", &resume);
     assert_same(&place.result("whole"), &place.result("stopped"));
@@ -300,7 +301,14 @@ fn ctrl_c_in_the_last_step_of_the_warm_up() {
         "sampling.max_rounds=1",
     ];
     succeed(&place, "whole", &more);
-    let moment = Moment { begun: MOMENTS[0].begun, milliseconds: 100 };
+    // When the first evaluation is over, and the next one has begun.
+    let evaluated = |place: &Place, run: &str| {
+        let store = rusqlite::Connection::open(place.path(&format!("runs/{run}/run.db")));
+        let sql = "SELECT count(verdict) FROM completions";
+        let judged = store.and_then(|store| store.query_row(sql, [], |row| row.get::<_, i64>(0)));
+        judged.is_ok_and(|judged| judged > 0)
+    };
+    let moment = Moment { begun: evaluated, milliseconds: 20 };
     let outcome = stop_at(&place, "stopped", &more, &moment, interrupt).unwrap();
     assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
     let resume: Vec<&str> = more.into_iter().chain(["--resume"]).collect();

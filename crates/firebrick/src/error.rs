@@ -99,7 +99,7 @@ pub enum Error {
     )]
     References {
         /// Which set.
-        key: &'static str,
+        key: String,
         /// How many.
         count: usize,
         /// Of how many that were looked at.

@@ -126,10 +126,9 @@ pub(crate) fn wire_with(
     };
     let device = device.autodiff();
     let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
-    let data = Data::read(recipe, asked, folders.as_ref(), sources, seed, now, &said)?;
+    let mut data = Data::read(recipe, asked, folders.as_ref(), sources, seed, now, &said)?;
     if !own_verifier {
-        references::check("data.train", &data.train, recipe, &*verifier, &said)?;
-        references::check("data.heldout", &data.heldout, recipe, &*verifier, &said)?;
+        data.check_references(recipe, &*verifier, &said)?;
     }
     let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
     // Before the weights, which take of the memory that there is.
@@ -334,7 +333,8 @@ pub fn evaluation(
         worked: false,
         messages: recipe.reward_kind().reads_conversations(),
     };
-    let data = Data::read(recipe, asked, Some(&folders), sources, seed, now, &said)?;
+    let mut data = Data::read(recipe, asked, Some(&folders), sources, seed, now, &said)?;
+    data.check_references(recipe, &*verifier, &said)?;
     let tokenizer = &data.tokenizer;
     let policy = Policy::read(recipe, Some(&folders), tokenizer, seed, &device, &said)?.decoder;
     Ok(Evaluation {

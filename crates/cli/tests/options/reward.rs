@@ -10,6 +10,14 @@ fn rewards_are_shaped_as_their_options_say() {
     Bench::new().try_all(CASES);
 }
 
+/// A judge that can tell nothing.
+const FAILING: &[&str] = &[
+    "reward.kind=command",
+    "reward.program=['sh','-c','while read -r l; do i=${l#*:}; echo \"{\\\"id\\\":${i%%,*},\\\"verdict\\\":\\\"error\\\"}\"; done']",
+    "reward.pattern=",
+    "reward.matches=",
+];
+
 /// Every group is kept, of completions of 1 to 6 tokens.
 const ALL: &[&str] = &["sampling.dynamic=false", "rollout.max_completion_tokens=6"];
 
@@ -49,8 +57,7 @@ pub(crate) const CASES: &[Case] = &[
         let replaced = run.instead(&["reward.stop={replace=-0.5,form='as_written'}"]);
         shaped(&replaced, |done| if done.cut { -0.5 } else { done.accuracy });
     }),
-    // No reference is an integer.
-    case(&["reward.max_errors=1.0"], LETTERS, &["reward={kind='integer'}"], |run| {
+    case(&["reward.max_errors=1.0"], LETTERS, FAILING, |run| {
         assert_eq!(run.first("reward/error"), run.first("sampling/completions"));
         assert!(run.completions().iter().all(|done| !done.live));
         assert!(run.summary()["heldout"]["final"].is_null());

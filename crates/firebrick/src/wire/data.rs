@@ -5,13 +5,14 @@ use std::{
     sync::{Arc, mpsc::Sender},
 };
 
-use firebrick_core::{Prompt, Seed, WorkedExample};
+use firebrick_core::{Prompt, Seed, Verifier, WorkedExample};
 use firebrick_data::{
     ChatTemplate, ColumnNames, DataError, DateTime, Part, Preparation, Problem, ProblemSet,
     PromptFormat, PromptReport, Tokenizer, read_problems,
 };
 use serde_json::{Map, Value};
 
+use super::references;
 use crate::{Error, model::Folders, recipe, recipe::Recipe, source::Sources};
 
 /// Prompts and tokenizer.
@@ -94,6 +95,27 @@ impl Data {
         };
         let tokenizer = Arc::new(tokenizer);
         Ok(Data { tokenizer, train: prompts, heldout, sets, worked, report })
+    }
+}
+
+impl Data {
+    /// Leaves out what can't be judged, and looks whether the rest can be answered right.
+    ///
+    /// # Errors
+    /// When most of it can't.
+    pub(super) fn check_references(
+        &mut self,
+        recipe: &Recipe,
+        verifier: &dyn Verifier,
+        notes: &Sender<String>,
+    ) -> Result<(), Error> {
+        let own = [("data.train", &mut self.train), ("data.heldout", &mut self.heldout)];
+        let further = self.sets.iter_mut().map(|set| (set.name.as_str(), &mut set.prompts));
+        for (key, prompts) in own.into_iter().chain(further) {
+            references::leave_out(key, prompts, recipe, verifier, notes)?;
+            references::check(key, prompts, recipe, verifier, notes)?;
+        }
+        Ok(())
     }
 }
 

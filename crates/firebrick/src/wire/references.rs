@@ -3,11 +3,48 @@
 use std::sync::mpsc::Sender;
 
 use firebrick_core::{Completion, Prompt, Verdict, Verifier};
+use firebrick_train::TrainError;
 
 use crate::{
     Error,
     recipe::{Recipe, RewardKind},
 };
+
+/// Leaves out the prompts whose references the verifier can't read, and says how many: no answer to them has a verdict.
+pub(super) fn leave_out(
+    key: &str,
+    prompts: &mut Vec<Prompt>,
+    recipe: &Recipe,
+    verifier: &dyn Verifier,
+    notes: &Sender<String>,
+) -> Result<(), Error> {
+    let forms = forms(&recipe.reward_kind()).filter(|_| recipe.data.task.is_none());
+    let Some(forms) = forms.filter(|_| prompts.len() > HANDFUL) else { return Ok(()) };
+    let mut unreadable = vec![false; prompts.len()];
+    for form in forms {
+        // Any answer will do: it is the reference that can't be read.
+        let answer = Completion::of_text(form.replace(REFERENCE, "1"));
+        let asked: Vec<_> = prompts.iter().map(|prompt| (prompt, &answer)).collect();
+        let scores = verifier.score_all(&asked).map_err(TrainError::from)?;
+        for (unreadable, score) in unreadable.iter_mut().zip(scores) {
+            *unreadable |= score.verdict == Verdict::Error;
+        }
+    }
+    let left_out = prompts.iter().zip(&unreadable).filter(|(_, unreadable)| **unreadable);
+    let left_out: Vec<&Prompt> = left_out.map(|(prompt, _)| prompt).collect();
+    let (count, of, first) = (left_out.len(), prompts.len(), first(&left_out));
+    if count == of {
+        return Err(Error::References { key: key.to_owned(), count, of, first });
+    }
+    if count > 0 {
+        let _ = notes.send(format!(
+            "{key}: the verifier can't read {count} of {of} references, such as {first}: their prompts are left out"
+        ));
+        let mut unreadable = unreadable.into_iter();
+        prompts.retain(|_| !unreadable.next().unwrap_or(false));
+    }
+    Ok(())
+}
 
 /// Gives each reference to the verifier as an answer, and says of how many it is none: training on them teaches that
 /// nothing is right. Of a large set it looks at a part. The answers of a task are its own.
@@ -15,7 +52,7 @@ use crate::{
 /// # Errors
 /// When it is most of them, and not a handful.
 pub(super) fn check(
-    key: &'static str,
+    key: &str,
     prompts: &[Prompt],
     recipe: &Recipe,
     verifier: &dyn Verifier,
@@ -29,13 +66,11 @@ pub(super) fn check(
         let text = form.replace(REFERENCE, &prompt.reference);
         verifier.score(prompt, &Completion::of_text(text)).verdict == Verdict::Right
     };
-    let useless: Vec<&&Prompt> =
-        looked_at.iter().filter(|prompt| !forms.iter().any(|form| right(prompt, form))).collect();
-    let first: Vec<String> =
-        useless.iter().take(3).map(|prompt| shown(&prompt.reference)).collect();
-    let (count, of, first) = (useless.len(), looked_at.len(), first.join(", "));
+    let never = |prompt: &&Prompt| !forms.iter().any(|form| right(prompt, form));
+    let useless: Vec<&Prompt> = looked_at.iter().copied().filter(never).collect();
+    let (count, of, first) = (useless.len(), looked_at.len(), first(&useless));
     if 2 * count > of && of > HANDFUL {
-        return Err(Error::References { key, count, of, first });
+        return Err(Error::References { key: key.to_owned(), count, of, first });
     }
     if count > 0 {
         let _ = notes.send(format!(
@@ -72,6 +107,13 @@ fn forms(kind: &RewardKind) -> Option<Vec<String>> {
     };
     let usual = ["{reference}", "\\boxed{{reference}}", "Answer: {reference}", "#### {reference}"];
     Some(own.into_iter().chain(usual.map(String::from)).collect())
+}
+
+/// The first three references, for a message.
+fn first(prompts: &[&Prompt]) -> String {
+    let first: Vec<String> =
+        prompts.iter().take(3).map(|prompt| shown(&prompt.reference)).collect();
+    first.join(", ")
 }
 
 /// A reference for a message: short, and without what moves a cursor.
