@@ -18,7 +18,8 @@ use firebrick_train::fingerprint;
 
 /// What is being sampled, and what of it is known from an earlier process.
 pub(crate) struct Journal {
-    store: Store,
+    /// The run's one connection to its database: another one would have to read again what this one writes.
+    pub(crate) store: Store,
     place: Option<(String, Step)>,
     /// Stands for the weights that sample; none where nobody knows them.
     weights: Option<[u8; 32]>,
@@ -31,7 +32,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A journal in `store`, a connection of its own.
+    /// A journal in `store`.
     pub(crate) fn new(store: Store) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Journal {
             store,
@@ -64,10 +65,10 @@ impl Journal {
     }
 
     /// The answer to the request, if an earlier process has got it from the same weights.
-    fn recall(&mut self, request: &GroupRequest) -> Option<(RequestId, Group)> {
+    fn recall(&mut self, request: &GroupRequest, digest: &[u8; 32]) -> Option<(RequestId, Group)> {
         let (source, step) = self.place.as_ref()?;
         let key = (request.draw, request.prompt.id);
-        let found = self.store.recall(source, *step, key, &self.of(request)?);
+        let found = self.store.recall(source, *step, key, digest);
         let answer = request.clone().answer(self.borne(found)??);
         // A database is a file like others: what is in it is checked as an engine's answer is.
         request.check_answer(&answer.1).ok()?;
@@ -75,10 +76,10 @@ impl Journal {
         Some(answer)
     }
 
-    fn keep(&mut self, request: &GroupRequest, group: &Group) {
-        if let (Some((source, step)), Some(digest)) = (&self.place, self.of(request)) {
+    fn keep(&mut self, groups: &[([u8; 32], &Group)]) {
+        if let Some((source, step)) = &self.place {
             let began = Instant::now();
-            let kept = self.store.keep(source, *step, &digest, group);
+            let kept = self.store.keep(source, *step, groups);
             self.borne(kept);
             self.spent += began.elapsed();
         }
@@ -106,8 +107,8 @@ pub(crate) struct Journaled<M> {
     engine: Box<dyn RolloutEngine<M>>,
     journal: Arc<Mutex<Journal>>,
     interrupted: Arc<AtomicBool>,
-    /// What the engine has been given and has not answered.
-    open: BTreeMap<RequestId, GroupRequest>,
+    /// What the engine has been given and has not answered, each with a hash of all that its answer follows from, if that is known.
+    open: BTreeMap<RequestId, Option<[u8; 32]>>,
     /// Answers from the journal that nobody has fetched.
     known: Vec<(RequestId, Group)>,
 }
@@ -131,17 +132,22 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
 
     fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
         let mut journal = lock(&self.journal);
-        let mut asked = Vec::new();
-        let mut known = Vec::new();
+        let began = Instant::now();
+        let (mut asked, mut open, mut known) = (Vec::new(), Vec::new(), Vec::new());
         for request in requests {
-            match journal.recall(&request) {
+            let digest = journal.of(&request);
+            match digest.and_then(|digest| journal.recall(&request, &digest)) {
                 Some(answer) => known.push(answer),
-                None => asked.push(request),
+                None => {
+                    open.push((request.id, digest));
+                    asked.push(request);
+                }
             }
         }
+        journal.spent += began.elapsed();
         drop(journal);
-        self.engine.submit(asked.clone())?;
-        self.open.extend(asked.into_iter().map(|request| (request.id, request)));
+        self.engine.submit(asked)?;
+        self.open.extend(open);
         self.known.extend(known);
         Ok(())
     }
@@ -166,12 +172,11 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
             let answers =
                 self.engine.poll(Wait::Never, finished).inspect_err(|_| self.open.clear())?;
             if !answers.is_empty() || wait == Wait::Never {
-                let mut journal = lock(&self.journal);
-                for (id, group) in &answers {
-                    if let Some(request) = self.open.remove(id) {
-                        journal.keep(&request, group);
-                    }
-                }
+                let arrived = answers.iter();
+                let arrived: Vec<([u8; 32], &Group)> = arrived
+                    .filter_map(|(id, group)| Some((self.open.remove(id)??, group)))
+                    .collect();
+                lock(&self.journal).keep(&arrived);
                 return Ok(answers);
             }
             // One that computes elsewhere answers at once that it has nothing yet.

@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use firebrick_core::{Metrics, Prompt, RewardedGroup, Seed, Step, Tracker, WorkedExample};
+use firebrick_core::{Fate, Metrics, Prompt, RewardedGroup, Seed, Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
@@ -42,9 +42,7 @@ pub(crate) struct Run<M: PolicyModel> {
     pub(crate) wired: Wired<M>,
     /// Where it is kept.
     pub(crate) folder: RunFolder,
-    /// Its record.
-    pub(crate) store: Store,
-    /// What the engine has sampled, in the same database.
+    /// Its record, and what the engine has sampled.
     pub(crate) journal: Arc<Mutex<Journal>>,
     /// Where its numbers go besides.
     pub(crate) trackers: Vec<Box<dyn Tracker>>,
@@ -358,16 +356,9 @@ impl<M: PolicyModel> Run<M> {
         self.explain_empty(&sampling, &update);
         self.save_skipped(step, &skipped)?;
         let began = Instant::now();
-        self.record(step, &metrics, &groups);
         // A step that ends the run trained on nothing.
-        let fates = fates.into_iter().filter(|_| stop.is_none());
-        if let Err(error) = self.store.record_fates(step, fates) {
-            self.watcher.note(&format!("step {step} is not whole in run.db: {error}"));
-        }
-        // A power cut from here on does not take this step.
-        if let Err(error) = self.store.sync() {
-            self.watcher.note(&format!("step {step} is not on the disk yet: {error}"));
-        }
+        let fates = if stop.is_none() { fates } else { BTreeMap::new() };
+        self.record(step, &metrics, &groups, &fates);
         self.record_seconds += began.elapsed().as_secs_f64();
         let (count, most) =
             (self.wired.trainer.state.skipped_in_a_row, self.recipe.train.max_skipped);
@@ -388,7 +379,7 @@ impl<M: PolicyModel> Run<M> {
         self.show_accuracy(step, Some(accuracy));
         let mut measured = Metrics::default();
         measured.set("eval/heldout_accuracy", accuracy);
-        self.record(step, &measured, &[]);
+        self.record(step, &measured, &[], &BTreeMap::new());
         self.progress.heldout.r#final = Some(accuracy);
         match self.progress.best.is_none_or(|(_, best)| accuracy > best) {
             true => (self.progress.best, self.progress.since_best) = (Some((step, accuracy)), 0),
@@ -419,7 +410,7 @@ impl<M: PolicyModel> Run<M> {
     pub(super) fn note(&mut self, text: &str) {
         self.watcher.note(text);
         // A database that can't be written is complained of where a step is lost.
-        let _ = self.store.event(self.wired.trainer.state.step, text);
+        let _ = lock(&self.journal).store.event(self.wired.trainer.state.step, text);
     }
 
     /// Says what was not sampled again, and that the journal failed.
@@ -526,9 +517,20 @@ impl<M: PolicyModel> Run<M> {
     }
 
     /// A store or a tracker that fails must not end a run that works: the loss is said and borne.
-    fn record(&mut self, step: Step, metrics: &Metrics, groups: &[RewardedGroup]) {
-        let Run { store, trackers, watcher, .. } = self;
-        let stored = store.log(step, metrics).and_then(|()| store.log_groups(step, groups));
+    fn record(
+        &mut self,
+        step: Step,
+        metrics: &Metrics,
+        groups: &[RewardedGroup],
+        fates: &BTreeMap<u64, Fate>,
+    ) {
+        let Run { journal, trackers, watcher, .. } = self;
+        // The numbers last, because the database brings everything before them to the disk with them.
+        let store = &mut lock(journal).store;
+        let stored = store
+            .record(TRAIN, step, groups, fates)
+            .map_err(|error| error.to_string())
+            .and_then(|()| store.log(step, metrics).map_err(|error| error.to_string()));
         if let Err(error) = stored {
             watcher.note(&format!("step {step} is not in run.db: {error}"));
         }
@@ -593,7 +595,7 @@ impl<M: PolicyModel> Run<M> {
             report.accuracy, report.samples, report.majority
         ));
         if step > 0 {
-            self.record(step, &metrics, &[]);
+            self.record(step, &metrics, &[], &BTreeMap::new());
         }
         if report.accuracy.is_finite() {
             self.progress.sets.insert(name.clone(), report.accuracy);
@@ -603,7 +605,8 @@ impl<M: PolicyModel> Run<M> {
 
     fn record_evaluation(&mut self, source: &str, step: Step, groups: &[RewardedGroup]) {
         let began = Instant::now();
-        if let Err(error) = self.store.record(source, step, groups) {
+        if let Err(error) = lock(&self.journal).store.record(source, step, groups, &BTreeMap::new())
+        {
             self.watcher.note(&format!("the evaluation of step {step} is not in run.db: {error}"));
         }
         self.record_seconds += began.elapsed().as_secs_f64();
@@ -662,7 +665,7 @@ impl<M: PolicyModel> Run<M> {
 
     fn finish(mut self, stopped_because: String) -> Result<Summary, Error> {
         self.read_clock();
-        let Run { wired, folder, mut store, mut watcher, progress, .. } = self;
+        let Run { wired, folder, journal, mut watcher, progress, .. } = self;
         let state = &wired.trainer.state;
         let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
         let summary = Summary {
@@ -682,9 +685,9 @@ impl<M: PolicyModel> Run<M> {
         };
         summary.write(&folder.summary())?;
         if summary.stopped_because != INTERRUPTED {
-            store.forget_unjudged(Step::MAX / 2)?;
+            lock(&journal).store.forget_unjudged(Step::MAX / 2)?;
         }
-        export(&store, &folder.metrics())?;
+        export(&lock(&journal).store, &folder.metrics())?;
         watcher.finished(&summary);
         Ok(summary)
     }

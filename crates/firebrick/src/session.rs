@@ -353,7 +353,6 @@ impl<M: PolicyModel> Session<M> {
         wired.trainer.restore_room();
         write_atomically(&folder.recipe(), text.as_bytes())?;
         let mut store = Store::open(&folder.database())?;
-        let journal = Journal::new(Store::open(&folder.database())?);
         store.set_info(HELDOUT_PROMPTS, &wired.heldout.len().to_string())?;
         let read = wired.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
         let mut notes = vec![format!("{name}: {}{read}", wired.size)];
@@ -380,6 +379,7 @@ impl<M: PolicyModel> Session<M> {
             watcher.note(note);
             store.event(wired.trainer.state.step, note)?;
         }
+        let journal = Journal::new(store);
         let interrupted = interrupted();
         let wired = wired.heeding(journal.clone(), &interrupted);
         let (clock, phase) = (Instant::now(), String::new());
@@ -387,7 +387,6 @@ impl<M: PolicyModel> Session<M> {
             recipe,
             wired,
             folder,
-            store,
             journal,
             trackers,
             watcher,

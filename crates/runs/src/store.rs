@@ -2,6 +2,7 @@ mod sampled;
 mod schema;
 
 use std::{
+    collections::BTreeMap,
     io::Write,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
@@ -57,10 +58,12 @@ impl Store {
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let store = Store::connect(path, OpenFlags::default())?;
         // WAL lets readers in while the run writes. With it, NORMAL loses at most the last
-        // transactions in a power cut, which a resumed run samples again anyway.
+        // transactions in a power cut: groups of the step that is being made.
         store
             .connection
-            .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
+            .execute_batch(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000; PRAGMA cache_size = -16000;",
+            )
             .map_err(store.fault("open"))?;
         match store.version()? {
             Some(VERSION) => {}
@@ -176,15 +179,6 @@ impl Store {
         Ok(())
     }
 
-    /// Has everything that was written reach the disk: a power cut does not take it then.
-    ///
-    /// # Errors
-    /// When it can't be written.
-    pub fn sync(&self) -> Result<(), RunError> {
-        let sql = "PRAGMA wal_checkpoint(PASSIVE)";
-        self.connection.query_row(sql, [], |_| Ok(())).map_err(self.fault("write to"))
-    }
-
     /// Forgets the numbers that were logged after `step`, which a run resumed from the checkpoint of that step is about to
     /// make again. What was sampled stays, with its verdicts and all that follows from them taken away.
     ///
@@ -210,6 +204,12 @@ impl Store {
 /// again replaces what it said.
 impl Tracker for Store {
     fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError> {
+        // Numbers end a step. With them everything before reaches the disk, so that no power cut takes it.
+        let synchronous = |store: &Store, how: &str| {
+            let set = store.connection.pragma_update(None, "synchronous", how);
+            set.map_err(store.fault("write to"))
+        };
+        let full = synchronous(self, "FULL");
         let logged = self.transaction(|transaction| {
             let sql = "INSERT OR REPLACE INTO metrics (step, name, value) VALUES (?1, ?2, ?3)";
             let mut insert = transaction.prepare_cached(sql)?;
@@ -218,11 +218,13 @@ impl Tracker for Store {
             }
             Ok(())
         });
-        logged.map_err(|error| TrackError(Box::new(error)))
+        let normal = synchronous(self, "NORMAL");
+        full.and(logged).and(normal).map_err(|error| TrackError(Box::new(error)))
     }
 
     fn log_groups(&mut self, step: Step, groups: &[RewardedGroup]) -> Result<(), TrackError> {
-        self.record(TRAIN, step, groups).map_err(|error| TrackError(Box::new(error)))
+        self.record(TRAIN, step, groups, &BTreeMap::new())
+            .map_err(|error| TrackError(Box::new(error)))
     }
 }
 
@@ -418,37 +420,38 @@ mod tests {
         let mut told = group(7, &[true, false]).group;
         told.completions[1].hear(&[9]);
         let mut store = Store::open(&path).unwrap();
-        store.keep(TRAIN, 3, b"abc", &told).unwrap();
+        let request = |first: u8| [first; 32];
+        store.keep(TRAIN, 3, &[(request(7), &told)]).unwrap();
         // Killed here, and it goes on.
         let mut store = Store::open(&path).unwrap();
         assert_eq!(
-            store.recall(TRAIN, 3, (7, u64::MAX), b"abc").unwrap(),
+            store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap(),
             Some(told.completions.clone())
         );
         for (source, step, draw, request) in [
             ("heldout", 3, 7, &b"abc"[..]),
-            (TRAIN, 2, 7, b"abc"),
-            (TRAIN, 3, 8, b"abc"),
+            (TRAIN, 2, 7, &request(7)),
+            (TRAIN, 3, 8, &request(7)),
             (TRAIN, 3, 7, b"ab"),
         ] {
-            assert_eq!(store.recall(source, step, (draw, u64::MAX), request).unwrap(), None);
+            assert_eq!(store.recall(source, step, (draw, u64::MAX), &request).unwrap(), None);
         }
         // Judged, it is there still, until its step is saved and no step whose tokens stay.
         let mut judged = group(7, &[true, false]);
         judged.group = told.clone();
-        store.record(TRAIN, 3, &[judged]).unwrap();
+        store.record(TRAIN, 3, &[judged], &BTreeMap::new()).unwrap();
         store.truncate_after(2).unwrap();
         let verdicts = "completions WHERE verdict IS NOT NULL";
         assert_eq!((count(&store, "completions"), count(&store, verdicts)), (2, 0));
         store.forget_tokens(TRAIN, 3, 3).unwrap();
-        assert!(store.recall(TRAIN, 3, (7, u64::MAX), b"abc").unwrap().is_some());
+        assert!(store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap().is_some());
         store.forget_tokens(TRAIN, 3, 2).unwrap();
-        assert_eq!(store.recall(TRAIN, 3, (7, u64::MAX), b"abc").unwrap(), None);
+        assert_eq!(store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap(), None);
         assert_eq!(count(&store, "completions"), 2);
 
         let damage = "UPDATE completions SET token_ids = x'000000', logprobs = x''";
         store.connection.execute_batch(damage).unwrap();
-        assert!(store.recall(TRAIN, 3, (7, u64::MAX), b"abc").is_err());
+        assert!(store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).is_err());
     }
 
     #[test]

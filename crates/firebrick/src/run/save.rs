@@ -16,6 +16,7 @@ use super::{HELDOUT, PROGRESS, Run};
 use crate::{
     Error,
     card::{CARD, Card},
+    journal::lock,
     recipe::Record,
     wire::{TRAINER, WEIGHTS, Wired},
 };
@@ -75,10 +76,6 @@ impl<M: PolicyModel> Run<M> {
         check_finite(policy)?;
         critic.as_ref().map_or(Ok(()), |critic| check_finite(&critic.model))?;
         self.folder.check()?;
-        // The record of the steps that it has must not be newer than they are.
-        if let Err(error) = self.store.sync() {
-            self.watcher.note(&format!("run.db is not on the disk yet: {error}"));
-        }
         let temporary = self.folder.begin_checkpoint(step)?;
         self.write_checkpoint(&temporary)?;
         write_sums(&temporary)?;
@@ -89,39 +86,41 @@ impl<M: PolicyModel> Run<M> {
             self.folder.prune(self.recipe.checkpoint.keep, best)?;
         }
         let tidied = Instant::now();
-        if let Err(error) = self.tidy(step) {
-            self.watcher.note(&format!("run.db grows: {error}"));
+        match self.tidy(step) {
+            Ok(None) => {}
+            Ok(Some(last)) => self.note(&format!(
+                "run.db has more than {} MB (record.max_megabytes): completions up to step {last} were removed from it",
+                self.recipe.record.max_megabytes
+            )),
+            Err(error) => self.watcher.note(&format!("run.db grows: {error}")),
         }
         self.record_seconds += tidied.elapsed().as_secs_f64();
         self.progress.seconds.checkpoint += began.elapsed().as_secs_f64();
         Ok(())
     }
 
-    /// Lets the database forget what nobody samples again, now that there is a checkpoint of `step`.
-    fn tidy(&mut self, step: Step) -> Result<(), RunError> {
+    /// Lets the database forget what nobody samples again, now that there is a checkpoint of `step`; gives the last step
+    /// whose completions were removed because it was too large.
+    fn tidy(&self, step: Step) -> Result<Option<Step>, RunError> {
         let Record { tokens_every, max_megabytes } = self.recipe.record;
-        self.store.forget_tokens(TRAIN, step, tokens_every)?;
         // The evaluation after this step may not be over.
         let evaluated = self.progress.evaluated;
-        self.store.forget_tokens(HELDOUT, evaluated, tokens_every)?;
+        let store = &mut lock(&self.journal).store;
+        store.forget_tokens(TRAIN, step, tokens_every)?;
+        store.forget_tokens(HELDOUT, evaluated, tokens_every)?;
         for set in &self.wired.sets {
-            self.store.forget_tokens(&set.name, evaluated, tokens_every)?;
+            store.forget_tokens(&set.name, evaluated, tokens_every)?;
         }
         if self.progress.warmed_up {
-            self.store.forget_tokens("initial", 0, 0)?;
+            store.forget_tokens("initial", 0, 0)?;
         }
         if step > 0 {
-            self.store.forget_unjudged(step.min(evaluated))?;
+            store.forget_unjudged(step.min(evaluated))?;
         }
-        if max_megabytes > 0
-            && let Some(last) = self.store.limit(max_megabytes << 20)?
-        {
-            self.note(&format!(
-                "run.db has more than {max_megabytes} MB (record.max_megabytes): completions up to step {last} were \
-                 removed from it"
-            ));
+        match max_megabytes {
+            0 => Ok(None),
+            most => store.limit(most << 20),
         }
-        self.store.sync()
     }
 
     /// Keeps the state after the warm-up where other runs look for it.

@@ -1,7 +1,9 @@
 //! Groups and completions: written when they arrive, judged later, and given back to a run that goes on.
 
+use std::collections::BTreeMap;
+
 use firebrick_core::{Completion, Fate, FinishReason, Group, Reward, RewardedGroup, Step};
-use rusqlite::{OptionalExtension, Row, Transaction, params, types::Type};
+use rusqlite::{OptionalExtension, Row, Statement, Transaction, params, types::Type};
 
 use super::{Store, cell, signed, unsigned};
 use crate::RunError;
@@ -10,29 +12,23 @@ use crate::RunError;
 pub const TRAIN: &str = "train";
 
 impl Store {
-    /// Writes a group that has just arrived and nobody has judged, so that a run that is killed has it. `request` is a
-    /// number made from everything that the completions follow from, the weights included.
+    /// Writes groups that have just arrived and nobody has judged, so that a run that is killed has them. Each comes with its
+    /// `request`, a number made from everything that the completions follow from, the weights included.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When they can't be written.
     pub fn keep(
         &mut self,
         source: &str,
         step: Step,
-        request: &[u8],
-        group: &Group,
+        groups: &[([u8; 32], &Group)],
     ) -> Result<(), RunError> {
         self.transaction(|transaction| {
-            let id = insert_group(transaction, (source, step), group)?;
-            let sql =
-                "UPDATE groups SET request = ?2, spread = NULL, fate = NULL WHERE group_id = ?1";
-            transaction.prepare_cached(sql)?.execute(params![id, request])?;
-            // What was sampled in its place before.
-            let sql = "DELETE FROM completions WHERE group_id = ?1";
-            transaction.prepare_cached(sql)?.execute([id])?;
-            (0..).zip(&group.completions).try_for_each(|(index, completion)| {
-                insert_completion(transaction, (id, index), completion)
-            })
+            for (request, group) in groups {
+                let id = insert_group(transaction, (source, step), group, Some(request))?;
+                insert_completions(transaction, id, &group.completions)?;
+            }
+            Ok(())
         })
     }
 
@@ -64,7 +60,8 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// Writes what became of a step's groups; of those that [`Store::keep`] has written the tokens stay.
+    /// Writes what became of a step's groups, and by their draws what the step made of them; of those that [`Store::keep`] has
+    /// written the tokens stay.
     ///
     /// # Errors
     /// When it can't be written.
@@ -73,44 +70,34 @@ impl Store {
         source: &str,
         step: Step,
         groups: &[RewardedGroup],
+        fates: &BTreeMap<u64, Fate>,
     ) -> Result<(), RunError> {
         self.transaction(|transaction| {
+            let sql = "UPDATE groups SET spread = ?5, policy_step = ?6, fate = ?7 \
+                       WHERE source = ?1 AND step = ?2 AND draw = ?3 AND prompt_id = ?4 RETURNING group_id";
+            let mut find = transaction.prepare_cached(sql)?;
+            let mut judge = transaction.prepare_cached(JUDGE)?;
             for RewardedGroup { group, rewards } in groups {
-                let id = insert_group(transaction, (source, step), group)?;
-                let sql = "UPDATE groups SET spread = ?2, policy_step = ?3 WHERE group_id = ?1";
-                let spread = cell(spread(rewards));
-                transaction.prepare_cached(sql)?.execute(params![
-                    id,
-                    spread,
-                    signed(group.step)
-                ])?;
-                let sql = "DELETE FROM completions WHERE group_id = ?1 AND completion >= ?2";
-                transaction.prepare_cached(sql)?.execute([id, rewards.len() as i64])?;
-                for (index, (completion, reward)) in
-                    (0..).zip(group.completions.iter().zip(rewards))
-                {
-                    insert_completion(transaction, (id, index), completion)?;
-                    judge(transaction, (id, index), reward)?;
+                let fate = fates.get(&group.draw).map(|fate| fate.name());
+                let (spread, policy) = (cell(spread(rewards)), signed(group.step));
+                let (step, draw, prompt) =
+                    (signed(step), signed(group.draw), signed(group.prompt.id));
+                let mut found = || {
+                    let key = params![source, step, draw, prompt, spread, policy, fate];
+                    find.query_row(key, |row| row.get::<_, i64>(0)).optional()
+                };
+                let id = match found()? {
+                    Some(id) if is_there(transaction, id, &group.completions)? => id,
+                    _ => {
+                        let id = insert_group(transaction, (source, unsigned(step)), group, None)?;
+                        insert_completions(transaction, id, &group.completions)?;
+                        found()?;
+                        id
+                    }
+                };
+                for (index, reward) in (0..).zip(rewards) {
+                    write_verdict(&mut judge, (id, index), reward)?;
                 }
-            }
-            Ok(())
-        })
-    }
-
-    /// Writes what a step made of its groups, by their draws.
-    ///
-    /// # Errors
-    /// When it can't be written.
-    pub fn record_fates(
-        &mut self,
-        step: Step,
-        fates: impl IntoIterator<Item = (u64, Fate)>,
-    ) -> Result<(), RunError> {
-        self.transaction(|transaction| {
-            let sql = "UPDATE groups SET fate = ?3 WHERE source = ?4 AND step = ?1 AND draw = ?2";
-            let mut update = transaction.prepare_cached(sql)?;
-            for (draw, fate) in fates {
-                update.execute(params![signed(step), signed(draw), fate.name(), TRAIN])?;
             }
             Ok(())
         })
@@ -184,15 +171,18 @@ impl Store {
     }
 }
 
-/// The group's row, which may be there; gives its id.
+/// The group's row, which may be there of an earlier time; gives its id.
 fn insert_group(
     transaction: &Transaction<'_>,
     (source, step): (&str, Step),
     group: &Group,
+    request: Option<&[u8; 32]>,
 ) -> rusqlite::Result<i64> {
-    let sql = "INSERT INTO groups (source, step, draw, policy_step, prompt_id, prompt, reference) \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE \
-               SET prompt = excluded.prompt, reference = excluded.reference RETURNING group_id";
+    let sql = "INSERT INTO groups \
+               (source, step, draw, policy_step, prompt_id, prompt, reference, request) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO UPDATE \
+               SET prompt = excluded.prompt, reference = excluded.reference, \
+               request = excluded.request, spread = NULL, fate = NULL RETURNING group_id";
     let prompt = &group.prompt;
     transaction.prepare_cached(sql)?.query_row(
         params![
@@ -203,66 +193,86 @@ fn insert_group(
             signed(prompt.id),
             prompt.text,
             prompt.reference,
+            request.map(|request| &request[..]),
         ],
         |row| row.get(0),
     )
 }
 
-/// A completion without a verdict; one that is there is replaced where it is another one.
-fn insert_completion(
+/// Whether the group's completions have been written: as many, and the first with these tokens.
+fn is_there(
     transaction: &Transaction<'_>,
-    (group, index): (i64, i64),
-    completion: &Completion,
+    group: i64,
+    completions: &[Completion],
+) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*), max(CASE WHEN completion = 0 THEN token_ids END) FROM completions \
+               WHERE group_id = ?1";
+    let (count, first): (usize, Option<Vec<u8>>) = transaction
+        .prepare_cached(sql)?
+        .query_row([group], |row| Ok((row.get::<_, i64>(0)? as usize, row.get(1)?)))?;
+    let tokens = completions.first().map(|completion| token_bytes(&completion.tokens));
+    Ok(count == completions.len() && first == tokens)
+}
+
+/// Completions without verdicts, in the place of those that are there.
+fn insert_completions(
+    transaction: &Transaction<'_>,
+    group: i64,
+    completions: &[Completion],
 ) -> rusqlite::Result<()> {
-    let logprobs = completion.logprobs.iter().map(|&logprob| f64::from(logprob));
-    let mean_logprob = logprobs.sum::<f64>() / completion.logprobs.len() as f64;
-    let mask: Option<Vec<u8>> = completion
-        .mask
-        .contains(&false)
-        .then(|| completion.mask.iter().map(|&own| u8::from(own)).collect());
+    let sql = "DELETE FROM completions WHERE group_id = ?1";
+    transaction.prepare_cached(sql)?.execute([group])?;
     let sql = "INSERT INTO completions (group_id, completion, text, tokens, finish, policy_version, \
-               mean_logprob, token_ids, logprobs, mask) \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO UPDATE \
-               SET text = excluded.text, tokens = excluded.tokens, finish = excluded.finish, \
-               policy_version = excluded.policy_version, mean_logprob = excluded.mean_logprob, \
-               token_ids = excluded.token_ids, logprobs = excluded.logprobs, mask = excluded.mask \
-               WHERE token_ids IS NOT excluded.token_ids OR text <> excluded.text \
-               OR logprobs IS NOT excluded.logprobs";
-    transaction.prepare_cached(sql)?.execute(params![
-        group,
-        index,
-        completion.text,
-        completion.count() as i64,
-        completion.finish.name(),
-        signed(completion.policy_version),
-        cell(mean_logprob),
-        bytes(&completion.tokens, |token| token.to_le_bytes()),
-        bytes(&completion.logprobs, |logprob| logprob.to_le_bytes()),
-        mask,
-    ])?;
+               mean_logprob, token_ids, logprobs, mask) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    let mut insert = transaction.prepare_cached(sql)?;
+    for (index, completion) in (0_i64..).zip(completions) {
+        let logprobs = completion.logprobs.iter().map(|&logprob| f64::from(logprob));
+        let mean_logprob = logprobs.sum::<f64>() / completion.logprobs.len() as f64;
+        let mask: Option<Vec<u8>> = completion
+            .mask
+            .contains(&false)
+            .then(|| completion.mask.iter().map(|&own| u8::from(own)).collect());
+        insert.execute(params![
+            group,
+            index,
+            completion.text,
+            completion.count() as i64,
+            completion.finish.name(),
+            signed(completion.policy_version),
+            cell(mean_logprob),
+            token_bytes(&completion.tokens),
+            completion.logprobs.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>(),
+            mask,
+        ])?;
+    }
     Ok(())
 }
 
-fn judge(
-    transaction: &Transaction<'_>,
+fn token_bytes(tokens: &[u32]) -> Vec<u8> {
+    tokens.iter().flat_map(|token| token.to_le_bytes()).collect()
+}
+
+const JUDGE: &str = "UPDATE completions SET verdict = ?3, credit = ?4, extracted = ?5, parts = ?6, \
+    accuracy = ?7, shaped = ?8, live = ?9 WHERE group_id = ?1 AND completion = ?2";
+
+fn write_verdict(
+    judge: &mut Statement<'_>,
     (group, index): (i64, i64),
     reward: &Reward,
 ) -> rusqlite::Result<()> {
     let score = &reward.score;
-    let parts = (!score.parts.is_empty())
-        .then(|| {
-            score.parts.iter().map(|(name, credit)| (name.clone(), (*credit).into())).collect()
-        })
-        .map(|parts: serde_json::Map<String, serde_json::Value>| serde_json::Value::Object(parts));
-    let sql = "UPDATE completions SET verdict = ?3, credit = ?4, extracted = ?5, parts = ?6, \
-               accuracy = ?7, shaped = ?8, live = ?9 WHERE group_id = ?1 AND completion = ?2";
-    transaction.prepare_cached(sql)?.execute(params![
+    let parts = (!score.parts.is_empty()).then(|| {
+        let parts = score.parts.iter();
+        let parts = parts.map(|(name, credit)| (name.clone(), (*credit).into()));
+        serde_json::Value::Object(parts.collect()).to_string()
+    });
+    judge.execute(params![
         group,
         index,
         score.verdict.name(),
         cell(score.credit.into()),
         score.extracted,
-        parts.map(|parts| parts.to_string()),
+        parts,
         cell(reward.accuracy.into()),
         cell(reward.shaped.into()),
         reward.live,
@@ -300,10 +310,6 @@ fn completion(row: &Row<'_>) -> rusqlite::Result<Option<Completion>> {
         .with_version(unsigned(row.get::<_, Option<i64>>(2)?.unwrap_or(0)));
     completion.mask = mask;
     Ok(Some(completion))
-}
-
-fn bytes<T: Copy>(values: &[T], word: impl Fn(T) -> [u8; 4]) -> Vec<u8> {
-    values.iter().flat_map(|&value| word(value)).collect()
 }
 
 /// The largest minus the smallest accuracy of the completions that count; NaN where none does.
