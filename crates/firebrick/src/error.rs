@@ -462,7 +462,7 @@ impl Error {
             ),
             Error::OtherPrompts { .. } => {
                 "its place in the data means nothing in other data: give back the file, the prompt \
-                 format and the limits on length that the run began with, or begin a new run"
+                 format, the limits on length and the reward that the run began with, or begin a new run"
                     .into()
             }
             Error::Train(TrainError::Verifier(_)) => {

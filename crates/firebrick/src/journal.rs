@@ -16,11 +16,15 @@ use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wa
 use firebrick_runs::{RunError, Store};
 use firebrick_train::fingerprint;
 
+use crate::recipe::Recipe;
+
 /// What is being sampled, and what of it is known from an earlier process.
 pub(crate) struct Journal {
     /// The run's one connection to its database: another one would have to read again what this one writes.
     pub(crate) store: Store,
     place: Option<(String, Step)>,
+    /// Stands for what completions follow from besides request and trained weights: frozen weights, formats and device.
+    setting: [u8; 32],
     /// Stands for the weights that sample; none where nobody knows them.
     weights: Option<[u8; 32]>,
     /// Completions that were taken from the database since somebody asked.
@@ -32,11 +36,15 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A journal in `store`.
-    pub(crate) fn new(store: Store) -> Arc<Mutex<Self>> {
+    /// A journal in `store`. Of the recipe it matters which model and which device it names.
+    pub(crate) fn new(store: Store, recipe: &Recipe) -> Arc<Mutex<Self>> {
+        let recipe = recipe.with_absolute_paths();
+        let words = serde_json::to_string(&(recipe.model, recipe.device)).unwrap_or_default();
+        let setting = Seed::run(0).derive(&words, &[]).bytes();
         Arc::new(Mutex::new(Journal {
             store,
             place: None,
+            setting,
             weights: None,
             recalled: 0,
             spent: Duration::ZERO,
@@ -88,8 +96,8 @@ impl Journal {
     /// A hash of everything that the request's completions follow from.
     fn of(&self, request: &GroupRequest) -> Option<[u8; 32]> {
         let words = |bytes: [u8; 32]| bytes.map(u64::from);
-        let (request, weights) = (words(request.digest()), words(self.weights?));
-        Some(Seed::run(0).derive("journal", &[request, weights].concat()).bytes())
+        let parts = [request.digest(), self.weights?, self.setting].map(words);
+        Some(Seed::run(0).derive("journal", &parts.concat()).bytes())
     }
 
     /// A journal that fails must not end a run that works.

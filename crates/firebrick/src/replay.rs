@@ -86,6 +86,10 @@ pub fn replay(
             && sample.mask.len() == count
             && numbers.iter().all(|list| list.len() == count)
             && optional.iter().all(|list| list.is_empty() || list.len() == count)
+            && sample
+                .token_values
+                .as_ref()
+                .is_none_or(|token| token.values.len() == count && token.returns.len() == count)
     };
     if !samples.iter().all(lists) {
         let problem = "a list of a completion has not one entry for each token".into();

@@ -131,23 +131,28 @@ impl<M: PolicyModel> Run<M> {
 
     /// Everything up to the end of the last step; gives the reason for it.
     fn phases(&mut self) -> Result<String, Error> {
-        if self.progress.heldout.initial.is_none() {
+        let Progress { warmed_up, warmup_steps, heldout, .. } = &self.progress;
+        let untouched = !warmed_up && *warmup_steps == 0 && self.wired.trainer.state.step == 0;
+        if untouched && heldout.initial.is_none() {
             // Before a warm-up; after it comes another one of the same step.
             let warms_up = self.recipe.warmup.steps > 0;
             let source = if warms_up { "initial" } else { HELDOUT };
             self.progress.heldout.initial = self.evaluate(source)?;
             self.show_accuracy(0, self.progress.heldout.initial);
         }
-        if !self.progress.warmed_up {
+        let mut new = !self.progress.warmed_up;
+        if new {
             self.warm_up()?;
         }
         // Also where a run goes on that ended in this evaluation.
         let Heldout { after_warmup, .. } = self.progress.heldout;
-        if self.wired.trainer.state.step == 0 && after_warmup.is_none() {
-            if self.recipe.warmup.steps > 0 {
-                self.progress.heldout.after_warmup = self.evaluate(HELDOUT)?;
-                self.show_accuracy(0, self.progress.heldout.after_warmup);
-            }
+        let measures = self.recipe.warmup.steps > 0 && after_warmup.is_none();
+        if measures && self.wired.trainer.state.step == 0 {
+            self.progress.heldout.after_warmup = self.evaluate(HELDOUT)?;
+            self.show_accuracy(0, self.progress.heldout.after_warmup);
+            new |= self.progress.heldout.after_warmup.is_some();
+        }
+        if new {
             self.checkpoint()?;
             self.keep_warmup()?;
         }
@@ -527,11 +532,10 @@ impl<M: PolicyModel> Run<M> {
         let Run { journal, trackers, watcher, .. } = self;
         // The numbers last, because the database brings everything before them to the disk with them.
         let store = &mut lock(journal).store;
-        let stored = store
-            .record(TRAIN, step, groups, fates)
-            .map_err(|error| error.to_string())
-            .and_then(|()| store.log(step, metrics).map_err(|error| error.to_string()));
-        if let Err(error) = stored {
+        // Numbers are small: they may have room where completions have none.
+        let sampled = store.record(TRAIN, step, groups, fates).err().map(|error| error.to_string());
+        let numbers = store.log(step, metrics).err().map(|error| error.to_string());
+        if let Some(error) = sampled.or(numbers) {
             watcher.note(&format!("step {step} is not in run.db: {error}"));
         }
         for tracker in trackers {
@@ -556,10 +560,9 @@ impl<M: PolicyModel> Run<M> {
     fn evaluate(&mut self, source: &'static str) -> Result<Option<f64>, Error> {
         let step = self.wired.trainer.state.step;
         let samples = self.recipe.eval.samples.max(1);
-        let heldout = std::mem::take(&mut self.wired.heldout);
-        let measured = self.measure(&heldout, samples, Some((source, step)));
-        self.wired.heldout = heldout;
-        let accuracy = measured?.and_then(|(report, groups)| {
+        let heldout = self.wired.heldout.clone();
+        let measured = self.measure(&heldout, samples, Some((source, step)))?;
+        let accuracy = measured.and_then(|(report, groups)| {
             self.record_evaluation(source, step, &groups);
             let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
             for example in examples(&groups, seed) {
@@ -568,10 +571,9 @@ impl<M: PolicyModel> Run<M> {
             // Where nothing could be judged, nothing was measured.
             Some(report.accuracy).filter(|accuracy| accuracy.is_finite())
         });
-        let sets = std::mem::take(&mut self.wired.sets);
-        let measured = sets.iter().try_for_each(|set| self.measure_set(set, source, step));
-        self.wired.sets = sets;
-        measured?;
+        for set in self.wired.sets.clone() {
+            self.measure_set(&set, source, step)?;
+        }
         Ok(accuracy)
     }
 
@@ -684,8 +686,10 @@ impl<M: PolicyModel> Run<M> {
             folder: Some(folder.path().to_owned()),
         };
         summary.write(&folder.summary())?;
-        if summary.stopped_because != INTERRUPTED {
-            lock(&journal).store.forget_unjudged(Step::MAX / 2)?;
+        if summary.stopped_because != INTERRUPTED
+            && let Err(error) = lock(&journal).store.forget_unjudged(Step::MAX / 2)
+        {
+            watcher.note(&format!("run.db has groups that nobody judged: {error}"));
         }
         export(&lock(&journal).store, &folder.metrics())?;
         watcher.finished(&summary);

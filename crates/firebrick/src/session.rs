@@ -270,7 +270,7 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Gives the flag that ends the run when it is set: within two seconds or so, with a checkpoint of the last whole step
+    /// Gives the flag that ends the run when it is set: in a second or two, with a checkpoint of the last whole step
     /// where there is none. What was sampled of the step after it is in the database, and a resumed run goes on with it. It is
     /// asked for once everything is loaded, so what makes it, such as a handler of Ctrl-C, is not in the way before.
     pub fn interrupted_by(
@@ -357,7 +357,12 @@ impl<M: PolicyModel> Session<M> {
         let read = wired.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
         let mut notes = vec![format!("{name}: {}{read}", wired.size)];
         notes.extend(wired.notes.try_iter());
-        notes.extend(wired.device.iter().chain(&warning).chain(&damaged).cloned());
+        notes.extend(wired.device.iter().chain(&warning).cloned());
+        for (step, problem) in damaged {
+            // Under its name it would be taken for the newest, and whole ones removed for it.
+            let aside = folder.set_aside(step)?;
+            notes.push(format!("{problem}; it is in {} now", aside.display()));
+        }
         match &checkpoint {
             Some((step, path)) => {
                 store.truncate_after(*step)?;
@@ -379,7 +384,7 @@ impl<M: PolicyModel> Session<M> {
             watcher.note(note);
             store.event(wired.trainer.state.step, note)?;
         }
-        let journal = Journal::new(store);
+        let journal = Journal::new(store, &recipe);
         let interrupted = interrupted();
         let wired = wired.heeding(journal.clone(), &interrupted);
         let (clock, phase) = (Instant::now(), String::new());
@@ -433,7 +438,7 @@ struct Earlier {
     /// The newest; none when the run ended before its first.
     checkpoint: Option<(Step, PathBuf)>,
     /// Newer ones that are damaged, each with what is wrong, in words.
-    damaged: Vec<String>,
+    damaged: Vec<(Step, String)>,
     /// The settings of the recipe that differ from those in the folder.
     changes: Vec<Change>,
 }
@@ -463,15 +468,7 @@ impl Earlier {
         let refused = changes.iter().filter(|change| change.refused() && checkpoint.is_some());
         let refused: Vec<String> = refused.map(Change::to_string).collect();
         match refused.is_empty() {
-            true => {
-                // Under its name one would be taken for the newest, and whole ones removed for it.
-                let aside = |(step, problem)| {
-                    let aside = folder.set_aside(step)?;
-                    Ok(format!("{problem}; it is in {} now", aside.display()))
-                };
-                let damaged = damaged.into_iter().map(aside).collect::<Result<_>>()?;
-                Ok(Earlier { folder, checkpoint, damaged, changes })
-            }
+            true => Ok(Earlier { folder, checkpoint, damaged, changes }),
             false => Err(Error::Changed { run: folder.path().into(), changes: refused }),
         }
     }

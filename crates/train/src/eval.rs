@@ -22,7 +22,8 @@ pub struct EvalReport {
     pub interval: (f64, f64),
     /// Prompts by how hard they are for this policy: never answered right, sometimes, always.
     pub solved: [usize; 3],
-    /// pass@k for k = 1, 2, 4, … up to `samples`: the chance that one of k is right.
+    /// pass@k for k = 1, 2, 4, … up to `samples`, and to the verdicts of the prompt that has the fewest: the chance that one
+    /// of k is right.
     pub pass_at: Vec<(usize, f64)>,
     /// Share of prompts whose most frequent answer is right; a tie counts by its share. Answers that the verifier takes for
     /// the same ([`Verifier::same`]) vote together, and so do all right ones.
@@ -70,16 +71,18 @@ impl EvalReport {
         let accuracy = shares.iter().sum::<f64>() / count;
         let variance = shares.iter().map(|share| (share - accuracy).powi(2)).sum::<f64>()
             / (count - 1.0).max(1.0);
+        // Of a prompt with fewer verdicts nothing is known at a larger k.
+        let fewest = rights.iter().map(|&(_, of)| of).min().unwrap_or(1);
         let pass_at = std::iter::successors(Some(1), |k| Some(k * 2))
-            .take_while(|&k| k <= samples)
+            .take_while(|&k| k <= samples.min(fewest))
             .map(|k| {
-                // Of a prompt with fewer verdicts nothing is known at this k.
-                let enough = rights.iter().filter(|&&(_, of)| of >= k);
-                let chances: Vec<f64> =
-                    enough.map(|&(right, of)| pass_at_k(of, right, k)).collect();
-                (k, chances.iter().sum::<f64>() / chances.len() as f64)
+                let chances = rights.iter().map(|&(right, of)| pass_at_k(of, right, k));
+                (k, chances.sum::<f64>() / count)
             })
             .collect();
+        // Added up in one order, whatever thread has which prompt.
+        let majorities: Vec<f64> =
+            judged.par_iter().map(|group| majority(group, verifier)).collect();
         let mut solved = [0; 3];
         for &(right, of) in &rights {
             solved[usize::from(right > 0) + usize::from(right == of)] += 1;
@@ -102,7 +105,7 @@ impl EvalReport {
             interval: interval(&shares),
             solved,
             pass_at,
-            majority: judged.par_iter().map(|group| majority(group, verifier)).sum::<f64>() / count,
+            majority: majorities.iter().sum::<f64>() / count,
             verdicts,
             length: tokens as f64 / completions.max(1) as f64,
             truncated: truncated as f64 / completions.max(1) as f64,
@@ -223,7 +226,7 @@ mod tests {
         let broken = report(&[&["2", "crash"], &["crash", "crash"], &["3", "3"]]);
         assert_eq!((broken.accuracy, broken.solved), (0.5, [1, 0, 1]));
         // Of the first prompt nothing is known at 2.
-        assert_eq!(broken.pass_at, [(1, 0.5), (2, 0.0)]);
+        assert_eq!(broken.pass_at, [(1, 0.5)]);
         assert_eq!(broken.verdicts[Verdict::Error as usize], 3);
         assert!(report(&[&["crash"]]).accuracy.is_nan());
     }

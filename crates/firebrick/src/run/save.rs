@@ -107,9 +107,13 @@ impl<M: PolicyModel> Run<M> {
         let evaluated = self.progress.evaluated;
         let store = &mut lock(&self.journal).store;
         store.forget_tokens(TRAIN, step, tokens_every)?;
-        store.forget_tokens(HELDOUT, evaluated, tokens_every)?;
-        for set in &self.wired.sets {
-            store.forget_tokens(&set.name, evaluated, tokens_every)?;
+        // At step 0 the evaluation after the warm-up may not be over.
+        if evaluated > 0 {
+            store.forget_tokens(HELDOUT, evaluated, tokens_every)?;
+            for set in &self.wired.sets {
+                store.forget_tokens(&set.name, evaluated, tokens_every)?;
+                store.forget_tokens(&format!("{} initial", set.name), 0, 0)?;
+            }
         }
         if self.progress.warmed_up {
             store.forget_tokens("initial", 0, 0)?;

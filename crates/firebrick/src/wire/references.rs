@@ -21,7 +21,7 @@ pub(super) fn leave_out(
     let forms = forms(&recipe.reward_kind()).filter(|_| recipe.data.task.is_none());
     let Some(forms) = forms.filter(|_| prompts.len() > HANDFUL) else { return Ok(()) };
     let mut unreadable = vec![false; prompts.len()];
-    for form in forms {
+    for form in &forms {
         // Any answer will do: it is the reference that can't be read.
         let answer = Completion::of_text(form.replace(REFERENCE, "1"));
         let asked: Vec<_> = prompts.iter().map(|prompt| (prompt, &answer)).collect();
@@ -29,6 +29,10 @@ pub(super) fn leave_out(
         for (unreadable, score) in unreadable.iter_mut().zip(scores) {
             *unreadable |= score.verdict == Verdict::Error;
         }
+    }
+    // As the same text it may be right all the same.
+    for (unreadable, prompt) in unreadable.iter_mut().zip(&*prompts) {
+        *unreadable = *unreadable && never_right(prompt, &forms, verifier);
     }
     let left_out = prompts.iter().zip(&unreadable).filter(|(_, unreadable)| **unreadable);
     let left_out: Vec<&Prompt> = left_out.map(|(prompt, _)| prompt).collect();
@@ -62,12 +66,8 @@ pub(super) fn check(
     let Some(forms) = forms else { return Ok(()) };
     let every = prompts.len().div_ceil(LOOKED_AT).max(1);
     let looked_at: Vec<&Prompt> = prompts.iter().step_by(every).collect();
-    let right = |prompt: &Prompt, form: &String| {
-        let text = form.replace(REFERENCE, &prompt.reference);
-        verifier.score(prompt, &Completion::of_text(text)).verdict == Verdict::Right
-    };
-    let never = |prompt: &&Prompt| !forms.iter().any(|form| right(prompt, form));
-    let useless: Vec<&Prompt> = looked_at.iter().copied().filter(never).collect();
+    let useless: Vec<&Prompt> =
+        looked_at.iter().copied().filter(|prompt| never_right(prompt, &forms, verifier)).collect();
     let (count, of, first) = (useless.len(), looked_at.len(), first(&useless));
     if 2 * count > of && of > HANDFUL {
         return Err(Error::References { key: key.to_owned(), count, of, first });
@@ -79,6 +79,14 @@ pub(super) fn check(
         ));
     }
     Ok(())
+}
+
+fn never_right(prompt: &Prompt, forms: &[String], verifier: &dyn Verifier) -> bool {
+    let right = |form: &String| {
+        let text = form.replace(REFERENCE, &prompt.reference);
+        verifier.score(prompt, &Completion::of_text(text)).verdict == Verdict::Right
+    };
+    !forms.iter().any(right)
 }
 
 /// The most references that are tried.

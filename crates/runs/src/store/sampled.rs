@@ -199,19 +199,22 @@ fn insert_group(
     )
 }
 
-/// Whether the group's completions have been written: as many, and the first with these tokens.
+/// Whether these completions have been written for the group: as many, with the same tokens.
 fn is_there(
     transaction: &Transaction<'_>,
     group: i64,
     completions: &[Completion],
 ) -> rusqlite::Result<bool> {
-    let sql = "SELECT count(*), max(CASE WHEN completion = 0 THEN token_ids END) FROM completions \
-               WHERE group_id = ?1";
-    let (count, first): (usize, Option<Vec<u8>>) = transaction
-        .prepare_cached(sql)?
-        .query_row([group], |row| Ok((row.get::<_, i64>(0)? as usize, row.get(1)?)))?;
-    let tokens = completions.first().map(|completion| token_bytes(&completion.tokens));
-    Ok(count == completions.len() && first == tokens)
+    let sql = "SELECT token_ids FROM completions WHERE group_id = ?1 ORDER BY completion";
+    let mut query = transaction.prepare_cached(sql)?;
+    let mut rows = query.query([group])?;
+    for completion in completions {
+        let Some(row) = rows.next()? else { return Ok(false) };
+        if row.get::<_, Option<Vec<u8>>>(0)? != Some(token_bytes(&completion.tokens)) {
+            return Ok(false);
+        }
+    }
+    Ok(rows.next()?.is_none())
 }
 
 /// Completions without verdicts, in the place of those that are there.

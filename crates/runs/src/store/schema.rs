@@ -45,7 +45,7 @@ const SAMPLED: &str = "
         accuracy REAL, shaped REAL, live INTEGER,
         token_ids BLOB, logprobs BLOB, mask BLOB,
         PRIMARY KEY (group_id, completion)
-    ) WITHOUT ROWID;
+    );
 ";
 
 /// Version 1 kept no tokens, nothing of evaluations and no events.

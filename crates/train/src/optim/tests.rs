@@ -1,4 +1,7 @@
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use burn::{
     module::{Module, ModuleVisitor, Param},
@@ -13,7 +16,7 @@ use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, parameters, random
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use super::{
-    AdamW, Moments, Muon, MuonConfig, OptimConfig, Optimizer, hidden_matrix,
+    AdamW, Moments, Muon, MuonConfig, OptimConfig, Optimizer, fingerprint, hidden_matrix,
     narrow::{Kind, Narrow},
     read,
 };
@@ -541,4 +544,31 @@ fn muon_moves_equally_far_in_every_direction_of_the_gradient() {
     // The directions stay: with the same singular vectors, O·Gᵀ is symmetric.
     let (one, other) = (dot(rows[0], &gradient[1]), dot(rows[1], &gradient[0]));
     assert!((one - other).abs() < 1e-3 * one.abs(), "{one} and {other}");
+}
+
+#[test]
+fn the_same_weights_have_the_same_fingerprint() {
+    let mut model = Model::new();
+    // Larger than what is added up by one thread, and while others have work.
+    let device = Device::flex().autodiff();
+    let (rows, columns) = (9000, 500);
+    let large = |nudge: f32| {
+        let mut values = numbers(rows * columns, 7.0);
+        values[rows * columns / 2] += nudge;
+        Param::from_data(TensorData::new(values, [rows, columns]), &device)
+    };
+    model.embedding = large(0.0);
+    let one = fingerprint(&model).unwrap();
+    let busy = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while busy.load(Ordering::Relaxed) {
+                rayon::join(|| std::hint::black_box(numbers(1000, 1.0)), || ());
+            }
+        });
+        (0..20).for_each(|_| assert_eq!(fingerprint(&model).unwrap(), one));
+        busy.store(false, Ordering::Relaxed);
+    });
+    model.embedding = large(1e-3);
+    assert_ne!(fingerprint(&model).unwrap(), one);
 }
