@@ -62,7 +62,7 @@ pub(crate) fn fill(case: &Case) {
             group
         });
         refill.ask(target);
-        round.for_each(|group| refill.take(group, &spread));
+        round.for_each(|group| _ = refill.take(group, &spread));
         status = refill.status();
         kept_after.push(refill.kept.len());
     }
