@@ -434,7 +434,7 @@ mod tests {
             (TRAIN, 3, 8, &request(7)),
             (TRAIN, 3, 7, b"ab"),
         ] {
-            assert_eq!(store.recall(source, step, (draw, u64::MAX), &request).unwrap(), None);
+            assert_eq!(store.recall(source, step, (draw, u64::MAX), request).unwrap(), None);
         }
         // Judged, it is there still, until its step is saved and no step whose tokens stay.
         let mut judged = group(7, &[true, false]);
