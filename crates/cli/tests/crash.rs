@@ -453,7 +453,7 @@ fn references_that_are_no_answers_are_told() {
     );
 }
 
-/// What changes a file, or makes it last.
+/// System calls that change a file, or make it last.
 const WRITES: &str =
     "write,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,mkdir,unlink,unlinkat";
 

@@ -46,7 +46,7 @@ impl RewardedGroup {
     }
 }
 
-/// What a step made of a group that it sampled.
+/// The use that a step made of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is trained on.

@@ -26,8 +26,8 @@ pub trait Verifier: Send + Sync {
         Ok(score_each(self, asked))
     }
 
-    /// Whether two extracted answers are the same one, whatever their texts are: maj@k counts their votes together. The
-    /// same texts by default.
+    /// Tells if two extracted answers are the same one, although their texts differ: maj@k counts their votes together. By
+    /// default only the same texts are.
     fn same(&self, one: &str, other: &str) -> bool {
         one.trim() == other.trim()
     }
@@ -155,7 +155,7 @@ pub struct Reward {
 }
 
 impl Reward {
-    /// Whether there is a verdict: anything but [`Verdict::Error`].
+    /// Tells if there is a verdict: anything but [`Verdict::Error`].
     pub fn is_judged(&self) -> bool {
         self.score.verdict != Verdict::Error
     }

@@ -102,7 +102,7 @@ pub enum Error {
         key: String,
         /// How many.
         count: usize,
-        /// Of how many that were looked at.
+        /// The number of references that were looked at.
         of: usize,
         /// The first three.
         first: String,
@@ -112,7 +112,7 @@ pub enum Error {
     Batch {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         problem: String,
     },
     /// A run can't go on, because none of its checkpoints is whole.

@@ -1,4 +1,4 @@
-//! What a run has sampled is in its database before anyone looks at it, and a run that goes on takes it from there.
+//! The engine of a run: it writes each group to the database before anyone looks at it, and a run that goes on takes it from there.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use firebrick_train::fingerprint;
 
 use crate::recipe::Recipe;
 
-/// What is being sampled, and what of it is known from an earlier process.
+/// The database of a run, with the place in it that groups are written to now.
 pub(crate) struct Journal {
     /// The run's one connection to its database: another one would have to read again what this one writes.
     pub(crate) store: Store,
@@ -52,7 +52,7 @@ impl Journal {
         }))
     }
 
-    /// What is sampled from now on belongs to `source` and the step; nothing is kept of it where that is none.
+    /// Names `source` and step of everything that is sampled from now on; without a place nothing of it is kept.
     pub(crate) fn turn_to(&mut self, place: Option<(&str, Step)>) {
         self.place = place.map(|(source, step)| (source.to_owned(), step));
     }
@@ -62,7 +62,12 @@ impl Journal {
         std::mem::take(&mut self.recalled)
     }
 
-    /// Seconds that reading and writing took, since this was last asked.
+    /// Counts the time since `began` as the database's.
+    pub(crate) fn spend(&mut self, began: Instant) {
+        self.spent += began.elapsed();
+    }
+
+    /// Seconds that the database took, since this was last asked.
     pub(crate) fn take_seconds(&mut self) -> f64 {
         std::mem::take(&mut self.spent).as_secs_f64()
     }
@@ -89,7 +94,7 @@ impl Journal {
             let began = Instant::now();
             let kept = self.store.keep(source, *step, groups);
             self.borne(kept);
-            self.spent += began.elapsed();
+            self.spend(began);
         }
     }
 
@@ -115,7 +120,7 @@ pub(crate) struct Journaled<M> {
     engine: Box<dyn RolloutEngine<M>>,
     journal: Arc<Mutex<Journal>>,
     interrupted: Arc<AtomicBool>,
-    /// What the engine has been given and has not answered, each with a hash of all that its answer follows from, if that is known.
+    /// Requests that the engine has not answered, each with a hash of all that its answer follows from, if that is known.
     open: BTreeMap<RequestId, Option<[u8; 32]>>,
     /// Answers from the journal that nobody has fetched.
     known: Vec<(RequestId, Group)>,
@@ -152,7 +157,7 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
                 }
             }
         }
-        journal.spent += began.elapsed();
+        journal.spend(began);
         drop(journal);
         self.engine.submit(asked)?;
         self.open.extend(open);

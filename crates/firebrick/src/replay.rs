@@ -17,7 +17,7 @@ use crate::{
     wire::{Wired, wire},
 };
 
-/// What became of a batch.
+/// A batch that was computed again.
 #[derive(Clone, Debug)]
 pub struct Replay {
     /// The checkpoint whose policy it was computed with.
@@ -40,7 +40,7 @@ pub struct Gradient {
 /// A completion of a batch.
 #[derive(Clone, Debug)]
 pub struct Replayed {
-    /// What the policy wrote.
+    /// The policy's text.
     pub text: String,
     /// The tokens that count.
     pub tokens: usize,

@@ -1,5 +1,7 @@
 //! A training run from its first evaluation to its summary: everything around the steps.
 
+mod explain;
+mod measure;
 mod save;
 
 use std::{
@@ -13,25 +15,23 @@ use std::{
     time::Instant,
 };
 
-use firebrick_core::{Fate, Metrics, Prompt, RewardedGroup, Seed, Step, Tracker, WorkedExample};
+use firebrick_core::{Fate, Metrics, RewardedGroup, Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
     Completions, Heldout, RunFolder, Seconds, Store, Summary, TRAIN, TokensPerSecond,
     peak_rss_bytes, write_atomically,
 };
-use firebrick_train::{
-    EvalReport, Room, SamplingReport, StepReport, TrainError, Trainer, UpdateTotals,
-};
+use firebrick_train::{SamplingReport, StepReport, TrainError, Trainer, UpdateTotals};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, device,
     journal::{Journal, lock},
-    recipe::{Recipe, Train, Warmup},
-    watch::{Phases, Stage, Watcher, examples},
-    wire::{EvalSet, TRAINER, Wired},
+    recipe::Recipe,
+    watch::{Phases, Stage, Watcher},
+    wire::{TRAINER, Wired},
 };
 
 /// Everything that a run holds while it goes.
@@ -54,8 +54,6 @@ pub(crate) struct Run<M: PolicyModel> {
     pub(crate) progress: Progress,
     /// Where the state after the warm-up is kept for other runs, besides the run's own checkpoints.
     pub(crate) warmup: Option<PathBuf>,
-    /// Seconds that the record took since the last step that says so.
-    pub(crate) record_seconds: f64,
     /// Since when no time has been added to the progress.
     pub(crate) clock: Instant,
     /// What is being done, such as `step 12`; for the message of a device that fails.
@@ -120,7 +118,7 @@ impl<M: PolicyModel> Run<M> {
                 self.finish(INTERRUPTED.to_owned())
             }
             Ok(Err(error)) => {
-                // What the verifier said of it, for example.
+                // The verifier may have said why.
                 self.pass_on_notes();
                 self.keep_steps();
                 Err(error)
@@ -159,7 +157,7 @@ impl<M: PolicyModel> Run<M> {
         self.steps()
     }
 
-    /// Whether there are finished steps that no checkpoint has. In the warm-up the moments of a device that fails may be
+    /// Tells if there are finished steps that no checkpoint has. In the warm-up the moments of a device that fails may be
     /// half a step ahead of the weights, and step 0 is what comes after it.
     fn has_unsaved_steps(&self) -> bool {
         let trainer = &self.wired.trainer;
@@ -264,23 +262,6 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    /// Shows how far the warm-up has come; whether that is as far as it should.
-    fn measure_warmup(&mut self, step: Step) -> Result<bool, Error> {
-        let Warmup { samples, stop_at, .. } = self.recipe.warmup;
-        let mut metrics = Metrics::default();
-        metrics.set("warmup/loss", self.progress.warmup_loss.unwrap_or(f64::NAN));
-        let heldout = &self.wired.heldout;
-        let prompts = heldout[..samples.min(heldout.len())].to_vec();
-        let measured = self.measure(&prompts, self.recipe.eval.samples.max(1), None)?;
-        let accuracy = measured.map(|(report, _)| report.accuracy);
-        if let Some(accuracy) = accuracy {
-            metrics.set("warmup/accuracy", accuracy);
-        }
-        self.watcher.metrics(step, &metrics);
-        self.progress.warmup_measured = step;
-        Ok(accuracy.zip(stop_at).is_some_and(|(accuracy, stop_at)| accuracy >= stop_at))
-    }
-
     fn examples(&self, step: Step, batch: usize) -> Vec<WorkedExample> {
         let mut rng = self.wired.trainer.seed.derive("warmup", &[step]).rng();
         let worked = &self.wired.worked;
@@ -353,8 +334,7 @@ impl<M: PolicyModel> Run<M> {
         self.explain_room(room);
         self.explain_journal(sampling.completions);
         self.count(&sampling, &update);
-        let spent = lock(&self.journal).take_seconds() + std::mem::take(&mut self.record_seconds);
-        metrics.set("time/record", spent);
+        metrics.set("time/record", lock(&self.journal).take_seconds());
         self.watcher.metrics(step, &metrics);
         self.pass_on_notes();
         *told = *told || self.explain_errors(step, &metrics, sampling.completions);
@@ -364,7 +344,7 @@ impl<M: PolicyModel> Run<M> {
         // A step that ends the run trained on nothing.
         let fates = if stop.is_none() { fates } else { BTreeMap::new() };
         self.record(step, &metrics, &groups, &fates);
-        self.record_seconds += began.elapsed().as_secs_f64();
+        lock(&self.journal).spend(began);
         let (count, most) =
             (self.wired.trainer.state.skipped_in_a_row, self.recipe.train.max_skipped);
         if most > 0 && count > most && !skipped.is_empty() {
@@ -372,36 +352,6 @@ impl<M: PolicyModel> Run<M> {
             return Err(Error::Diverged { count, batch });
         }
         Ok(stop)
-    }
-
-    /// The evaluation after a step.
-    fn measure_step(&mut self, step: Step) -> Result<(), Error> {
-        // Where this evaluation fails, no resumed run takes the one before for it.
-        self.progress.heldout.r#final = None;
-        let accuracy = self.evaluate(HELDOUT)?;
-        self.progress.evaluated = step;
-        let Some(accuracy) = accuracy else { return Ok(()) };
-        self.show_accuracy(step, Some(accuracy));
-        let mut measured = Metrics::default();
-        measured.set("eval/heldout_accuracy", accuracy);
-        self.record(step, &measured, &[], &BTreeMap::new());
-        self.progress.heldout.r#final = Some(accuracy);
-        match self.progress.best.is_none_or(|(_, best)| accuracy > best) {
-            true => (self.progress.best, self.progress.since_best) = (Some((step, accuracy)), 0),
-            false => self.progress.since_best += 1,
-        }
-        Ok(())
-    }
-
-    /// The key of the recipe by which the run ends after its last evaluation, if there is one.
-    fn reached(&self) -> Option<&'static str> {
-        let Train { stop_at, patience, .. } = self.recipe.train;
-        let Progress { heldout, since_best, .. } = &self.progress;
-        let accuracy = heldout.r#final?;
-        match stop_at.is_some_and(|stop_at| accuracy >= stop_at) {
-            true => Some("stop_at"),
-            false => patience.filter(|patience| since_best >= patience).map(|_| "patience"),
-        }
     }
 
     fn check_interrupted(&self) -> Result<(), Error> {
@@ -418,26 +368,6 @@ impl<M: PolicyModel> Run<M> {
         let _ = lock(&self.journal).store.event(self.wired.trainer.state.step, text);
     }
 
-    /// Says what was not sampled again, and that the journal failed.
-    fn explain_journal(&mut self, completions: u64) {
-        let mut journal = lock(&self.journal);
-        let (recalled, failure) = (journal.take_recalled(), journal.take_failure());
-        drop(journal);
-        if recalled > 0 {
-            self.note(&format!(
-                "{}: {recalled} of {completions} completions were in run.db and not sampled again",
-                self.phase
-            ));
-        }
-        if let Some(failure) = failure {
-            self.note(&format!(
-                "{}: what is sampled is not in run.db before its step is over, because {failure}; a run that is killed \
-                 samples it again",
-                self.phase
-            ));
-        }
-    }
-
     /// The limit that the run has reached, as its key in `[train]` is called.
     fn over(&self) -> Option<&'static str> {
         let (train, Trainer { state, source, .. }) = (&self.recipe.train, &self.wired.trainer);
@@ -445,79 +375,6 @@ impl<M: PolicyModel> Run<M> {
         match state.step >= train.steps {
             true => Some("steps"),
             false => train.epochs.is_some_and(drawn).then_some("epochs"),
-        }
-    }
-
-    /// Says where `train.steps` ends the run before it has seen its prompts as often as it should.
-    fn compare_epochs(&mut self) {
-        let Recipe { train, sampling, .. } = &self.recipe;
-        let wanted = train.epochs.unwrap_or(0.0) * self.wired.trainer.source.size() as f64;
-        let drawn = train.steps as f64 * sampling.prompts_per_step as f64;
-        if drawn < wanted {
-            self.note(&format!(
-                "train.epochs = {} takes {wanted:.0} prompts, of which train.steps = {} draws {drawn:.0} if \
-                 no group is filtered: raise train.steps to get there",
-                train.epochs.unwrap_or(0.0),
-                train.steps
-            ));
-        }
-    }
-
-    /// Says that completions could not be judged, if there were any; whether there were.
-    fn explain_errors(&mut self, step: Step, metrics: &Metrics, completions: u64) -> bool {
-        let errors = metrics.get("reward/error").unwrap_or(0.0);
-        if errors > 0.0 {
-            self.note(&format!(
-                "step {step}: {errors} of {completions} completions could not be judged ({:.1} %) and are left out; \
-                 reward/error in the metrics has their number at each step",
-                100.0 * errors / completions.max(1) as f64
-            ));
-        }
-        errors > 0.0
-    }
-
-    /// Says that the device had no memory for an update as it was cut, if it turned out so.
-    fn explain_room(&mut self, before: Room) {
-        let trainer = &self.wired.trainer;
-        let (room, cut) = (trainer.state.room, trainer.updater.cut);
-        if room == before {
-            return;
-        }
-        let mut now = Vec::new();
-        if room.micro_batch_tokens != before.micro_batch_tokens {
-            now.push(format!("micro-batches of {} tokens", cut.micro_batch_tokens));
-        }
-        if room.whole_layers != before.whole_layers {
-            now.push("every layer gone through once more (train.recompute = \"layers\")".into());
-        }
-        if (room.logits, room.halvings) != (before.logits, before.halvings) {
-            now.push("smaller pieces of attention and head".into());
-        }
-        self.note(&format!(
-            "{}: the device had no memory for an update, which was cut smaller and done again, with the \
-             same result to rounding; from here on with {}",
-            self.phase,
-            now.join(", ")
-        ));
-    }
-
-    /// Tells what a run with nothing to learn from looks like; the counters are in the metrics.
-    fn explain_empty(&mut self, sampling: &SamplingReport, update: &UpdateTotals) {
-        // And not by the updates: while a critic is warmed up the policy has none.
-        if update.tokens == 0 && update.skipped == 0 {
-            let text = format!(
-                "         no group to train on after {} of at most {} rounds: \
-                 {} groups all wrong, {} all right; {} of {} completions unparsable, {} cut off. \
-                 No update.",
-                sampling.rounds,
-                self.wired.trainer.config.rounds(),
-                sampling.groups_all_wrong,
-                sampling.groups_all_right,
-                sampling.unparsable,
-                sampling.completions,
-                sampling.truncated,
-            );
-            self.note(&text);
         }
     }
 
@@ -530,9 +387,9 @@ impl<M: PolicyModel> Run<M> {
         fates: &BTreeMap<u64, Fate>,
     ) {
         let Run { journal, trackers, watcher, .. } = self;
-        // The numbers last, because the database brings everything before them to the disk with them.
         let store = &mut lock(journal).store;
-        // Numbers are small: they may have room where completions have none.
+        // The numbers last, because the database brings everything before them to the disk with them; and in any case, because
+        // they are small and may have room where completions have none.
         let sampled = store.record(TRAIN, step, groups, fates).err().map(|error| error.to_string());
         let numbers = store.log(step, metrics).err().map(|error| error.to_string());
         if let Some(error) = sampled.or(numbers) {
@@ -553,110 +410,6 @@ impl<M: PolicyModel> Run<M> {
         progress.seconds.update += update.seconds;
         progress.rollout_tokens += sampling.tokens as f64;
         progress.update_tokens += update.tokens as f64;
-    }
-
-    /// Held-out accuracy of the policy as it is, sampled for `source`; none without held-out prompts. The further sets are
-    /// measured too.
-    fn evaluate(&mut self, source: &'static str) -> Result<Option<f64>, Error> {
-        let step = self.wired.trainer.state.step;
-        let samples = self.recipe.eval.samples.max(1);
-        let heldout = self.wired.heldout.clone();
-        let measured = self.measure(&heldout, samples, Some((source, step)))?;
-        let accuracy = measured.and_then(|(report, groups)| {
-            self.record_evaluation(source, step, &groups);
-            let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
-            for example in examples(&groups, seed) {
-                self.watcher.example(&example);
-            }
-            // Where nothing could be judged, nothing was measured.
-            Some(report.accuracy).filter(|accuracy| accuracy.is_finite())
-        });
-        for set in self.wired.sets.clone() {
-            self.measure_set(&set, source, step)?;
-        }
-        Ok(accuracy)
-    }
-
-    /// A further set of the recipe, when the held-out prompts are evaluated on for `source`.
-    fn measure_set(&mut self, set: &EvalSet, source: &str, step: Step) -> Result<(), Error> {
-        let EvalSet { name, prompts, samples } = set;
-        // Before a warm-up as after it is step 0.
-        let own = if source == HELDOUT { name.clone() } else { format!("{name} {source}") };
-        let Some((report, groups)) = self.measure(prompts, *samples, Some((&own, step)))? else {
-            return Ok(());
-        };
-        self.record_evaluation(&own, step, &groups);
-        let mut metrics = Metrics::default();
-        metrics.set(format!("eval/{name}/accuracy"), report.accuracy);
-        metrics.set(format!("eval/{name}/majority"), report.majority);
-        let (k, pass) = report.pass_at.last().copied().unwrap_or((1, report.accuracy));
-        metrics.set(format!("eval/{name}/pass_at_{k}"), pass);
-        let (low, high) = report.interval;
-        self.note(&format!(
-            "{name}: accuracy {:.3} ({low:.3} to {high:.3}), pass@{k} {pass:.3}, maj@{} {:.3}",
-            report.accuracy, report.samples, report.majority
-        ));
-        if step > 0 {
-            self.record(step, &metrics, &[], &BTreeMap::new());
-        }
-        if report.accuracy.is_finite() {
-            self.progress.sets.insert(name.clone(), report.accuracy);
-        }
-        Ok(())
-    }
-
-    fn record_evaluation(&mut self, source: &str, step: Step, groups: &[RewardedGroup]) {
-        let began = Instant::now();
-        if let Err(error) = lock(&self.journal).store.record(source, step, groups, &BTreeMap::new())
-        {
-            self.watcher.note(&format!("the evaluation of step {step} is not in run.db: {error}"));
-        }
-        self.record_seconds += began.elapsed().as_secs_f64();
-    }
-
-    /// What the policy makes of `prompts`; the journal keeps it at that place.
-    fn measure(
-        &mut self,
-        prompts: &[Prompt],
-        samples: usize,
-        place: Option<(&str, Step)>,
-    ) -> Result<Option<(EvalReport, Vec<RewardedGroup>)>, Error> {
-        let began = Instant::now();
-        if prompts.is_empty() {
-            return Ok(None);
-        }
-        let Wired { trainer, eval_sampling, .. } = &mut self.wired;
-        let phase = std::mem::take(&mut self.phase);
-        self.phase = match phase.is_empty() {
-            true => "the evaluation before training".into(),
-            false => format!("the evaluation after {phase}"),
-        };
-        lock(&self.journal).turn_to(place);
-        trainer.publish()?;
-        let phases = &mut Phases(self.watcher.as_mut());
-        let measured = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
-        self.progress.seconds.eval += began.elapsed().as_secs_f64();
-        self.explain_journal((prompts.len() * samples) as u64);
-        self.phase = phase;
-        self.pass_on_notes();
-        Ok(Some(measured))
-    }
-
-    /// Says what the verifier had to say.
-    fn pass_on_notes(&mut self) {
-        let notes: Vec<String> = self.wired.notes.try_iter().collect();
-        for note in notes {
-            self.note(&note);
-        }
-    }
-
-    /// Shows a held-out accuracy; step 0 is what lies before the first.
-    fn show_accuracy(&mut self, step: Step, accuracy: Option<f64>) {
-        if let Some(accuracy) = accuracy {
-            let mut metrics = Metrics::default();
-            metrics.set("eval/heldout_accuracy", accuracy);
-            self.watcher.metrics(step, &metrics);
-        }
     }
 
     fn read_clock(&mut self) {

@@ -398,7 +398,6 @@ impl<M: PolicyModel> Session<M> {
             interrupted,
             progress,
             warmup,
-            record_seconds: 0.0,
             clock,
             phase,
         };

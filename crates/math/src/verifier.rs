@@ -111,7 +111,7 @@ impl Verifier {
         pairs.par_iter().map(|(gold, response)| self.judge(gold, response)).collect()
     }
 
-    /// Whether one answer is right where the other is the gold answer, both extracted already.
+    /// Tells if one answer is right where the other is the gold answer, both extracted already.
     pub fn are_same(&self, one: &str, other: &str) -> bool {
         self.compare(one, other).verdict == Verdict::Right
     }

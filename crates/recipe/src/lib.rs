@@ -119,7 +119,7 @@ pub struct Recipe {
     /// When the run is saved.
     #[serde(default)]
     pub checkpoint: Checkpoint,
-    /// What stays in the run's database.
+    /// Bounds on the run's database.
     #[serde(default)]
     pub record: Record,
     /// What is counted in completions.

@@ -633,8 +633,8 @@ pub struct Checkpoint {
     /// Newest checkpoints that stay on disk; 0 is all of them.
     #[schemars(range(max = bounds::STEPS))]
     pub keep: usize,
-    /// Whether the run is also saved after an evaluation with a new best held-out accuracy, and that one stays on disk
-    /// besides the newest.
+    /// Saves the run also after an evaluation with a new best held-out accuracy, and keeps that checkpoint besides the
+    /// newest.
     pub best: bool,
     /// The number format of its weights. A run trains float32; where this is narrower, the
     /// checkpoint's `trainer/` folder holds the float32 weights too, for `--resume`.
@@ -647,7 +647,7 @@ impl Default for Checkpoint {
     }
 }
 
-/// What stays in the run's database.
+/// Bounds on the run's database.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Record {

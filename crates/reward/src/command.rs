@@ -54,7 +54,7 @@ pub struct Command {
     time_limit: Duration,
     on_failure: Box<dyn Fn(&str) + Send + Sync>,
     next_id: AtomicU64,
-    /// Whether nobody waits for a score any more.
+    /// Set when nobody waits for a score any more.
     cancelled: AtomicBool,
     copies: Mutex<Copies>,
     /// A copy became idle, or may be started, or none will be any more.
@@ -258,7 +258,7 @@ impl Verifier for Command {
         }
     }
 
-    /// What is being judged is given up, and its copies of the program are killed.
+    /// Gives up every completion that is being judged, and kills the copies of the program that judge.
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
         // Whoever waits for a copy looks at it under the lock.

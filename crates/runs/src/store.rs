@@ -87,7 +87,7 @@ impl Store {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let store = Store::connect(path, flags)?;
         match store.version()? {
-            // What is read of them is the same in all.
+            // All have the tables that are read.
             Some(1..=VERSION) => Ok(store),
             None => Err(RunError::Foreign { path: path.to_owned() }),
             Some(found) => Err(store.unknown(found)),

@@ -1,4 +1,4 @@
-//! Whether the files of a folder are what they were when it was complete.
+//! Checksums of a complete folder, which tell later if a file is another one.
 
 use std::{
     collections::BTreeMap,

@@ -71,7 +71,7 @@ impl EvalReport {
         let accuracy = shares.iter().sum::<f64>() / count;
         let variance = shares.iter().map(|share| (share - accuracy).powi(2)).sum::<f64>()
             / (count - 1.0).max(1.0);
-        // Of a prompt with fewer verdicts nothing is known at a larger k.
+        // A prompt with fewer verdicts says nothing at a larger k.
         let fewest = rights.iter().map(|&(_, of)| of).min().unwrap_or(1);
         let pass_at = std::iter::successors(Some(1), |k| Some(k * 2))
             .take_while(|&k| k <= samples.min(fewest))
@@ -138,7 +138,7 @@ fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
             _ => *others.entry(reward.score.extracted.trim()).or_default() += 1,
         }
     }
-    // Whether two texts are the same answer is dear to know, and most often makes no difference.
+    // Comparing answers by value is dear, and most often makes no difference.
     let against: usize = others.values().sum();
     if right == 0 || right > against {
         return f64::from(u8::from(right > 0));
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!((whole.accuracy, whole.solved), (0.5, [1, 1, 1]));
         let broken = report(&[&["2", "crash"], &["crash", "crash"], &["3", "3"]]);
         assert_eq!((broken.accuracy, broken.solved), (0.5, [1, 0, 1]));
-        // Of the first prompt nothing is known at 2.
+        // The first prompt says nothing at 2.
         assert_eq!(broken.pass_at, [(1, 0.5)]);
         assert_eq!(broken.verdicts[Verdict::Error as usize], 3);
         assert!(report(&[&["crash"]]).accuracy.is_nan());

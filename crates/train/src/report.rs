@@ -53,7 +53,7 @@ pub struct UpdateTotals {
 pub(crate) struct Sampled {
     pub(crate) kept: Vec<RewardedGroup>,
     pub(crate) all: Vec<RewardedGroup>,
-    /// What became of each of them, by its draw; a surplus group of an earlier step may be among them.
+    /// The fate of each of them, by its draw; a surplus group of an earlier step may be among them.
     pub(crate) fates: BTreeMap<u64, Fate>,
     /// For the next step.
     pub(crate) put_aside: Vec<RewardedGroup>,

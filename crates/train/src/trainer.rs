@@ -218,7 +218,7 @@ pub struct StepReport {
     pub metrics: Metrics,
     /// Every group that was sampled, kept or not.
     pub groups: Vec<RewardedGroup>,
-    /// What became of each, by its draw.
+    /// The fate of each, by its draw.
     pub fates: BTreeMap<u64, Fate>,
     /// Mini-batches that were skipped because their gradient was not finite.
     pub skipped: Vec<Vec<Sample>>,

@@ -94,7 +94,7 @@ impl<M: PolicyModel> Run<M> {
             )),
             Err(error) => self.watcher.note(&format!("run.db grows: {error}")),
         }
-        self.record_seconds += tidied.elapsed().as_secs_f64();
+        lock(&self.journal).spend(tidied);
         self.progress.seconds.checkpoint += began.elapsed().as_secs_f64();
         Ok(())
     }

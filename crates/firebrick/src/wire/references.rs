@@ -1,4 +1,4 @@
-//! Whether the references of a data set are answers that its verifier can find right.
+//! A check of a data set's references: its verifier has to find them right as answers.
 
 use std::sync::mpsc::Sender;
 

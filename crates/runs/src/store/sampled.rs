@@ -199,7 +199,7 @@ fn insert_group(
     )
 }
 
-/// Whether these completions have been written for the group: as many, with the same tokens.
+/// Tells if these completions have been written for the group: as many, with the same tokens.
 fn is_there(
     transaction: &Transaction<'_>,
     group: i64,

@@ -210,7 +210,7 @@ impl PromptSelector for Recall<'_> {
             self.recalled.came += came;
             self.recalled.squared_error += (predicted - came).powi(2);
         }
-        // Of a judge that failed nothing is to be learnt about a prompt.
+        // A judge that failed says nothing about a prompt.
         if group.rewards.iter().any(Reward::is_judged) {
             let record = Record::after(self.get(id), group, self.step, self.config);
             self.fresh.insert(id, record);

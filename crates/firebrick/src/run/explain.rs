@@ -1,0 +1,116 @@
+//! Lines that a person should read: why something took another way than expected.
+
+use firebrick_core::{Metrics, Step};
+use firebrick_models::PolicyModel;
+use firebrick_train::{Room, SamplingReport, UpdateTotals};
+
+use super::Run;
+use crate::{journal::lock, recipe::Recipe};
+
+impl<M: PolicyModel> Run<M> {
+    /// Says what was not sampled again, and that the journal failed.
+    pub(super) fn explain_journal(&mut self, completions: u64) {
+        let mut journal = lock(&self.journal);
+        let (recalled, failure) = (journal.take_recalled(), journal.take_failure());
+        drop(journal);
+        if recalled > 0 {
+            self.note(&format!(
+                "{}: {recalled} of {completions} completions were in run.db and not sampled again",
+                self.phase
+            ));
+        }
+        if let Some(failure) = failure {
+            self.note(&format!(
+                "{}: what is sampled is not in run.db before its step is over, because {failure}; a run that is killed \
+                 samples it again",
+                self.phase
+            ));
+        }
+    }
+
+    /// Says where `train.steps` ends the run before it has seen its prompts as often as it should.
+    pub(super) fn compare_epochs(&mut self) {
+        let Recipe { train, sampling, .. } = &self.recipe;
+        let wanted = train.epochs.unwrap_or(0.0) * self.wired.trainer.source.size() as f64;
+        let drawn = train.steps as f64 * sampling.prompts_per_step as f64;
+        if drawn < wanted {
+            self.note(&format!(
+                "train.epochs = {} takes {wanted:.0} prompts, of which train.steps = {} draws {drawn:.0} if \
+                 no group is filtered: raise train.steps to get there",
+                train.epochs.unwrap_or(0.0),
+                train.steps
+            ));
+        }
+    }
+
+    /// Says that completions could not be judged, if there were any; whether there were.
+    pub(super) fn explain_errors(
+        &mut self,
+        step: Step,
+        metrics: &Metrics,
+        completions: u64,
+    ) -> bool {
+        let errors = metrics.get("reward/error").unwrap_or(0.0);
+        if errors > 0.0 {
+            self.note(&format!(
+                "step {step}: {errors} of {completions} completions could not be judged ({:.1} %) and are left out; \
+                 reward/error in the metrics has their number at each step",
+                100.0 * errors / completions.max(1) as f64
+            ));
+        }
+        errors > 0.0
+    }
+
+    /// Says that the device had no memory for an update as it was cut, if it turned out so.
+    pub(super) fn explain_room(&mut self, before: Room) {
+        let trainer = &self.wired.trainer;
+        let (room, cut) = (trainer.state.room, trainer.updater.cut);
+        if room == before {
+            return;
+        }
+        let mut now = Vec::new();
+        if room.micro_batch_tokens != before.micro_batch_tokens {
+            now.push(format!("micro-batches of {} tokens", cut.micro_batch_tokens));
+        }
+        if room.whole_layers != before.whole_layers {
+            now.push("every layer gone through once more (train.recompute = \"layers\")".into());
+        }
+        if (room.logits, room.halvings) != (before.logits, before.halvings) {
+            now.push("smaller pieces of attention and head".into());
+        }
+        self.note(&format!(
+            "{}: the device had no memory for an update, which was cut smaller and done again, with the \
+             same result to rounding; from here on with {}",
+            self.phase,
+            now.join(", ")
+        ));
+    }
+
+    /// Tells what a run with nothing to learn from looks like; the counters are in the metrics.
+    pub(super) fn explain_empty(&mut self, sampling: &SamplingReport, update: &UpdateTotals) {
+        // And not by the updates: while a critic is warmed up the policy has none.
+        if update.tokens == 0 && update.skipped == 0 {
+            let text = format!(
+                "         no group to train on after {} of at most {} rounds: \
+                 {} groups all wrong, {} all right; {} of {} completions unparsable, {} cut off. \
+                 No update.",
+                sampling.rounds,
+                self.wired.trainer.config.rounds(),
+                sampling.groups_all_wrong,
+                sampling.groups_all_right,
+                sampling.unparsable,
+                sampling.completions,
+                sampling.truncated,
+            );
+            self.note(&text);
+        }
+    }
+
+    /// Says what the verifier had to say.
+    pub(super) fn pass_on_notes(&mut self) {
+        let notes: Vec<String> = self.wired.notes.try_iter().collect();
+        for note in notes {
+            self.note(&note);
+        }
+    }
+}

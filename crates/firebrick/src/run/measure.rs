@@ -1,0 +1,161 @@
+//! Evaluations: of the held-out prompts, of further sets, and how far a warm-up has come.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use firebrick_core::{Metrics, Prompt, RewardedGroup, Seed, Step};
+use firebrick_models::PolicyModel;
+use firebrick_train::EvalReport;
+
+use super::{HELDOUT, Progress, Run};
+use crate::{
+    Error,
+    journal::lock,
+    recipe::{Train, Warmup},
+    watch::{Phases, examples},
+    wire::{EvalSet, Wired},
+};
+
+impl<M: PolicyModel> Run<M> {
+    /// Shows how far the warm-up has come; whether that is as far as it should.
+    pub(super) fn measure_warmup(&mut self, step: Step) -> Result<bool, Error> {
+        let Warmup { samples, stop_at, .. } = self.recipe.warmup;
+        let mut metrics = Metrics::default();
+        metrics.set("warmup/loss", self.progress.warmup_loss.unwrap_or(f64::NAN));
+        let heldout = &self.wired.heldout;
+        let prompts = heldout[..samples.min(heldout.len())].to_vec();
+        let measured = self.measure(&prompts, self.recipe.eval.samples.max(1), None)?;
+        let accuracy = measured.map(|(report, _)| report.accuracy);
+        if let Some(accuracy) = accuracy {
+            metrics.set("warmup/accuracy", accuracy);
+        }
+        self.watcher.metrics(step, &metrics);
+        self.progress.warmup_measured = step;
+        Ok(accuracy.zip(stop_at).is_some_and(|(accuracy, stop_at)| accuracy >= stop_at))
+    }
+
+    /// The evaluation after a step.
+    pub(super) fn measure_step(&mut self, step: Step) -> Result<(), Error> {
+        // Where this evaluation fails, no resumed run takes the one before for it.
+        self.progress.heldout.r#final = None;
+        let accuracy = self.evaluate(HELDOUT)?;
+        self.progress.evaluated = step;
+        let Some(accuracy) = accuracy else { return Ok(()) };
+        self.show_accuracy(step, Some(accuracy));
+        let mut measured = Metrics::default();
+        measured.set("eval/heldout_accuracy", accuracy);
+        self.record(step, &measured, &[], &BTreeMap::new());
+        self.progress.heldout.r#final = Some(accuracy);
+        match self.progress.best.is_none_or(|(_, best)| accuracy > best) {
+            true => (self.progress.best, self.progress.since_best) = (Some((step, accuracy)), 0),
+            false => self.progress.since_best += 1,
+        }
+        Ok(())
+    }
+
+    /// The key of the recipe by which the run ends after its last evaluation, if there is one.
+    pub(super) fn reached(&self) -> Option<&'static str> {
+        let Train { stop_at, patience, .. } = self.recipe.train;
+        let Progress { heldout, since_best, .. } = &self.progress;
+        let accuracy = heldout.r#final?;
+        match stop_at.is_some_and(|stop_at| accuracy >= stop_at) {
+            true => Some("stop_at"),
+            false => patience.filter(|patience| since_best >= patience).map(|_| "patience"),
+        }
+    }
+
+    /// Held-out accuracy of the policy as it is, sampled for `source`; none without held-out prompts. The further sets are
+    /// measured too.
+    pub(super) fn evaluate(&mut self, source: &'static str) -> Result<Option<f64>, Error> {
+        let step = self.wired.trainer.state.step;
+        let samples = self.recipe.eval.samples.max(1);
+        let heldout = self.wired.heldout.clone();
+        let measured = self.measure(&heldout, samples, Some((source, step)))?;
+        let accuracy = measured.and_then(|(report, groups)| {
+            self.record_evaluation(source, step, &groups);
+            let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
+            for example in examples(&groups, seed) {
+                self.watcher.example(&example);
+            }
+            // Where nothing could be judged, nothing was measured.
+            Some(report.accuracy).filter(|accuracy| accuracy.is_finite())
+        });
+        for set in self.wired.sets.clone() {
+            self.measure_set(&set, source, step)?;
+        }
+        Ok(accuracy)
+    }
+
+    /// A further set of the recipe, when the held-out prompts are evaluated on for `source`.
+    fn measure_set(&mut self, set: &EvalSet, source: &str, step: Step) -> Result<(), Error> {
+        let EvalSet { name, prompts, samples } = set;
+        // Before a warm-up as after it is step 0.
+        let own = if source == HELDOUT { name.clone() } else { format!("{name} {source}") };
+        let Some((report, groups)) = self.measure(prompts, *samples, Some((&own, step)))? else {
+            return Ok(());
+        };
+        self.record_evaluation(&own, step, &groups);
+        let mut metrics = Metrics::default();
+        metrics.set(format!("eval/{name}/accuracy"), report.accuracy);
+        metrics.set(format!("eval/{name}/majority"), report.majority);
+        let (k, pass) = report.pass_at.last().copied().unwrap_or((1, report.accuracy));
+        metrics.set(format!("eval/{name}/pass_at_{k}"), pass);
+        let (low, high) = report.interval;
+        self.note(&format!(
+            "{name}: accuracy {:.3} ({low:.3} to {high:.3}), pass@{k} {pass:.3}, maj@{} {:.3}",
+            report.accuracy, report.samples, report.majority
+        ));
+        if step > 0 {
+            self.record(step, &metrics, &[], &BTreeMap::new());
+        }
+        if report.accuracy.is_finite() {
+            self.progress.sets.insert(name.clone(), report.accuracy);
+        }
+        Ok(())
+    }
+
+    fn record_evaluation(&mut self, source: &str, step: Step, groups: &[RewardedGroup]) {
+        let began = Instant::now();
+        if let Err(error) = lock(&self.journal).store.record(source, step, groups, &BTreeMap::new())
+        {
+            self.watcher.note(&format!("the evaluation of step {step} is not in run.db: {error}"));
+        }
+        lock(&self.journal).spend(began);
+    }
+
+    /// Samples and judges completions of `prompts`, which the journal keeps at that place.
+    fn measure(
+        &mut self,
+        prompts: &[Prompt],
+        samples: usize,
+        place: Option<(&str, Step)>,
+    ) -> Result<Option<(EvalReport, Vec<RewardedGroup>)>, Error> {
+        let began = Instant::now();
+        if prompts.is_empty() {
+            return Ok(None);
+        }
+        let Wired { trainer, eval_sampling, .. } = &mut self.wired;
+        let phase = std::mem::take(&mut self.phase);
+        self.phase = match phase.is_empty() {
+            true => "the evaluation before training".into(),
+            false => format!("the evaluation after {phase}"),
+        };
+        lock(&self.journal).turn_to(place);
+        trainer.publish()?;
+        let phases = &mut Phases(self.watcher.as_mut());
+        let measured = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
+        self.progress.seconds.eval += began.elapsed().as_secs_f64();
+        self.explain_journal((prompts.len() * samples) as u64);
+        self.phase = phase;
+        self.pass_on_notes();
+        Ok(Some(measured))
+    }
+
+    /// Shows a held-out accuracy; step 0 is what lies before the first.
+    pub(super) fn show_accuracy(&mut self, step: Step, accuracy: Option<f64>) {
+        if let Some(accuracy) = accuracy {
+            let mut metrics = Metrics::default();
+            metrics.set("eval/heldout_accuracy", accuracy);
+            self.watcher.metrics(step, &metrics);
+        }
+    }
+}
