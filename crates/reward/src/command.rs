@@ -312,7 +312,7 @@ struct Answer {
     extracted: Option<String>,
 }
 
-fn read(line: &[u8], id: u64) -> Result<Score, String> {
+pub(crate) fn read(line: &[u8], id: u64) -> Result<Score, String> {
     let nonsense =
         |problem: String| Err(format!("it wrote `{}`: {problem}", beginning(line).trim_end()));
     let answer: Answer = match serde_json::from_slice(line) {

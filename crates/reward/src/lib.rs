@@ -37,6 +37,9 @@ mod dapo;
 mod error;
 mod exact;
 mod format;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gsm8k;
 mod integer;
 mod length;

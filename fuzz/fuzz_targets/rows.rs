@@ -1,0 +1,17 @@
+//! A data set of any bytes is read or refused: Parquet where it begins as such, JSON Lines otherwise.
+#![no_main]
+
+use firebrick_data::{ColumnNames, read_problems};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    firebrick_fuzz::with_file("rows", bytes, |path| {
+        for deduplicate in [false, true] {
+            let files = [path.to_owned()];
+            match read_problems(&files, &ColumnNames::default(), deduplicate) {
+                Ok(set) => assert!(!set.problems.is_empty() || set.conflicting > 0),
+                Err(error) => assert!(!error.to_string().is_empty()),
+            }
+        }
+    });
+});
