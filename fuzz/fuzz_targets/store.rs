@@ -20,7 +20,7 @@ static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
         };
         for step in 1..=3 {
             store.log(step, &Metrics([("reward/mean".to_owned(), 0.5)].into())).expect("metrics");
-            store.keep(TRAIN, step, &[([0; 32], &group(step))]).expect("a group");
+            store.keep(TRAIN, step, &[([0; 32], group(step))]).expect("a group");
             store.event(step, "a line").expect("an event");
         }
         drop(store);

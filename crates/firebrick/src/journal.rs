@@ -13,7 +13,7 @@ use std::{
 use firebrick_core::{Group, Seed, Step};
 use firebrick_models::PolicyModel;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
-use firebrick_runs::{RunError, Store};
+use firebrick_runs::{RunError, Store, Writer};
 use firebrick_train::fingerprint;
 
 use crate::recipe::Recipe;
@@ -21,39 +21,50 @@ use crate::recipe::Recipe;
 /// The database of a run, with the place in it that groups are written to now.
 pub(crate) struct Journal {
     /// The run's one connection to its database: another one would have to read again what this one writes.
-    pub(crate) store: Store,
+    pub(crate) store: Writer,
     place: Option<(String, Step)>,
+    /// The last step of which an earlier process has left groups.
+    visited: Option<Step>,
+    /// Groups that have arrived and are not written.
+    arrived: Vec<([u8; 32], Group)>,
+    /// When groups were last written.
+    written: Instant,
     /// Stands for what completions follow from besides request and trained weights: frozen weights, formats and device.
     setting: [u8; 32],
     /// Stands for the weights that sample; none where nobody knows them.
     weights: Option<[u8; 32]>,
     /// Completions that were taken from the database since somebody asked.
     recalled: usize,
-    /// Time that the database took since somebody asked.
+    /// Time that the run gave to its record since somebody asked.
     spent: Duration,
-    /// Why nothing is written any more.
-    failed: Option<RunError>,
 }
 
 impl Journal {
     /// A journal in `store`. Of the recipe it matters which model and which device it names.
-    pub(crate) fn new(store: Store, recipe: &Recipe) -> Arc<Mutex<Self>> {
+    ///
+    /// # Errors
+    /// When the database can't be read, or there is no thread to write it.
+    pub(crate) fn new(store: Store, recipe: &Recipe) -> Result<Arc<Mutex<Self>>, RunError> {
         let recipe = recipe.with_absolute_paths();
         let words = serde_json::to_string(&(recipe.model, recipe.device)).unwrap_or_default();
         let setting = Seed::run(0).derive(&words, &[]).bytes();
-        Arc::new(Mutex::new(Journal {
-            store,
+        let visited = store.last_sampled()?;
+        Ok(Arc::new(Mutex::new(Journal {
+            store: Writer::new(store)?,
             place: None,
+            visited,
+            arrived: Vec::new(),
+            written: Instant::now(),
             setting,
             weights: None,
             recalled: 0,
             spent: Duration::ZERO,
-            failed: None,
-        }))
+        })))
     }
 
     /// Names `source` and step of everything that is sampled from now on; without a place nothing of it is kept.
     pub(crate) fn turn_to(&mut self, place: Option<(&str, Step)>) {
+        self.write();
         self.place = place.map(|(source, step)| (source.to_owned(), step));
     }
 
@@ -62,40 +73,53 @@ impl Journal {
         std::mem::take(&mut self.recalled)
     }
 
-    /// Counts the time since `began` as the database's.
+    /// Counts the time since `began` as the record's.
     pub(crate) fn spend(&mut self, began: Instant) {
         self.spent += began.elapsed();
     }
 
-    /// Seconds that the database took, since this was last asked.
+    /// Seconds that the run gave to its record, since this was last asked.
     pub(crate) fn take_seconds(&mut self) -> f64 {
         std::mem::take(&mut self.spent).as_secs_f64()
     }
 
-    /// Why the journal could not be read or written, said once.
-    pub(crate) fn take_failure(&mut self) -> Option<RunError> {
-        self.failed.take()
-    }
-
     /// The answer to the request, if an earlier process has got it from the same weights.
-    fn recall(&mut self, request: &GroupRequest, digest: &[u8; 32]) -> Option<(RequestId, Group)> {
-        let (source, step) = self.place.as_ref()?;
+    fn recall(&mut self, request: &GroupRequest, digest: [u8; 32]) -> Option<(RequestId, Group)> {
+        let (source, step) = self.place.clone().filter(|(_, step)| Some(*step) <= self.visited)?;
         let key = (request.draw, request.prompt.id);
-        let found = self.store.recall(source, *step, key, digest);
-        let answer = request.clone().answer(self.borne(found)??);
+        // What can't be read is sampled.
+        let found =
+            self.store.now(move |store| store.recall(&source, step, key, &digest)).ok()??;
+        let answer = request.clone().answer(found);
         // A database is a file like others: what is in it is checked as an engine's answer is.
         request.check_answer(&answer.1).ok()?;
         self.recalled += request.group_size;
         Some(answer)
     }
 
-    fn keep(&mut self, groups: &[([u8; 32], &Group)]) {
-        if let Some((source, step)) = &self.place {
-            let began = Instant::now();
-            let kept = self.store.keep(source, *step, groups);
-            self.borne(kept);
-            self.spend(began);
+    /// Writes groups, together with those that arrive in the next moment while `more` are to come.
+    fn keep(&mut self, groups: Vec<([u8; 32], Group)>, more: bool) {
+        self.arrived.extend(groups);
+        if !more || self.written.elapsed() >= TOGETHER {
+            self.write();
         }
+    }
+
+    /// Writes what has arrived.
+    fn write(&mut self) {
+        let arrived = std::mem::take(&mut self.arrived);
+        self.written = Instant::now();
+        let Some((source, step)) = self.place.clone().filter(|_| !arrived.is_empty()) else {
+            return;
+        };
+        self.store.later(move |store| {
+            let error = store.keep(&source, step, &arrived).err()?;
+            Some(format!(
+                "what is sampled is not in run.db before its step is over, because {error}; a run that is killed samples it \
+                 again"
+            ))
+        });
+        self.spend(self.written);
     }
 
     /// A hash of everything that the request's completions follow from.
@@ -103,11 +127,6 @@ impl Journal {
         let words = |bytes: [u8; 32]| bytes.map(u64::from);
         let parts = [request.digest(), self.weights?, self.setting].map(words);
         Some(Seed::run(0).derive("journal", &parts.concat()).bytes())
-    }
-
-    /// A journal that fails must not end a run that works.
-    fn borne<T>(&mut self, result: Result<T, RunError>) -> Option<T> {
-        result.map_err(|error| (self.place, self.failed) = (None, Some(error))).ok()
     }
 }
 
@@ -149,7 +168,7 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
         let (mut asked, mut open, mut known) = (Vec::new(), Vec::new(), Vec::new());
         for request in requests {
             let digest = journal.of(&request);
-            match digest.and_then(|digest| journal.recall(&request, &digest)) {
+            match digest.and_then(|digest| journal.recall(&request, digest)) {
                 Some(answer) => known.push(answer),
                 None => {
                     open.push((request.id, digest));
@@ -186,10 +205,10 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
                 self.engine.poll(Wait::Never, finished).inspect_err(|_| self.open.clear())?;
             if !answers.is_empty() || wait == Wait::Never {
                 let arrived = answers.iter();
-                let arrived: Vec<([u8; 32], &Group)> = arrived
-                    .filter_map(|(id, group)| Some((self.open.remove(id)??, group)))
+                let arrived = arrived
+                    .filter_map(|(id, group)| Some((self.open.remove(id)??, group.clone())))
                     .collect();
-                lock(&self.journal).keep(&arrived);
+                lock(&self.journal).keep(arrived, !self.open.is_empty());
                 return Ok(answers);
             }
             // One that computes elsewhere answers at once that it has nothing yet.
@@ -204,11 +223,15 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
     }
 
     fn cancel(&mut self) {
+        lock(&self.journal).write();
         self.open.clear();
         self.known.clear();
         self.engine.cancel();
     }
 }
+
+/// Groups that arrive within this time are written together. As much of a run is sampled again when it is killed.
+const TOGETHER: Duration = Duration::from_millis(50);
 
 /// No engine decodes a token in less.
 const AT_ONCE: Duration = Duration::from_micros(20);

@@ -121,6 +121,7 @@ impl<M: PolicyModel> Run<M> {
                 // The verifier may have said why.
                 self.pass_on_notes();
                 self.keep_steps();
+                self.explain_record();
                 Err(error)
             }
             Err(failure) => Err(self.rescue(&failure)),
@@ -343,7 +344,7 @@ impl<M: PolicyModel> Run<M> {
         let began = Instant::now();
         // A step that ends the run trained on nothing.
         let fates = if stop.is_none() { fates } else { BTreeMap::new() };
-        self.record(step, &metrics, &groups, &fates);
+        self.record(step, &metrics, groups, fates);
         lock(&self.journal).spend(began);
         let (count, most) =
             (self.wired.trainer.state.skipped_in_a_row, self.recipe.train.max_skipped);
@@ -365,7 +366,8 @@ impl<M: PolicyModel> Run<M> {
     pub(super) fn note(&mut self, text: &str) {
         self.watcher.note(text);
         // A database that can't be written is complained of where a step is lost.
-        let _ = lock(&self.journal).store.event(self.wired.trainer.state.step, text);
+        let (step, text) = (self.wired.trainer.state.step, text.to_owned());
+        lock(&self.journal).store.later(move |store| store.event(step, &text).err().and(None));
     }
 
     /// The limit that the run has reached, as its key in `[train]` is called.
@@ -383,24 +385,25 @@ impl<M: PolicyModel> Run<M> {
         &mut self,
         step: Step,
         metrics: &Metrics,
-        groups: &[RewardedGroup],
-        fates: &BTreeMap<u64, Fate>,
+        groups: Vec<RewardedGroup>,
+        fates: BTreeMap<u64, Fate>,
     ) {
         let Run { journal, trackers, watcher, .. } = self;
-        let store = &mut lock(journal).store;
-        // The numbers last, because the database brings everything before them to the disk with them; and in any case, because
-        // they are small and may have room where completions have none.
-        let sampled = store.record(TRAIN, step, groups, fates).err().map(|error| error.to_string());
-        let numbers = store.log(step, metrics).err().map(|error| error.to_string());
-        if let Some(error) = sampled.or(numbers) {
-            watcher.note(&format!("step {step} is not in run.db: {error}"));
-        }
         for tracker in trackers {
-            let told = tracker.log(step, metrics).and_then(|()| tracker.log_groups(step, groups));
+            let told = tracker.log(step, metrics).and_then(|()| tracker.log_groups(step, &groups));
             if let Err(error) = told {
                 watcher.note(&format!("a tracker has lost step {step}: {error}"));
             }
         }
+        let metrics = metrics.clone();
+        lock(journal).store.later(move |store| {
+            // The numbers last, because the database brings everything before them to the disk with them; and in any case,
+            // because they are small and may have room where completions have none.
+            let sampled =
+                store.record(TRAIN, step, &groups, &fates).err().map(|error| error.to_string());
+            let numbers = store.log(step, &metrics).err().map(|error| error.to_string());
+            Some(format!("step {step} is not in run.db: {}", sampled.or(numbers)?))
+        });
     }
 
     fn count(&mut self, sampling: &SamplingReport, update: &UpdateTotals) {
@@ -440,11 +443,14 @@ impl<M: PolicyModel> Run<M> {
         };
         summary.write(&folder.summary())?;
         if summary.stopped_because != INTERRUPTED
-            && let Err(error) = lock(&journal).store.forget_unjudged(Step::MAX / 2)
+            && let Err(error) =
+                lock(&journal).store.now(|store| store.forget_unjudged(Step::MAX / 2))
         {
             watcher.note(&format!("run.db has groups that nobody judged: {error}"));
         }
-        export(&lock(&journal).store, &folder.metrics())?;
+        let path = folder.metrics();
+        lock(&journal).store.now(move |store| Ok(export(store, &path)))??;
+        lock(&journal).store.told().iter().for_each(|line| watcher.note(line));
         watcher.finished(&summary);
         Ok(summary)
     }

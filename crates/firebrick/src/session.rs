@@ -384,7 +384,7 @@ impl<M: PolicyModel> Session<M> {
             watcher.note(note);
             store.event(wired.trainer.state.step, note)?;
         }
-        let journal = Journal::new(store, &recipe);
+        let journal = Journal::new(store, &recipe)?;
         let interrupted = interrupted();
         let wired = wired.heeding(journal.clone(), &interrupted);
         let (clock, phase) = (Instant::now(), String::new());

@@ -54,6 +54,9 @@ pub enum RunError {
         /// What the system said.
         error: io::Error,
     },
+    /// The thread that writes the database is not there.
+    #[error("the thread that writes run.db can't go on: {0}")]
+    Thread(io::Error),
     /// A file of the run says something else than expected.
     #[error("{} is no valid run summary: {error}; it is written anew at the end of a run", path.display())]
     Summary {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`RunFolder`] knows the paths and writes nothing by halves; [`Store`] is the SQLite database
-//! that everything else is made from; [`Summary`] is the result in a few numbers. Nothing here knows the
+//! that everything else is made from, and a [`Writer`] writes it while the run goes on; [`Summary`] is the result in a few numbers. Nothing here knows the
 //! algorithm.
 
 mod error;
@@ -14,9 +14,11 @@ mod folder;
 mod store;
 mod summary;
 mod sums;
+mod writer;
 
 pub use error::RunError;
 pub use folder::{RunFolder, publish_folder, write_atomically};
 pub use store::{Store, TRAIN};
 pub use summary::{Completions, Heldout, Seconds, Summary, TokensPerSecond, peak_rss_bytes};
 pub use sums::{SUMS, find_damage, write_sums};
+pub use writer::Writer;

@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction,
 use serde_json::{Map, Value};
 
 pub use self::sampled::TRAIN;
-use self::schema::{APPLICATION, PROMPTS, VERSION, creation, migration};
+use self::schema::{APPLICATION, PROMPTS, UNUSED, VERSION, creation, migration};
 use crate::RunError;
 
 /// The record of a run: one SQLite file, which any SQLite client can read while the run writes.
@@ -23,18 +23,19 @@ use crate::RunError;
 /// | `info` | fact about the run | `key`, `value` |
 /// | `metrics` | number | `step`, `name`, `value` |
 /// | `events` | line that a person was told | `time`, `step`, `text` |
-/// | `groups` | sampled group | `group_id`, `source`, `step`, `draw`, `policy_step`, `prompt_id`, `prompt`, `reference`, `request`, `spread`, `fate` |
-/// | `completions` | completion | `group_id`, `completion`, `text`, `tokens`, `finish`, `policy_version`, `mean_logprob`, `verdict`, `credit`, `extracted`, `parts`, `accuracy`, `shaped`, `live`, `token_ids`, `logprobs`, `mask` |
+/// | `groups` | sampled group | `group_id`, `source`, `step`, `draw`, `policy_step`, `prompt_id`, `prompt`, `reference`, `spread`, `fate` |
+/// | `completions` | completion | `group_id`, `completion`, `text`, `tokens`, `finish`, `policy_version`, `mean_logprob`, `verdict`, `credit`, `extracted`, `parts`, `accuracy`, `shaped`, `live` |
+/// | `sampled` | group with its tokens | `group_id`, `request`, `completions` |
 /// | `prompts` | prompt that was sampled for training | `prompt_id`, `prompt`, `groups`, `completions`, `right`, `last_draw`, `last_step`, `last_mean`, `last_variance` |
 ///
 /// `source` is `train`, or an evaluation's: `heldout`, and `initial` for the one before a warm-up. A group is written
-/// when the engine has finished it ([`Store::keep`]) and judged when its step is over ([`Store::record`]); until then
-/// `verdict` and all that follows from it are `NULL`. `request` is a hash of everything that the completions follow
-/// from: a run that goes on finds by it what it need not sample again.
+/// when the engine has finished it ([`Store::keep`]), and its completions have rows when it is judged at the end of its step
+/// ([`Store::record`]). `parts` is a JSON object.
 ///
-/// `token_ids` and `logprobs` have four bytes for each token, little-endian: unsigned integers, and float32. `mask` has a byte
-/// for each token, 1 where the policy wrote it, and is `NULL` where it wrote all. They are there for the steps since the
-/// last checkpoint, and for those that the recipe has kept (`record.tokens_every`). `parts` is a JSON object.
+/// `sampled` has groups as the engine gave them: `completions` is a JSON array with `tokens`, `logprobs`, `text`, `finish` and
+/// `policy_version` of each, and with a `mask` where the policy did not write all tokens. `request` is a hash of everything
+/// that they follow from: a run that goes on finds by it what it need not sample again. The steps since the last checkpoint
+/// are there, and those that the recipe has kept (`record.tokens_every`).
 ///
 /// `prompts` is a view, made from `groups` and `completions` when it is asked for: the history of
 /// each prompt, in which the numbers from `last_draw` on are those of its last group, and mean and
@@ -48,6 +49,8 @@ use crate::RunError;
 pub struct Store {
     connection: Connection,
     path: PathBuf,
+    /// The last step of each source whose tokens were forgotten.
+    forgotten: BTreeMap<String, Step>,
 }
 
 impl Store {
@@ -73,9 +76,11 @@ impl Store {
                 None => return Err(store.unknown(found)),
             },
         }
-        // Not a matter of the version: a database from before the view gets it here, and an older
-        // program does not mind it.
-        store.connection.execute_batch(PROMPTS).map_err(store.fault("open"))?;
+        // Not a matter of the version: an older program minds neither.
+        store
+            .connection
+            .execute_batch(&format!("{PROMPTS} {UNUSED}"))
+            .map_err(store.fault("open"))?;
         Ok(store)
     }
 
@@ -189,9 +194,7 @@ impl Store {
             for sql in [
                 "DELETE FROM metrics WHERE step > ?1",
                 "UPDATE groups SET spread = NULL, fate = NULL WHERE step > ?1",
-                "UPDATE completions SET verdict = NULL, credit = NULL, extracted = NULL, parts = NULL, \
-                 accuracy = NULL, shaped = NULL, live = NULL \
-                 WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)",
+                "DELETE FROM completions WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)",
             ] {
                 transaction.execute(sql, [signed(step)])?;
             }
@@ -234,7 +237,7 @@ impl Store {
         let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
         // A reader that holds the database for a moment must not cost the run a step's record.
         connection.busy_timeout(Duration::from_secs(10)).map_err(fault)?;
-        Ok(Store { connection, path: path.to_owned() })
+        Ok(Store { connection, path: path.to_owned(), forgotten: BTreeMap::new() })
     }
 
     /// The schema's version; `None` for an empty database.
@@ -379,8 +382,7 @@ mod tests {
         let mut store = Store::open(&path).unwrap();
         store.truncate_after(2).unwrap();
         assert_eq!(store.metrics("reward/mean").unwrap(), [(1, 1.0), (2, 2.0)]);
-        let judged = "completions WHERE verdict IS NOT NULL";
-        assert_eq!((count(&store, "groups"), count(&store, judged)), (3, 6));
+        assert_eq!((count(&store, "groups"), count(&store, "completions")), (3, 6));
         store.forget_unjudged(3).unwrap();
         assert_eq!((count(&store, "groups"), count(&store, "completions")), (2, 6));
         assert_eq!(store.info("device").unwrap().as_deref(), Some("cpu"));
@@ -421,7 +423,7 @@ mod tests {
         told.completions[1].hear(&[9]);
         let mut store = Store::open(&path).unwrap();
         let request = |first: u8| [first; 32];
-        store.keep(TRAIN, 3, &[(request(7), &told)]).unwrap();
+        store.keep(TRAIN, 3, &[(request(7), told.clone())]).unwrap();
         // Killed here, and it goes on.
         let mut store = Store::open(&path).unwrap();
         assert_eq!(
@@ -440,18 +442,22 @@ mod tests {
         let mut judged = group(7, &[true, false]);
         judged.group = told.clone();
         store.record(TRAIN, 3, &[judged], &BTreeMap::new()).unwrap();
+        assert_eq!(count(&store, "completions"), 2);
         store.truncate_after(2).unwrap();
-        let verdicts = "completions WHERE verdict IS NOT NULL";
-        assert_eq!((count(&store, "completions"), count(&store, verdicts)), (2, 0));
+        assert_eq!(count(&store, "completions"), 0);
         store.forget_tokens(TRAIN, 3, 3).unwrap();
         assert!(store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap().is_some());
+        let mut store = Store::open(&path).unwrap();
         store.forget_tokens(TRAIN, 3, 2).unwrap();
         assert_eq!(store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap(), None);
-        assert_eq!(count(&store, "completions"), 2);
+        assert_eq!(count(&store, "groups"), 1);
 
-        let damage = "UPDATE completions SET token_ids = x'000000', logprobs = x''";
-        store.connection.execute_batch(damage).unwrap();
-        assert!(store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).is_err());
+        store.keep(TRAIN, 3, &[(request(7), told)]).unwrap();
+        store
+            .connection
+            .execute_batch("UPDATE groups SET sampled = '[{\"tokens\": [1]}]'")
+            .unwrap();
+        assert_eq!(store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap(), None);
     }
 
     #[test]
@@ -572,7 +578,7 @@ mod tests {
         let store = Store::open(&folder.path().join("newer")).unwrap();
         store.connection.execute_batch("PRAGMA user_version = 9").unwrap();
         assert!(
-            open("newer").to_string().contains("version 9, this firebrick knows versions up to 2")
+            open("newer").to_string().contains("version 9, this firebrick knows versions up to 3")
         );
 
         // Every page but the first turned to noise: opening succeeds, reading must not panic.

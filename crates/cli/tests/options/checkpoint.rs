@@ -65,8 +65,8 @@ const LARGE: &[&str] = &[
 fn steps_with_tokens(run: &Run) -> Vec<i64> {
     let with = |step: &i64| {
         run.asked(&format!(
-            "SELECT count(*) FROM completions JOIN groups USING (group_id) \
-             WHERE source = 'train' AND step = {step} AND token_ids IS NOT NULL AND logprobs IS NOT NULL"
+            "SELECT count(*) FROM sampled JOIN groups USING (group_id) \
+             WHERE source = 'train' AND step = {step}"
         )) > 0
     };
     (1..=5).filter(with).collect()

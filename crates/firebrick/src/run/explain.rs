@@ -8,24 +8,22 @@ use super::Run;
 use crate::{journal::lock, recipe::Recipe};
 
 impl<M: PolicyModel> Run<M> {
-    /// Says what was not sampled again, and that the journal failed.
+    /// Says what was not sampled again, and what could not be written.
     pub(super) fn explain_journal(&mut self, completions: u64) {
-        let mut journal = lock(&self.journal);
-        let (recalled, failure) = (journal.take_recalled(), journal.take_failure());
-        drop(journal);
+        let recalled = lock(&self.journal).take_recalled();
         if recalled > 0 {
             self.note(&format!(
                 "{}: {recalled} of {completions} completions were in run.db and not sampled again",
                 self.phase
             ));
         }
-        if let Some(failure) = failure {
-            self.note(&format!(
-                "{}: what is sampled is not in run.db before its step is over, because {failure}; a run that is killed \
-                 samples it again",
-                self.phase
-            ));
-        }
+        self.explain_record();
+    }
+
+    /// Says what could not be written, and what was removed.
+    pub(super) fn explain_record(&mut self) {
+        let lines = lock(&self.journal).store.told();
+        lines.iter().for_each(|line| self.note(line));
     }
 
     /// Says where `train.steps` ends the run before it has seen its prompts as often as it should.

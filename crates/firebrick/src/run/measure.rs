@@ -43,7 +43,7 @@ impl<M: PolicyModel> Run<M> {
         self.show_accuracy(step, Some(accuracy));
         let mut measured = Metrics::default();
         measured.set("eval/heldout_accuracy", accuracy);
-        self.record(step, &measured, &[], &BTreeMap::new());
+        self.record(step, &measured, Vec::new(), BTreeMap::new());
         self.progress.heldout.r#final = Some(accuracy);
         match self.progress.best.is_none_or(|(_, best)| accuracy > best) {
             true => (self.progress.best, self.progress.since_best) = (Some((step, accuracy)), 0),
@@ -71,11 +71,11 @@ impl<M: PolicyModel> Run<M> {
         let heldout = self.wired.heldout.clone();
         let measured = self.measure(&heldout, samples, Some((source, step)))?;
         let accuracy = measured.and_then(|(report, groups)| {
-            self.record_evaluation(source, step, &groups);
             let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
             for example in examples(&groups, seed) {
                 self.watcher.example(&example);
             }
+            self.record_evaluation(source, step, groups);
             // Where nothing could be judged, nothing was measured.
             Some(report.accuracy).filter(|accuracy| accuracy.is_finite())
         });
@@ -93,7 +93,7 @@ impl<M: PolicyModel> Run<M> {
         let Some((report, groups)) = self.measure(prompts, *samples, Some((&own, step)))? else {
             return Ok(());
         };
-        self.record_evaluation(&own, step, &groups);
+        self.record_evaluation(&own, step, groups);
         let mut metrics = Metrics::default();
         metrics.set(format!("eval/{name}/accuracy"), report.accuracy);
         metrics.set(format!("eval/{name}/majority"), report.majority);
@@ -105,7 +105,7 @@ impl<M: PolicyModel> Run<M> {
             report.accuracy, report.samples, report.majority
         ));
         if step > 0 {
-            self.record(step, &metrics, &[], &BTreeMap::new());
+            self.record(step, &metrics, Vec::new(), BTreeMap::new());
         }
         if report.accuracy.is_finite() {
             self.progress.sets.insert(name.clone(), report.accuracy);
@@ -113,13 +113,14 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    fn record_evaluation(&mut self, source: &str, step: Step, groups: &[RewardedGroup]) {
-        let began = Instant::now();
-        if let Err(error) = lock(&self.journal).store.record(source, step, groups, &BTreeMap::new())
-        {
-            self.watcher.note(&format!("the evaluation of step {step} is not in run.db: {error}"));
-        }
-        lock(&self.journal).spend(began);
+    fn record_evaluation(&mut self, source: &str, step: Step, groups: Vec<RewardedGroup>) {
+        let (began, source) = (Instant::now(), source.to_owned());
+        let mut journal = lock(&self.journal);
+        journal.store.later(move |store| {
+            let error = store.record(&source, step, &groups, &BTreeMap::new()).err()?;
+            Some(format!("the evaluation of step {step} is not in run.db: {error}"))
+        });
+        journal.spend(began);
     }
 
     /// Samples and judges completions of `prompts`, which the journal keeps at that place.

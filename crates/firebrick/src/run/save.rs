@@ -9,7 +9,7 @@ use std::{
 
 use firebrick_core::Step;
 use firebrick_models::PolicyModel;
-use firebrick_runs::{RunError, TRAIN, publish_folder, write_atomically, write_sums};
+use firebrick_runs::{RunError, Store, TRAIN, publish_folder, write_atomically, write_sums};
 use firebrick_train::{TrainError, Trainer, check_finite, save_state};
 
 use super::{HELDOUT, PROGRESS, Run};
@@ -79,52 +79,55 @@ impl<M: PolicyModel> Run<M> {
         let temporary = self.folder.begin_checkpoint(step)?;
         self.write_checkpoint(&temporary)?;
         write_sums(&temporary)?;
+        // Nobody makes what lies before a checkpoint again.
+        lock(&self.journal).store.settle()?;
         publish_folder(&temporary, &self.folder.checkpoint(step))?;
         if self.recipe.checkpoint.keep > 0 {
             let best = self.progress.best.map(|(step, _)| step);
             let best = best.filter(|_| self.recipe.checkpoint.best);
             self.folder.prune(self.recipe.checkpoint.keep, best)?;
         }
-        let tidied = Instant::now();
-        match self.tidy(step) {
-            Ok(None) => {}
-            Ok(Some(last)) => self.note(&format!(
-                "run.db has more than {} MB (record.max_megabytes): completions up to step {last} were removed from it",
-                self.recipe.record.max_megabytes
-            )),
-            Err(error) => self.watcher.note(&format!("run.db grows: {error}")),
-        }
-        lock(&self.journal).spend(tidied);
+        self.tidy(step);
         self.progress.seconds.checkpoint += began.elapsed().as_secs_f64();
         Ok(())
     }
 
-    /// Lets the database forget what nobody samples again, now that there is a checkpoint of `step`; gives the last step
-    /// whose completions were removed because it was too large.
-    fn tidy(&self, step: Step) -> Result<Option<Step>, RunError> {
+    /// Lets the database forget what nobody samples again, now that there is a checkpoint of `step`.
+    fn tidy(&self, step: Step) {
         let Record { tokens_every, max_megabytes } = self.recipe.record;
         // The evaluation after this step may not be over.
         let evaluated = self.progress.evaluated;
-        let store = &mut lock(&self.journal).store;
-        store.forget_tokens(TRAIN, step, tokens_every)?;
+        let mut forgotten = vec![(TRAIN.to_owned(), step, tokens_every)];
         // At step 0 the evaluation after the warm-up may not be over.
         if evaluated > 0 {
-            store.forget_tokens(HELDOUT, evaluated, tokens_every)?;
+            forgotten.push((HELDOUT.to_owned(), evaluated, tokens_every));
             for set in &self.wired.sets {
-                store.forget_tokens(&set.name, evaluated, tokens_every)?;
-                store.forget_tokens(&format!("{} initial", set.name), 0, 0)?;
+                forgotten.push((set.name.clone(), evaluated, tokens_every));
+                forgotten.push((format!("{} initial", set.name), 0, 0));
             }
         }
         if self.progress.warmed_up {
-            store.forget_tokens("initial", 0, 0)?;
+            forgotten.push(("initial".to_owned(), 0, 0));
         }
-        if step > 0 {
-            store.forget_unjudged(step.min(evaluated))?;
-        }
-        match max_megabytes {
-            0 => Ok(None),
-            most => store.limit(most << 20),
-        }
+        let tidy = move |store: &mut Store| {
+            for (source, step, every) in forgotten {
+                store.forget_tokens(&source, step, every)?;
+            }
+            if step > 0 {
+                store.forget_unjudged(step.min(evaluated))?;
+            }
+            match max_megabytes {
+                0 => Ok(None),
+                most => store.limit(most << 20),
+            }
+        };
+        lock(&self.journal).store.later(move |store| match tidy(store) {
+            Ok(None) => None,
+            Ok(Some(last)) => Some(format!(
+                "run.db has more than {max_megabytes} MB (record.max_megabytes): completions up to step {last} were removed from it"
+            )),
+            Err::<_, RunError>(error) => Some(format!("run.db grows: {error}")),
+        });
     }
 
     /// Keeps the state after the warm-up where other runs look for it.

@@ -1,7 +1,7 @@
 //! The tables of a run's database, and the way from older ones.
 
 /// Goes up with every change that an older program could not read.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
 /// "FBRK": tells a run's database from any other.
 pub(super) const APPLICATION: i64 = 0x4642_524B;
@@ -14,6 +14,7 @@ pub(super) fn creation() -> String {
 /// Turns the tables of an earlier version into the present ones; none for a version that never was.
 pub(super) fn migration(from: i64) -> Option<String> {
     match from {
+        2 => Some(FROM_TOKENS_BY_COMPLETION.to_owned()),
         1 => Some(format!("{BEFORE_TOKENS} {SAMPLED} {FROM_BEFORE_TOKENS}")),
         _ => None,
     }
@@ -25,7 +26,6 @@ const NUMBERS: &str = "
         step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
         PRIMARY KEY (step, name)
     ) WITHOUT ROWID;
-    CREATE INDEX metrics_by_name ON metrics (name, step);
 ";
 
 const SAMPLED: &str = "
@@ -34,16 +34,16 @@ const SAMPLED: &str = "
         group_id INTEGER PRIMARY KEY,
         source TEXT NOT NULL, step INTEGER NOT NULL, draw INTEGER NOT NULL,
         policy_step INTEGER NOT NULL, prompt_id INTEGER NOT NULL, prompt TEXT NOT NULL,
-        reference TEXT NOT NULL, request BLOB, spread REAL, fate TEXT,
+        reference TEXT NOT NULL, spread REAL, fate TEXT,
         UNIQUE (source, step, draw, prompt_id)
     );
+    CREATE TABLE sampled (group_id INTEGER PRIMARY KEY, request BLOB, completions TEXT NOT NULL);
     CREATE TABLE completions (
         group_id INTEGER NOT NULL, completion INTEGER NOT NULL,
         text TEXT NOT NULL, tokens INTEGER NOT NULL, finish TEXT NOT NULL,
         policy_version INTEGER, mean_logprob REAL,
         verdict TEXT, credit REAL, extracted TEXT, parts TEXT,
         accuracy REAL, shaped REAL, live INTEGER,
-        token_ids BLOB, logprobs BLOB, mask BLOB,
         PRIMARY KEY (group_id, completion)
     );
 ";
@@ -68,6 +68,16 @@ const FROM_BEFORE_TOKENS: &str = "
     DROP TABLE old_groups;
 ";
 
+/// Version 2 had the tokens of each completion in columns of its row.
+const FROM_TOKENS_BY_COMPLETION: &str = "
+    DELETE FROM completions WHERE verdict IS NULL;
+    ALTER TABLE completions DROP COLUMN token_ids;
+    ALTER TABLE completions DROP COLUMN logprobs;
+    ALTER TABLE completions DROP COLUMN mask;
+    ALTER TABLE groups DROP COLUMN request;
+    CREATE TABLE sampled (group_id INTEGER PRIMARY KEY, request BLOB, completions TEXT NOT NULL);
+";
+
 /// A view of what was sampled for training. Beside its one `max`, SQLite takes the other columns of a group from the
 /// row that has it.
 pub(super) const PROMPTS: &str = "
@@ -86,3 +96,6 @@ pub(super) const PROMPTS: &str = "
         max(0.0, square - mean * mean) AS last_variance
     FROM judged GROUP BY prompt_id;
 ";
+
+/// An index of earlier databases. It had a page for each metric, all of which were written with every step.
+pub(super) const UNUSED: &str = "DROP INDEX IF EXISTS metrics_by_name;";
