@@ -1,6 +1,6 @@
 //! A completion as one line of a terminal.
 
-use firebrick::Example;
+use firebrick::{Example, runs::Judged};
 use firebrick_core::{FinishReason, Verdict};
 use textwrap::core::display_width;
 
@@ -9,7 +9,7 @@ use crate::inspect::printable;
 /// What the policy made of a prompt.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    verdict: &'static str,
+    verdict: String,
     prompt: String,
     completion: String,
     /// The reference, where the answer was not right.
@@ -23,11 +23,22 @@ impl Answer {
         let end = if cut_off { "…" } else { "" };
         let right = score.verdict == Verdict::Right;
         Answer {
-            verdict: score.verdict.name(),
+            verdict: score.verdict.name().to_owned(),
             prompt: one_line(prompt.asked()),
             completion: one_line(&completion.text) + end,
             reference: (!right && !prompt.reference.is_empty())
                 .then(|| one_line(&prompt.reference)),
+        }
+    }
+
+    pub(crate) fn of_record(judged: &Judged) -> Self {
+        let right = judged.verdict == Verdict::Right.name();
+        let shown = !right && !judged.reference.is_empty();
+        Answer {
+            verdict: one_line(&judged.verdict),
+            prompt: one_line(&judged.prompt),
+            completion: one_line(&judged.text),
+            reference: shown.then(|| one_line(&judged.reference)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod diagnose;
 mod doctor;
 mod eval;
 mod export;
@@ -57,6 +58,7 @@ Examples:
   firebrick generate runs/quickstart/checkpoints/step-000200 --prompt 47+85=
   firebrick inspect runs/quickstart/checkpoints/step-000200
   firebrick score answers.jsonl
+  firebrick diagnose runs/quickstart
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 3 the policy
 computes no finite numbers any more, 130 interrupted.";
@@ -86,6 +88,8 @@ pub enum Command {
     Bench(bench::Bench),
     /// Judge responses against gold answers, and say how often the verdict is the expected one
     Score(score::Score),
+    /// Say what is wrong with a run, and which setting to change
+    Diagnose(diagnose::Diagnose),
     /// Print a run's metrics as JSON lines, one object per step
     Metrics(metrics::Metrics),
     /// Compute the batch of a skipped update again, and show which completions are to blame
@@ -119,6 +123,7 @@ impl Command {
             Command::Doctor(command) => command.run(),
             Command::Bench(command) => command.run().map(|()| 0),
             Command::Score(command) => command.run(),
+            Command::Diagnose(command) => command.run().map(|()| 0),
             Command::Metrics(command) => command.run().map(|()| 0),
             Command::Replay(command) => command.run().map(|()| 0),
             Command::Schema => schema::run().map(|()| 0),

@@ -322,12 +322,15 @@ impl Terminal {
 /// The lines of a text for standard output: broken where that is a terminal with too few columns, and
 /// further lines indented by `indent` spaces.
 pub(crate) fn for_stdout(text: &str, indent: usize) -> String {
-    let Some((terminal_size::Width(columns), _)) = terminal_size::terminal_size_of(io::stdout())
-    else {
-        return text.to_owned();
-    };
-    let lines = text.lines().flat_map(|line| indented(line, usize::from(columns), indent));
+    let Some(columns) = columns_of_stdout() else { return text.to_owned() };
+    let lines = text.lines().flat_map(|line| indented(line, columns, indent));
     lines.map(|line| line + "\n").collect()
+}
+
+/// The width of standard output; none where it is no terminal.
+pub(crate) fn columns_of_stdout() -> Option<usize> {
+    let size = terminal_size::terminal_size_of(io::stdout());
+    size.map(|(terminal_size::Width(columns), _)| usize::from(columns))
 }
 
 /// A text in lines of at most `columns`, which begin where the text does.

@@ -83,7 +83,7 @@ fn a_seed_makes_a_run() {
 fn the_queries_of_the_book_are_answered() {
     let place = Place::new();
     let parts = "reward={kind='weighted',parts=[{name='sum',weight=1.0,kind='integer'},{name='form',weight=1.0,kind='format',answer_line=true}]}";
-    succeed(&place, "a", &["eval.sets=[]", parts]);
+    succeed(&place, "a", &["eval.sets=[]", "record.tokens_every=1", parts]);
     let store = rusqlite::Connection::open(place.path("runs/a/run.db")).unwrap();
     let page = std::fs::read_to_string(repository("book/src/survival.md")).unwrap();
     let queries: Vec<&str> =

@@ -23,6 +23,7 @@
 pub mod bench;
 pub mod card;
 pub mod device;
+pub mod diagnose;
 mod error;
 mod files;
 mod journal;

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, device,
+    diagnose::{self, ENDED},
     journal::{Journal, lock},
     recipe::Recipe,
     watch::{Phases, Stage, Watcher},
@@ -122,6 +123,7 @@ impl<M: PolicyModel> Run<M> {
                 self.pass_on_notes();
                 self.keep_steps();
                 self.explain_record();
+                self.end_with(&error.to_string());
                 Err(error)
             }
             Err(failure) => Err(self.rescue(&failure)),
@@ -345,6 +347,7 @@ impl<M: PolicyModel> Run<M> {
         // A step that ends the run trained on nothing.
         let fates = if stop.is_none() { fates } else { BTreeMap::new() };
         self.record(step, &metrics, groups, fates);
+        self.look_for_alarms(step);
         lock(&self.journal).spend(began);
         let (count, most) =
             (self.wired.trainer.state.skipped_in_a_row, self.recipe.train.max_skipped);
@@ -353,6 +356,26 @@ impl<M: PolicyModel> Run<M> {
             return Err(Error::Diverged { count, batch });
         }
         Ok(stop)
+    }
+
+    /// Notes why the run ended.
+    fn end_with(&self, reason: &str) {
+        let reason = reason.to_owned();
+        let note = move |store: &mut Store| {
+            store.set_info(ENDED, &reason).err().map(|error| error.to_string())
+        };
+        lock(&self.journal).store.later(note);
+    }
+
+    /// Has the record looked at now and then, for what goes wrong slowly.
+    fn look_for_alarms(&self, step: Step) {
+        if step.is_multiple_of(diagnose::EVERY) {
+            let recipe = self.recipe.clone();
+            lock(&self.journal).store.later(move |store| {
+                let lines = diagnose::alarms(store, &recipe).unwrap_or_default();
+                (!lines.is_empty()).then(|| lines.join("\n"))
+            });
+        }
     }
 
     fn check_interrupted(&self) -> Result<(), Error> {
@@ -423,6 +446,7 @@ impl<M: PolicyModel> Run<M> {
 
     fn finish(mut self, stopped_because: String) -> Result<Summary, Error> {
         self.read_clock();
+        self.end_with(&stopped_because);
         let Run { wired, folder, journal, mut watcher, progress, .. } = self;
         let state = &wired.trainer.state;
         let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };

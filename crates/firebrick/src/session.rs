@@ -20,6 +20,7 @@ use firebrick_train::{LrSchedule, Optimizer, PolicyLoss, Room};
 
 use crate::{
     Error, Parameters, PolicyFiles, Result,
+    diagnose::ENDED,
     journal::Journal,
     parts::Parts,
     plan,
@@ -354,6 +355,7 @@ impl<M: PolicyModel> Session<M> {
         write_atomically(&folder.recipe(), text.as_bytes())?;
         let mut store = Store::open(&folder.database())?;
         store.set_info(HELDOUT_PROMPTS, &wired.heldout.len().to_string())?;
+        store.set_info(ENDED, "")?;
         let read = wired.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
         let mut notes = vec![format!("{name}: {}{read}", wired.size)];
         notes.extend(wired.notes.try_iter());

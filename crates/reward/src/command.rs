@@ -313,8 +313,10 @@ struct Answer {
 }
 
 pub(crate) fn read(line: &[u8], id: u64) -> Result<Score, String> {
-    let nonsense =
-        |problem: String| Err(format!("it wrote `{}`: {problem}", beginning(line).trim_end()));
+    // The problem may quote the line too.
+    let nonsense = |problem: String| {
+        Err(format!("it wrote `{}`: {}", beginning(line).trim_end(), escaped(&problem)))
+    };
     let answer: Answer = match serde_json::from_slice(line) {
         Ok(answer) => answer,
         Err(_) if line.starts_with(b"{'") => {

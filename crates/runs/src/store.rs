@@ -1,3 +1,4 @@
+mod asked;
 mod sampled;
 mod schema;
 
@@ -12,8 +13,11 @@ use firebrick_core::{Metrics, RewardedGroup, Step, TrackError, Tracker};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
 use serde_json::{Map, Value};
 
-pub use self::sampled::TRAIN;
 use self::schema::{APPLICATION, PROMPTS, UNUSED, VERSION, creation, migration};
+pub use self::{
+    asked::{Given, Judged, Which},
+    sampled::TRAIN,
+};
 use crate::RunError;
 
 /// The record of a run: one SQLite file, which any SQLite client can read while the run writes.
@@ -455,7 +459,7 @@ mod tests {
         store.keep(TRAIN, 3, &[(request(7), told)]).unwrap();
         store
             .connection
-            .execute_batch("UPDATE groups SET sampled = '[{\"tokens\": [1]}]'")
+            .execute_batch("UPDATE sampled SET completions = '[{\"tokens\": [1]}]'")
             .unwrap();
         assert_eq!(store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap(), None);
     }

@@ -23,7 +23,7 @@ impl<M: PolicyModel> Run<M> {
     /// Says what could not be written, and what was removed.
     pub(super) fn explain_record(&mut self) {
         let lines = lock(&self.journal).store.told();
-        lines.iter().for_each(|line| self.note(line));
+        lines.iter().flat_map(|told| told.lines()).for_each(|line| self.note(line));
     }
 
     /// Says where `train.steps` ends the run before it has seen its prompts as often as it should.

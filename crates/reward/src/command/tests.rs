@@ -64,6 +64,8 @@ fn an_answer_is_a_score_or_a_verdict() {
         (r#"{"id": 7, "score": NaN}"#, Err("in JSON")),
         (r#"{"id": 7, "score": true}"#, Err("in JSON")),
         (r#"{"id": 7, "verdict": "rihgt"}"#, Err("unknown variant")),
+        // The parser quotes it, and its words must not move the cursor either.
+        ("{\"id\": 7, \"verdict\": \"\u{7f}\"}", Err(r"`\u{7f}`, expected")),
         (r#"{"id": 7, "extracted": "x"}"#, Err("`score` or `verdict`")),
         (r#"{"id": 6, "score": 1}"#, Err("id 7")),
         (r#"{"score": 1}"#, Err("missing field `id`")),

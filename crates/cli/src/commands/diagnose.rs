@@ -1,0 +1,120 @@
+use std::path::PathBuf;
+
+use clap::Args;
+use firebrick::{
+    Recipe,
+    diagnose::{Diagnosis, Finding, diagnose},
+    runs::{Judged, Store},
+};
+use serde_json::json;
+
+use crate::{ProgramError, answer::Answer, terminal::columns_of_stdout};
+
+/// The arguments of `firebrick diagnose`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Diagnose {
+    /// The run's folder, such as runs/quickstart; the run may still be going
+    run: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  firebrick diagnose runs/quickstart
+  firebrick diagnose runs/quickstart --json
+
+The book's page \"My reward is flat\" has a section for each finding, under the
+name that is printed with it. Nothing is sampled or judged again.";
+
+impl Diagnose {
+    pub(super) fn run(self) -> Result<(), ProgramError> {
+        let (database, recipe) = (self.run.join("run.db"), self.run.join("recipe.toml"));
+        if !database.is_file() || !recipe.is_file() {
+            return Err(ProgramError::NotARun { path: self.run });
+        }
+        let recipe = Recipe::read(&recipe).map_err(firebrick::Error::from)?.recipe;
+        let diagnosis = diagnose(&Store::open_read_only(&database)?, &recipe)?;
+        super::print(&match self.json {
+            true => format!("{}\n", object(&diagnosis)),
+            false => self.text(&diagnosis),
+        })
+    }
+
+    fn text(&self, diagnosis: &Diagnosis) -> String {
+        let Diagnosis { steps, recent, ended, findings, seconds, filtered } = diagnosis;
+        let width = columns_of_stdout().unwrap_or(100).clamp(40, 120);
+        let ended = match ended {
+            Some(why) => format!("it ended because of this: {}", crate::inspect::printable(why)),
+            None => "it has not ended, or was killed".into(),
+        };
+        let mut text =
+            wrapped(&format!("{}: {steps} steps; {ended}.", self.run.display()), "", width);
+        if *steps > 0 {
+            let spent: Vec<String> =
+                seconds.iter().map(|(phase, seconds)| format!("{phase} {seconds:.2}")).collect();
+            let filtered = filtered.map_or(String::new(), |share| {
+                format!(
+                    "; {:.0} % of the groups were filtered, because they had no spread",
+                    100.0 * share
+                )
+            });
+            let (first, last) = (recent.start(), recent.end());
+            let line = format!(
+                "Seconds of a step, from step {first} to {last}: {}{filtered}.",
+                spent.join(", ")
+            );
+            text += &wrapped(&line, "", width);
+        }
+        if findings.is_empty() {
+            text += "\nNothing is wrong, as far as the numbers show.\n";
+        }
+        for (number, finding) in (1..).zip(findings) {
+            text +=
+                &wrapped(&format!("\n{number}. {} [{}]", finding.what, finding.name), "", width);
+            for line in &finding.evidence {
+                text += &wrapped(&format!("- {line}"), "   ", width);
+            }
+            text += &wrapped(&finding.remedy, "   ", width);
+            for shown in &finding.shown {
+                let line = Answer::of_record(shown).within(width.saturating_sub(16));
+                text += &format!("   {:<12} {}\n", format!("step {}:", shown.step), line.trim());
+            }
+        }
+        text
+    }
+}
+
+fn wrapped(text: &str, indent: &str, width: usize) -> String {
+    let (break_before, text) = match text.strip_prefix('\n') {
+        Some(rest) => ("\n", rest),
+        None => ("", text),
+    };
+    let options = textwrap::Options::new(width).initial_indent(indent).subsequent_indent(indent);
+    format!("{break_before}{}\n", textwrap::fill(text, options))
+}
+
+fn object(diagnosis: &Diagnosis) -> serde_json::Value {
+    let finding = |finding: &Finding| {
+        let shown = |judged: &Judged| {
+            json!({
+                "source": judged.source, "step": judged.step, "prompt": judged.prompt, "reference": judged.reference,
+                "text": judged.text, "verdict": judged.verdict, "extracted": judged.extracted,
+            })
+        };
+        json!({
+            "name": finding.name, "what": finding.what, "evidence": finding.evidence, "remedy": finding.remedy,
+            "completions": finding.shown.iter().map(shown).collect::<Vec<_>>(),
+        })
+    };
+    let seconds =
+        diagnosis.seconds.iter().map(|(phase, seconds)| ((*phase).to_owned(), (*seconds).into()));
+    json!({
+        "steps": diagnosis.steps, "ended": diagnosis.ended,
+        "recent": [diagnosis.recent.start(), diagnosis.recent.end()],
+        "seconds": seconds.collect::<serde_json::Map<_, _>>(), "filtered": diagnosis.filtered,
+        "findings": diagnosis.findings.iter().map(finding).collect::<Vec<_>>(),
+    })
+}

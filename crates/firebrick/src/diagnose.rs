@@ -1,0 +1,120 @@
+//! What is wrong with a run, in words, from its record alone: nothing is sampled or judged again.
+
+mod history;
+mod rules;
+
+use std::ops::RangeInclusive;
+
+use firebrick_core::Step;
+use firebrick_recipe::Recipe;
+use firebrick_runs::{Judged, RunError, Store};
+
+use self::{
+    history::History,
+    rules::{RULES, Suspicion},
+};
+
+/// The fact in `run.db` that says why the last process ended: the name of a limit, `interrupted`, or an error.
+pub(crate) const ENDED: &str = "ended";
+
+/// What a run's record shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnosis {
+    /// Rollout steps that have numbers; 0 where none has.
+    pub steps: Step,
+    /// The steps that are called recent: the last ones.
+    pub recent: RangeInclusive<Step>,
+    /// Why the last process ended, if it did and could say so.
+    pub ended: Option<String>,
+    /// What is wrong, causes before what follows from them.
+    pub findings: Vec<Finding>,
+    /// The seconds that recent steps took on average, by phase: `sampling`, `judging`, `updating`, and the rest.
+    pub seconds: Vec<(&'static str, f64)>,
+    /// The share of the groups of recent steps that were sampled and not trained on, because they had no spread.
+    pub filtered: Option<f64>,
+}
+
+/// Something that is wrong with a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// Its name, such as `cut-off`; it stays the same from version to version, and is a heading of the book's page "My reward
+    /// is flat".
+    pub name: &'static str,
+    /// What is wrong: a sentence.
+    pub what: String,
+    /// The numbers that show it.
+    pub evidence: Vec<String>,
+    /// Which setting to change, and how.
+    pub remedy: String,
+    /// Completions that show it: three at most.
+    pub shown: Vec<Judged>,
+}
+
+/// Completions that go with a finding.
+const SHOWN: usize = 3;
+
+/// Looks for what is wrong with the run of `recipe` whose record is `store`. The run may still go on.
+///
+/// # Errors
+/// When the record can't be read.
+pub fn diagnose(store: &Store, recipe: &Recipe) -> Result<Diagnosis, RunError> {
+    let history = History::whole(store)?;
+    let recent = history.recent();
+    let mut findings = Vec::new();
+    for Suspicion { name, what, evidence, remedy, which } in suspicions(&history, recipe) {
+        let shown = match which {
+            Some(which) => store.judged(&recent, which, SHOWN)?,
+            None => Vec::new(),
+        };
+        findings.push(Finding { name, what, evidence, remedy, shown });
+    }
+    let phases = [
+        ("sampling", "time/rollout"),
+        ("judging", "time/reward"),
+        ("updating", "time/update"),
+        ("the whole step", "time/step"),
+    ];
+    let seconds = phases.into_iter().filter_map(|(phase, name)| Some((phase, history.mean(name)?)));
+    Ok(Diagnosis {
+        steps: history.last(),
+        recent: recent.clone(),
+        ended: history.ended.clone(),
+        findings,
+        seconds: seconds.collect(),
+        filtered: history.share("sampling/groups_filtered", "sampling/groups_sampled"),
+    })
+}
+
+/// The fact in `run.db` that says which findings a run has told of.
+const TOLD: &str = "alarms";
+
+/// How often a run that goes on looks at itself, in steps.
+pub(crate) const EVERY: Step = history::RECENT;
+
+/// What has gone wrong with a run that goes on and was not told before, as lines for whoever watches it.
+pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunError> {
+    let told = store.info(TOLD)?.unwrap_or_default();
+    let mut new = suspicions(&History::ends(store)?, recipe);
+    new.retain(|suspicion| told.split(' ').all(|name| name != suspicion.name));
+    if !new.is_empty() {
+        let names = new.iter().map(|suspicion| suspicion.name);
+        let all: Vec<&str> = told.split_whitespace().chain(names).collect();
+        store.set_info(TOLD, &all.join(" "))?;
+    }
+    let line = |Suspicion { what, remedy, .. }| format!("{what} {remedy}");
+    Ok(new.into_iter().map(line).collect())
+}
+
+/// What the rules find; what only follows from another finding is left out.
+fn suspicions(history: &History, recipe: &Recipe) -> Vec<Suspicion> {
+    let mut found: Vec<Suspicion> = Vec::new();
+    for rule in RULES {
+        let explained = |name: &&str| found.iter().any(|suspicion| suspicion.name == *name);
+        if !rule.after.iter().any(explained)
+            && let Some(suspicion) = (rule.look)(history, recipe)
+        {
+            found.push(Suspicion { name: rule.name, ..suspicion });
+        }
+    }
+    found
+}

@@ -1,0 +1,145 @@
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use firebrick_core::Step;
+use firebrick_runs::{Given, RunError, Store};
+
+use super::ENDED;
+
+/// The numbers of a run that the rules look at.
+pub(super) struct History {
+    series: BTreeMap<String, Vec<(Step, f64)>>,
+    /// Completions of the recent steps, and those of them that could not be judged.
+    pub(super) errors: (u64, u64),
+    /// The answer that was given most often in recent steps.
+    pub(super) given: Option<Given>,
+    /// Why the last process ended, as far as it could say so.
+    pub(super) ended: Option<String>,
+}
+
+/// So many steps at the end are the recent ones; as many before them are what they are compared with.
+pub(super) const RECENT: Step = 10;
+
+/// The steps at the beginning that show what the policy was like.
+const FIRST: Step = 5;
+
+const NAMES: &[&str] = &[
+    "eval/heldout_accuracy",
+    "loss/approx_kl",
+    "loss/clip_fraction_high",
+    "loss/clip_fraction_low",
+    "loss/entropy",
+    "loss/logprob_change_max",
+    "reward/accuracy",
+    "reward/error",
+    "reward/unparsable",
+    "rollout/length_mean",
+    "rollout/logprob_diff_mean",
+    "rollout/truncated",
+    "sampling/completions",
+    "sampling/groups_all_right",
+    "sampling/groups_all_wrong",
+    "sampling/groups_filtered",
+    "sampling/groups_kept",
+    "sampling/groups_sampled",
+    "time/reward",
+    "time/rollout",
+    "time/step",
+    "time/update",
+    "update/count",
+    "update/grad_norm",
+    "update/lr",
+    "update/skipped",
+];
+
+impl History {
+    /// Reads all numbers of the run.
+    pub(super) fn whole(store: &Store) -> Result<Self, RunError> {
+        History::of(store, store.series(NAMES, &(0..=store.last_step()?))?)
+    }
+
+    /// Reads the numbers of the first steps and the last ones, which is quick however long the run is.
+    pub(super) fn ends(store: &Store) -> Result<Self, RunError> {
+        let last = store.last_step()?;
+        let late = last.saturating_sub(2 * RECENT).max(FIRST + 1);
+        let mut series = store.series(NAMES, &(0..=FIRST))?;
+        for (name, points) in store.series(NAMES, &(late..=last))? {
+            series.entry(name).or_default().extend(points);
+        }
+        History::of(store, series)
+    }
+
+    fn of(store: &Store, series: BTreeMap<String, Vec<(Step, f64)>>) -> Result<Self, RunError> {
+        let ended = store.info(ENDED)?.filter(|why| !why.is_empty());
+        let mut history = History { series, errors: (0, 0), given: None, ended };
+        let recent = history.recent();
+        // The step in the making, or the evaluation before the first one, may be where a judge fails.
+        history.errors = store.errors(&(*recent.start()..=Step::MAX >> 1))?;
+        history.given = store.most_given(&recent)?;
+        Ok(history)
+    }
+
+    /// The last step that has numbers; 0 where none has.
+    pub(super) fn last(&self) -> Step {
+        self.points("sampling/completions").last().map_or(0, |(step, _)| *step)
+    }
+
+    pub(super) fn recent(&self) -> RangeInclusive<Step> {
+        self.last().saturating_sub(RECENT - 1)..=self.last()
+    }
+
+    /// Whether there are recent steps and others before them to compare them with.
+    pub(super) fn is_long(&self) -> bool {
+        self.last() >= 2 * RECENT
+    }
+
+    fn points(&self, name: &str) -> &[(Step, f64)] {
+        self.series.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    fn values(&self, name: &str, steps: &RangeInclusive<Step>) -> Vec<f64> {
+        let within = self.points(name).iter().filter(|(step, _)| steps.contains(step));
+        within.map(|(_, value)| *value).filter(|value| value.is_finite()).collect()
+    }
+
+    /// The sum over recent steps.
+    pub(super) fn sum(&self, name: &str) -> f64 {
+        self.values(name, &self.recent()).iter().sum()
+    }
+
+    /// The mean over recent steps, of those that have the number.
+    pub(super) fn mean(&self, name: &str) -> Option<f64> {
+        mean(&self.values(name, &self.recent()))
+    }
+
+    /// The mean over the steps before the recent ones, as many as those.
+    pub(super) fn mean_before(&self, name: &str) -> Option<f64> {
+        let start = *self.recent().start();
+        mean(&self.values(name, &(start.saturating_sub(RECENT)..=start.saturating_sub(1))))
+    }
+
+    /// The mean over the first steps.
+    pub(super) fn mean_first(&self, name: &str) -> Option<f64> {
+        mean(&self.values(name, &(1..=FIRST)))
+    }
+
+    /// The step with the largest value, and the value.
+    pub(super) fn most(&self, name: &str) -> Option<(Step, f64)> {
+        let finite = self.points(name).iter().filter(|(_, value)| value.is_finite());
+        finite.max_by(|a, b| a.1.total_cmp(&b.1)).copied()
+    }
+
+    /// One number as a share of another, over recent steps.
+    pub(super) fn share(&self, part: &str, whole: &str) -> Option<f64> {
+        let whole = self.sum(whole);
+        (whole > 0.0).then(|| self.sum(part) / whole)
+    }
+
+    /// The steps in which the number was above 0.
+    pub(super) fn steps_with(&self, name: &str) -> Vec<Step> {
+        self.points(name).iter().filter(|(_, value)| *value > 0.0).map(|(step, _)| *step).collect()
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}

@@ -1,0 +1,387 @@
+//! The rules: each looks at the numbers of a run and says one thing that may be wrong.
+
+use firebrick_recipe::{Recipe, RewardKind};
+use firebrick_runs::Which;
+
+use super::history::History;
+
+/// One thing that may be wrong.
+pub(super) struct Rule {
+    pub(super) name: &'static str,
+    /// Where one of these was found, it explains this one.
+    pub(super) after: &'static [&'static str],
+    pub(super) look: fn(&History, &Recipe) -> Option<Suspicion>,
+}
+
+/// What a rule says when it has found something.
+#[derive(Default)]
+pub(super) struct Suspicion {
+    pub(super) name: &'static str,
+    pub(super) what: String,
+    pub(super) evidence: Vec<String>,
+    pub(super) remedy: String,
+    /// The completions that show it.
+    pub(super) which: Option<Which>,
+}
+
+/// Machinery first, then answers, then what there is to learn from, then how the policy moves.
+pub(super) const RULES: &[Rule] = &[
+    Rule { name: "judge", after: &[], look: judge },
+    Rule { name: "skipped", after: &[], look: skipped },
+    Rule { name: "still", after: &[], look: still },
+    Rule { name: "mismatch", after: &[], look: mismatch },
+    Rule { name: "too-fast", after: &["mismatch"], look: too_fast },
+    Rule { name: "cut-off", after: &["judge", "too-fast"], look: cut_off },
+    Rule { name: "unparsable", after: &["judge", "too-fast", "cut-off"], look: unparsable },
+    Rule { name: "one-answer", after: &["judge", "cut-off"], look: one_answer },
+    Rule {
+        name: "too-hard",
+        after: &["judge", "too-fast", "cut-off", "unparsable", "one-answer"],
+        look: too_hard,
+    },
+    Rule { name: "too-easy", after: &["judge", "one-answer"], look: too_easy },
+    Rule {
+        name: "entropy-gone",
+        after: &["too-fast", "too-easy", "one-answer", "still"],
+        look: entropy_gone,
+    },
+    Rule { name: "entropy-grows", after: &["too-fast", "mismatch", "still"], look: entropy_grows },
+    Rule { name: "length-grows", after: &["cut-off", "too-fast"], look: length_grows },
+];
+
+fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    const BORNE: f64 = 0.02;
+    let (completions, errors) = history.errors;
+    let share = errors as f64 / completions.max(1) as f64;
+    let ended = history.ended.as_deref().filter(|why| {
+        ["could not be judged", "was given up"].iter().any(|sign| why.contains(sign))
+    });
+    if share <= BORNE && ended.is_none() {
+        return None;
+    }
+    let remedy = match recipe.reward_kind() {
+        RewardKind::Command { .. } => {
+            "Mend the program of reward.program: give it a line by hand, as the book's page of rewards shows; its last \
+             words are among the notes of the run."
+        }
+        _ => {
+            "Look at the references: the verifier of reward.kind can't read them. Choose another reward.kind, or the \
+              column of the references (data.columns.reference)."
+        }
+    };
+    let mut evidence = Vec::new();
+    if completions > 0 {
+        evidence.push(format!("{errors} of the last {completions} completions have no verdict"));
+    }
+    evidence.extend(ended.map(|why| format!("the run ended because {why}")));
+    Some(Suspicion {
+        what: "The judge fails, and nothing is learnt from what it could not judge.".into(),
+        evidence,
+        remedy: remedy.into(),
+        which: Some(Which::Verdict("error")),
+        ..Suspicion::default()
+    })
+}
+
+fn skipped(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    let steps = history.steps_with("update/skipped");
+    let first = steps.first()?;
+    Some(Suspicion {
+        what: "Updates were skipped, because their gradient was not finite.".into(),
+        evidence: vec![format!(
+            "update/skipped is above 0 in {} steps, first in step {first}",
+            steps.len()
+        )],
+        remedy: format!(
+            "See which completion is to blame: firebrick replay RUN/skipped-step-{first:06}-0.json. If it is none alone, lower \
+             optim.lr ({}) or optim.max_grad_norm ({}).",
+            recipe.optim.lr, recipe.optim.max_grad_norm
+        ),
+        ..Suspicion::default()
+    })
+}
+
+fn still(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    /// Log-probabilities that change by less have not been trained.
+    const MOVED: f64 = 1e-4;
+    // The critic learns alone at first.
+    let alone = if recipe.has_critic() { recipe.critic.warmup_steps } else { 0 };
+    if history.last() < alone + 5 || history.sum("update/count") == 0.0 {
+        return None;
+    }
+    let rate = history.mean("update/lr")?;
+    let change = history.mean("loss/logprob_change_max").unwrap_or(f64::INFINITY);
+    let one_update = history.mean("update/count")? < 2.0;
+    if rate > 0.0 && (one_update || change > MOVED) {
+        return None;
+    }
+    Some(Suspicion {
+        what: "The policy does not move.".into(),
+        evidence: vec![
+            format!("update/lr is {rate:.1e} on average in the recent steps"),
+            format!(
+                "loss/logprob_change_max is {change:.1e}: the largest change of a log-probability within a step"
+            ),
+        ],
+        remedy: format!(
+            "Raise optim.lr ({}): 1e-6 is usual for all weights of a large model, 1e-5 to 1e-4 for adapters, 1e-4 to 1e-3 \
+             for a model of a few million. A schedule may have taken it to 0 (optim.schedule, train.steps).",
+            recipe.optim.lr
+        ),
+        ..Suspicion::default()
+    })
+}
+
+fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    /// Rounding in bf16 is far below it, and so is the age of surplus groups where steps are small.
+    const ROUNDING: f64 = 0.02;
+    let difference = history.mean("rollout/logprob_diff_mean")?;
+    if difference <= ROUNDING {
+        return None;
+    }
+    Some(Suspicion {
+        what: "Sampler and trainer disagree about the probability of tokens.".into(),
+        evidence: vec![format!(
+            "rollout/logprob_diff_mean is {difference:.3} in the recent steps; rounding makes 1e-7 in f32 and 1e-2 in bf16"
+        )],
+        remedy: format!(
+            "Let the engine sample at rollout.temperature ({}) without other changes of the distribution, and give \
+             log-probabilities at that temperature, over the whole vocabulary. For the engine of this program run \
+             `firebrick doctor --suite`. Until then train.old_logprobs = \"recomputed\" keeps the ratios right.",
+            recipe.rollout.temperature
+        ),
+        ..Suspicion::default()
+    })
+}
+
+fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    /// A step that moves the policy by more is no small step of any trust region.
+    const KL: f64 = 0.1;
+    const CLIPPED: f64 = 0.3;
+    let (step, kl) = history.most("loss/approx_kl")?;
+    let cut = |name| history.most(name).map_or(0.0, |(_, value)| value);
+    let clipped = cut("loss/clip_fraction_low") + cut("loss/clip_fraction_high");
+    if kl <= KL && clipped <= CLIPPED {
+        return None;
+    }
+    Some(Suspicion {
+        what: "The steps are too large: one of them changes what the policy is.".into(),
+        evidence: vec![
+            format!("loss/approx_kl was {kl:.2} in step {step}; some thousandths are usual"),
+            format!("up to {clipped:.2} of a step's tokens were clipped"),
+        ],
+        remedy: format!(
+            "Lower optim.lr ({}) to a tenth, and begin again: a policy that was thrown off does not come back by itself.",
+            recipe.optim.lr
+        ),
+        ..Suspicion::default()
+    })
+}
+
+fn cut_off(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    const MANY: f64 = 0.3;
+    let share = history.mean("rollout/truncated")?;
+    if share <= MANY {
+        return None;
+    }
+    let limit = recipe.rollout.max_completion_tokens;
+    Some(Suspicion {
+        what: format!("{} of the completions are cut off at {limit} tokens.", percent(share)),
+        evidence: vec![
+            format!("rollout/truncated is {share:.2} in the recent steps"),
+            format!(
+                "rollout/length_mean is {:.0}",
+                history.mean("rollout/length_mean").unwrap_or(0.0)
+            ),
+        ],
+        remedy: format!(
+            "Raise rollout.max_completion_tokens, to {} at first. If the texts have their answer and go on all the same, the \
+             model does not know this way of asking: compare what it reads with its chat template (data.template, data.prompt).",
+            2 * limit
+        ),
+        which: Some(Which::CutOff),
+        ..Suspicion::default()
+    })
+}
+
+fn unparsable(history: &History, _: &Recipe) -> Option<Suspicion> {
+    const MANY: f64 = 0.5;
+    let share = history.share("reward/unparsable", "sampling/completions")?;
+    if share <= MANY {
+        return None;
+    }
+    Some(Suspicion {
+        what: format!(
+            "{} of the completions have no answer that the judge can read.",
+            percent(share)
+        ),
+        evidence: vec![format!("reward/unparsable is {share:.2} of the recent completions")],
+        remedy: format!(
+            "Compare a text with what the verifier looks for (reward.kind). {TEMPLATE} If it answers in another form, ask for the \
+             right one in data.prompt, or choose the reward.kind that reads it.",
+        ),
+        which: Some(Which::Verdict("unparsable")),
+        ..Suspicion::default()
+    })
+}
+
+const TEMPLATE: &str = "If the model writes nonsense, it reads something that it was never taught: use its chat template \
+    (data.template = \"chat\"), or the very form of prompt that it was trained on (data.prompt).";
+
+fn one_answer(history: &History, _: &Recipe) -> Option<Suspicion> {
+    const MANY: f64 = 0.5;
+    /// Prompts with few right answers, such as yes and no, are answered alike by honest policies too.
+    const ANSWERS: u64 = 8;
+    let given = history.given.as_ref()?;
+    let share = given.completions as f64 / history.sum("sampling/completions").max(1.0);
+    if share <= MANY || given.references < ANSWERS {
+        return None;
+    }
+    Some(Suspicion {
+        what: format!("{} of the completions give the same answer.", percent(share)),
+        evidence: vec![format!(
+            "{:?} was given {} times in the recent steps, to prompts with {} different right answers",
+            given.answer, given.completions, given.references
+        )],
+        remedy: "See why it pays: the verifier may take it for right (firebrick score tells), or the references be nearly all \
+                 the same. If it is wrong everywhere, the policy has collapsed: go back to an earlier checkpoint with a lower \
+                 optim.lr and a higher loss.clip_ratio_high."
+            .into(),
+        which: Some(Which::Any),
+        ..Suspicion::default()
+    })
+}
+
+fn too_hard(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    const MANY: f64 = 0.8;
+    let share = history.share("sampling/groups_all_wrong", "sampling/groups_sampled")?;
+    if share <= MANY {
+        return None;
+    }
+    Some(Suspicion {
+        what: format!(
+            "{} of the groups have no right completion: nothing in them can be learnt from.",
+            percent(share)
+        ),
+        evidence: vec![
+            format!("sampling/groups_all_wrong is {share:.2} of the recent groups"),
+            format!("reward/accuracy is {:.3}", history.mean("reward/accuracy").unwrap_or(0.0)),
+        ],
+        remedy: format!(
+            "Begin with easier problems, or a policy that solves some of them (a warm-up on worked examples, a larger model). \
+             {TEMPLATE} A larger rollout.group_size ({}) finds rarer successes. If a text below is right, the judge is not: \
+             try it with firebrick score.",
+            recipe.rollout.group_size
+        ),
+        which: Some(Which::Verdict("wrong")),
+        ..Suspicion::default()
+    })
+}
+
+fn too_easy(history: &History, _: &Recipe) -> Option<Suspicion> {
+    const MANY: f64 = 0.85;
+    let share = history.share("sampling/groups_all_right", "sampling/groups_sampled")?;
+    if share <= MANY {
+        return None;
+    }
+    Some(Suspicion {
+        what: format!("{} of the groups are all right: there is nothing left to learn here.", percent(share)),
+        evidence: vec![
+            format!("sampling/groups_all_right is {share:.2} of the recent groups"),
+            format!("reward/accuracy is {:.3}", history.mean("reward/accuracy").unwrap_or(0.0)),
+        ],
+        remedy: "Take harder problems (another data.train, or more digits, numbers or steps of data.task), or end the run \
+                 (train.stop_at). If the accuracy on held-out prompts is low, the training prompts are known by heart or \
+                 the judge is too kind."
+            .into(),
+        which: Some(Which::WithoutSpread),
+        ..Suspicion::default()
+    })
+}
+
+fn entropy_gone(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    /// Above this accuracy a policy may be as sure as it is.
+    const GOOD: f64 = 0.85;
+    const LEFT: f64 = 0.15;
+    const GAIN: f64 = 0.02;
+    let (first, now) = (history.mean_first("loss/entropy")?, history.mean("loss/entropy")?);
+    let (before, accuracy) =
+        (history.mean_before("reward/accuracy")?, history.mean("reward/accuracy")?);
+    let gains = accuracy > before + GAIN;
+    if !history.is_long() || now > LEFT * first || accuracy > GOOD || gains {
+        return None;
+    }
+    let (low, high) = recipe.loss.kind.clip_ratios();
+    let higher = match high > low {
+        true => format!(
+            "Raise loss.clip_ratio_high ({high}) further, or lower optim.lr ({}).",
+            recipe.optim.lr
+        ),
+        false => format!(
+            "Raise loss.clip_ratio_high ({high}) to 0.28 or more: with symmetric clipping rare tokens can't become likely (Clip-Higher)."
+        ),
+    };
+    Some(Suspicion {
+        what: "The entropy is gone before the task is learnt: the policy has stopped trying anything else.".into(),
+        evidence: vec![
+            format!("loss/entropy fell from {first:.3} in the first steps to {now:.3}"),
+            format!("reward/accuracy is {accuracy:.3}, and was {before:.3} before"),
+        ],
+        remedy: format!("{higher} Go on from an earlier checkpoint, or begin anew: entropy does not come back by itself."),
+        which: Some(Which::WithoutSpread),
+        ..Suspicion::default()
+    })
+}
+
+fn entropy_grows(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    const GROWN: f64 = 2.5;
+    const LOST: f64 = 0.8;
+    let (first, now) = (history.mean_first("loss/entropy")?, history.mean("loss/entropy")?);
+    let accuracy = history.mean("reward/accuracy")?;
+    let (step, best) = history.most("reward/accuracy")?;
+    if !history.is_long() || now < GROWN * first || accuracy > LOST * best {
+        return None;
+    }
+    Some(Suspicion {
+        what: "The entropy runs away: the policy becomes noise.".into(),
+        evidence: vec![
+            format!("loss/entropy rose from {first:.3} in the first steps to {now:.3}"),
+            format!("reward/accuracy is {accuracy:.3}, and was {best:.3} in step {step}"),
+        ],
+        remedy: format!(
+            "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and go on from a checkpoint before step {step}.",
+            recipe.optim.lr,
+            recipe.loss.kind.clip_ratios().1
+        ),
+        which: Some(Which::Any),
+        ..Suspicion::default()
+    })
+}
+
+fn length_grows(history: &History, _: &Recipe) -> Option<Suspicion> {
+    const GROWN: f64 = 1.5;
+    const GAIN: f64 = 0.02;
+    let (first, now) =
+        (history.mean_first("rollout/length_mean")?, history.mean("rollout/length_mean")?);
+    let (before, accuracy) =
+        (history.mean_first("reward/accuracy")?, history.mean("reward/accuracy")?);
+    if !history.is_long() || now < GROWN * first || accuracy > before + GAIN {
+        return None;
+    }
+    Some(Suspicion {
+        what: "The completions grow longer, and not better.".into(),
+        evidence: vec![
+            format!("rollout/length_mean rose from {first:.0} to {now:.0}"),
+            format!("reward/accuracy was {before:.3} in the first steps and is {accuracy:.3}"),
+        ],
+        remedy: "See what fills them. Make length cost something (reward.overlong, reward.length), and see that \
+                 loss.aggregation is \"token-mean\": a mean per completion lets long wrong ones off lightly."
+            .into(),
+        which: Some(Which::Verdict("wrong")),
+        ..Suspicion::default()
+    })
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}

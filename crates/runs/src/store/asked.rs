@@ -1,0 +1,164 @@
+//! Questions about a run that take more than one number: series of metrics, and completions by what became of them.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use firebrick_core::Step;
+use rusqlite::{Row, params, types::ToSql};
+
+use super::{Store, number, signed, unsigned};
+use crate::RunError;
+
+/// Which completions are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those with this verdict.
+    Verdict(&'static str),
+    /// Those that ran into the limit on their length.
+    CutOff,
+    /// Those of prompts to which all answers were right, or none.
+    WithoutSpread,
+    /// All of them.
+    Any,
+}
+
+/// A completion of the record, with what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// What it was sampled for, as in the database.
+    pub source: String,
+    /// The step that sampled it, or after which it was evaluated.
+    pub step: Step,
+    /// What the model read.
+    pub prompt: String,
+    /// The right answer.
+    pub reference: String,
+    /// What the model wrote.
+    pub text: String,
+    /// As it is called in recipes and records, such as `wrong`.
+    pub verdict: String,
+    /// The answer that was read out of the text.
+    pub extracted: String,
+}
+
+/// How often an answer was given, right or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The answer that was read out of the texts.
+    pub answer: String,
+    /// Completions that gave it.
+    pub completions: u64,
+    /// How many right answers the prompts had to which it was given.
+    pub references: u64,
+}
+
+impl Store {
+    /// The last step that has numbers; 0 where none has.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn last_step(&self) -> Result<Step, RunError> {
+        let sql = "SELECT coalesce(max(step), 0) FROM metrics";
+        let last = self.connection.query_row(sql, [], |row| row.get(0));
+        last.map(unsigned).map_err(self.fault("read"))
+    }
+
+    /// The values of these metrics in these steps, in order. A name that nobody has logged has none.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn series(
+        &self,
+        names: &[&str],
+        steps: &RangeInclusive<Step>,
+    ) -> Result<BTreeMap<String, Vec<(Step, f64)>>, RunError> {
+        let marks = vec!["?"; names.len()].join(", ");
+        let sql = format!(
+            "SELECT name, step, value FROM metrics WHERE step BETWEEN ? AND ? AND name IN ({marks}) ORDER BY step"
+        );
+        let (first, last) = (signed(*steps.start()), signed(*steps.end()));
+        let read = || {
+            let mut query = self.connection.prepare(&sql)?;
+            let mut asked: Vec<&dyn ToSql> = vec![&first, &last];
+            asked.extend(names.iter().map(|name| name as &dyn ToSql));
+            let mut rows = query.query(&asked[..])?;
+            let mut series: BTreeMap<String, Vec<(Step, f64)>> = BTreeMap::new();
+            while let Some(row) = rows.next()? {
+                let point = (unsigned(row.get(1)?), number(row.get(2)?));
+                series.entry(row.get(0)?).or_default().push(point);
+            }
+            Ok(series)
+        };
+        read().map_err(self.fault("read"))
+    }
+
+    /// Completions of these steps, judged, the newest first and of another group each; of training and of evaluations.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn judged(
+        &self,
+        steps: &RangeInclusive<Step>,
+        which: Which,
+        most: usize,
+    ) -> Result<Vec<Judged>, RunError> {
+        let (chosen, verdict) = match which {
+            Which::Verdict(verdict) => ("verdict = ?4", verdict),
+            Which::CutOff => ("finish = 'length' AND ?4 = ''", ""),
+            Which::WithoutSpread => ("spread = 0 AND ?4 = ''", ""),
+            Which::Any => ("?4 = ''", ""),
+        };
+        let sql = format!(
+            "SELECT source, step, prompt, reference, text, coalesce(verdict, ''), coalesce(extracted, ''), min(completion) \
+             FROM groups JOIN completions USING (group_id) WHERE step BETWEEN ?1 AND ?2 AND {chosen} \
+             GROUP BY group_id ORDER BY step DESC, source DESC, draw LIMIT ?3"
+        );
+        let row = |row: &Row<'_>| {
+            Ok(Judged {
+                source: row.get(0)?,
+                step: unsigned(row.get(1)?),
+                prompt: row.get(2)?,
+                reference: row.get(3)?,
+                text: row.get(4)?,
+                verdict: row.get(5)?,
+                extracted: row.get(6)?,
+            })
+        };
+        let read = || {
+            let mut query = self.connection.prepare(&sql)?;
+            let asked = params![signed(*steps.start()), signed(*steps.end()), most as i64, verdict];
+            query.query_map(asked, row)?.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        read().map_err(self.fault("read"))
+    }
+
+    /// How many completions of these steps there are, and how many of them have no verdict because the judge failed; of
+    /// training and of evaluations.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn errors(&self, steps: &RangeInclusive<Step>) -> Result<(u64, u64), RunError> {
+        let sql = "SELECT count(*), coalesce(sum(verdict = 'error'), 0) \
+                   FROM groups JOIN completions USING (group_id) WHERE step BETWEEN ?1 AND ?2";
+        let asked = [signed(*steps.start()), signed(*steps.end())];
+        let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
+        self.connection.query_row(sql, asked, row).map_err(self.fault("read"))
+    }
+
+    /// The answer that was given most often in training during these steps.
+    ///
+    /// # Errors
+    /// When the completions can't be read.
+    pub fn most_given(&self, steps: &RangeInclusive<Step>) -> Result<Option<Given>, RunError> {
+        let sql = "SELECT extracted, count(*), count(DISTINCT reference) \
+                   FROM groups JOIN completions USING (group_id) \
+                   WHERE source = 'train' AND step BETWEEN ?1 AND ?2 AND extracted <> '' \
+                   GROUP BY extracted ORDER BY count(*) DESC, extracted LIMIT 1";
+        let asked = [signed(*steps.start()), signed(*steps.end())];
+        let row = |row: &Row<'_>| {
+            let (completions, references) = (unsigned(row.get(1)?), unsigned(row.get(2)?));
+            Ok(Given { answer: row.get(0)?, completions, references })
+        };
+        let read = || self.connection.prepare(sql)?.query_map(asked, row)?.next().transpose();
+        read().map_err(self.fault("read"))
+    }
+}
