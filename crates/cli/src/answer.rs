@@ -92,7 +92,7 @@ mod tests {
 
     fn answer(prompt: &str, completion: &str) -> Answer {
         Answer {
-            verdict: "unparsable",
+            verdict: "unparsable".into(),
             prompt: prompt.into(),
             completion: completion.into(),
             reference: Some("72".into()),

@@ -48,7 +48,7 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
 }
 
 /// Why a run ended, in words; a stop in the middle has its own.
-fn reason(stopped_because: &str) -> &str {
+pub(crate) fn reason(stopped_because: &str) -> &str {
     match stopped_because {
         "steps" => "all its steps are done",
         "epochs" => "all its epochs are done",

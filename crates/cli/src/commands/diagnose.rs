@@ -8,7 +8,9 @@ use firebrick::{
 };
 use serde_json::json;
 
-use crate::{ProgramError, answer::Answer, terminal::columns_of_stdout};
+use crate::{
+    ProgramError, answer::Answer, closing::reason, inspect::printable, terminal::columns_of_stdout,
+};
 
 /// The arguments of `firebrick diagnose`.
 #[derive(Args)]
@@ -47,7 +49,7 @@ impl Diagnose {
         let Diagnosis { steps, recent, ended, findings, seconds, filtered } = diagnosis;
         let width = columns_of_stdout().unwrap_or(100).clamp(40, 120);
         let ended = match ended {
-            Some(why) => format!("it ended because of this: {}", crate::inspect::printable(why)),
+            Some(why) => format!("it ended because of this: {}", printable(reason(why))),
             None => "it has not ended, or was killed".into(),
         };
         let mut text =

@@ -38,6 +38,7 @@ const NAMES: &[&str] = &[
     "sampling/completions",
     "sampling/groups_all_right",
     "sampling/groups_all_wrong",
+    "sampling/groups_carried",
     "sampling/groups_filtered",
     "sampling/groups_kept",
     "sampling/groups_sampled",
@@ -122,6 +123,11 @@ impl History {
         mean(&self.values(name, &(1..=FIRST)))
     }
 
+    /// The value of step 1.
+    pub(super) fn first(&self, name: &str) -> Option<f64> {
+        self.values(name, &(1..=1)).first().copied()
+    }
+
     /// The step with the largest value, and the value.
     pub(super) fn most(&self, name: &str) -> Option<(Step, f64)> {
         let finite = self.points(name).iter().filter(|(_, value)| value.is_finite());
@@ -134,9 +140,21 @@ impl History {
         (whole > 0.0).then(|| self.sum(part) / whole)
     }
 
-    /// The steps in which the number was above 0.
-    pub(super) fn steps_with(&self, name: &str) -> Vec<Step> {
-        self.points(name).iter().filter(|(_, value)| *value > 0.0).map(|(step, _)| *step).collect()
+    /// The steps in which the number was above `bound`.
+    pub(super) fn steps_above(&self, name: &str, bound: f64) -> Vec<Step> {
+        let points = self.points(name).iter();
+        points.filter(|(_, value)| *value > bound).map(|(step, _)| *step).collect()
+    }
+
+    /// The mean over those steps, of the first and the recent ones, in which `other` was 0.
+    pub(super) fn mean_without(&self, name: &str, other: &str) -> Option<f64> {
+        let with = self.steps_above(other, 0.0);
+        let (last, recent) = (FIRST, self.recent());
+        let of_interest = |step: &Step| *step <= last || recent.contains(step);
+        let points = self.points(name).iter();
+        let points = points
+            .filter(|(step, value)| of_interest(step) && !with.contains(step) && value.is_finite());
+        mean(&points.map(|(_, value)| *value).collect::<Vec<_>>())
     }
 }
 

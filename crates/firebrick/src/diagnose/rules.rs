@@ -33,6 +33,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "too-fast", after: &["mismatch"], look: too_fast },
     Rule { name: "cut-off", after: &["judge", "too-fast"], look: cut_off },
     Rule { name: "unparsable", after: &["judge", "too-fast", "cut-off"], look: unparsable },
+    Rule { name: "form", after: &["judge", "too-fast", "cut-off", "unparsable"], look: form },
     Rule { name: "one-answer", after: &["judge", "cut-off"], look: one_answer },
     Rule {
         name: "too-hard",
@@ -40,11 +41,7 @@ pub(super) const RULES: &[Rule] = &[
         look: too_hard,
     },
     Rule { name: "too-easy", after: &["judge", "one-answer"], look: too_easy },
-    Rule {
-        name: "entropy-gone",
-        after: &["too-fast", "too-easy", "one-answer", "still"],
-        look: entropy_gone,
-    },
+    Rule { name: "entropy-gone", after: &["too-easy", "one-answer", "still"], look: entropy_gone },
     Rule { name: "entropy-grows", after: &["too-fast", "mismatch", "still"], look: entropy_grows },
     Rule { name: "length-grows", after: &["cut-off", "too-fast"], look: length_grows },
 ];
@@ -84,7 +81,7 @@ fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 }
 
 fn skipped(history: &History, recipe: &Recipe) -> Option<Suspicion> {
-    let steps = history.steps_with("update/skipped");
+    let steps = history.steps_above("update/skipped", 0.0);
     let first = steps.first()?;
     Some(Suspicion {
         what: "Updates were skipped, because their gradient was not finite.".into(),
@@ -135,14 +132,16 @@ fn still(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     /// Rounding in bf16 is far below it, and so is the age of surplus groups where steps are small.
     const ROUNDING: f64 = 0.02;
-    let difference = history.mean("rollout/logprob_diff_mean")?;
+    // Groups that were carried over are older than the weights. Step 1 has none of them.
+    let fresh = history.mean_without("rollout/logprob_diff_mean", "sampling/groups_carried");
+    let difference = fresh?;
     if difference <= ROUNDING {
         return None;
     }
     Some(Suspicion {
         what: "Sampler and trainer disagree about the probability of tokens.".into(),
         evidence: vec![format!(
-            "rollout/logprob_diff_mean is {difference:.3} in the recent steps; rounding makes 1e-7 in f32 and 1e-2 in bf16"
+            "rollout/logprob_diff_mean is {difference:.3} where no group is older than the weights; rounding makes 1e-7 in f32 and 1e-2 in bf16"
         )],
         remedy: format!(
             "Let the engine sample at rollout.temperature ({}) without other changes of the distribution, and give \
@@ -156,18 +155,25 @@ fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 
 fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     /// A step that moves the policy by more is no small step of any trust region.
-    const KL: f64 = 0.1;
+    const LARGE: f64 = 0.1;
+    /// One such step is enough.
+    const HUGE: f64 = 0.5;
+    /// So many are, of the others.
+    const MANY: usize = 5;
     const CLIPPED: f64 = 0.3;
     let (step, kl) = history.most("loss/approx_kl")?;
+    let large = history.steps_above("loss/approx_kl", LARGE).len();
     let cut = |name| history.most(name).map_or(0.0, |(_, value)| value);
     let clipped = cut("loss/clip_fraction_low") + cut("loss/clip_fraction_high");
-    if kl <= KL && clipped <= CLIPPED {
+    if kl <= HUGE && large < MANY && clipped <= CLIPPED {
         return None;
     }
     Some(Suspicion {
         what: "The steps are too large: one of them changes what the policy is.".into(),
         evidence: vec![
-            format!("loss/approx_kl was {kl:.2} in step {step}; some thousandths are usual"),
+            format!(
+                "loss/approx_kl was {kl:.2} in step {step}, and above {LARGE} in {large} steps; some thousandths are usual"
+            ),
             format!("up to {clipped:.2} of a step's tokens were clipped"),
         ],
         remedy: format!(
@@ -227,6 +233,25 @@ fn unparsable(history: &History, _: &Recipe) -> Option<Suspicion> {
 
 const TEMPLATE: &str = "If the model writes nonsense, it reads something that it was never taught: use its chat template \
     (data.template = \"chat\"), or the very form of prompt that it was trained on (data.prompt).";
+
+/// What a policy must learn before the task shows in its first steps alone.
+fn form(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    const MANY: f64 = 0.7;
+    let at_first = |name| history.first(name);
+    let share = at_first("reward/unparsable")? / at_first("sampling/completions")?.max(1.0);
+    if recipe.model.path.is_none() || share <= MANY {
+        return None;
+    }
+    Some(Suspicion {
+        what: format!(
+            "At first {} of the completions had no answer that the judge can read.",
+            percent(share)
+        ),
+        evidence: vec![format!("reward/unparsable was {share:.2} of the completions of step 1")],
+        remedy: format!("The policy spends its first steps on the form of an answer. {TEMPLATE}"),
+        ..Suspicion::default()
+    })
+}
 
 fn one_answer(history: &History, _: &Recipe) -> Option<Suspicion> {
     const MANY: f64 = 0.5;

@@ -1,0 +1,137 @@
+//! Faults put into runs of the toy task: `firebrick diagnose` names each with its remedy, and the run that follows it recovers.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use place::{Place, repository};
+use serde_json::Value;
+
+/// Beside `recipes/ci/tiny.toml`: long enough that something is learnt.
+const LONGER: &[&str] = &[
+    "train.steps=30",
+    "warmup.steps=150",
+    "eval.every=10",
+    "rollout.group_size=8",
+    "sampling.prompts_per_step=8",
+    "train.mini_batch=32",
+];
+
+/// A fault, the name of its finding, what the remedy names, and the settings that follow it.
+type Case<'a> = (&'a str, &'a [&'a str], &'a str, &'a [&'a str], &'a [&'a str]);
+
+const FAULTS: &[Case<'_>] = &[
+    (
+        "judge",
+        &["reward={kind=\"command\",program=[\"false\"]}"],
+        "judge",
+        &["reward.program"],
+        &["reward={kind=\"integer\"}"],
+    ),
+    (
+        "short",
+        &["rollout.max_completion_tokens=1"],
+        "cut-off",
+        &["rollout.max_completion_tokens"],
+        &["rollout.max_completion_tokens=6"],
+    ),
+    ("still", &["optim.lr=0.0"], "still", &["optim.lr"], &["optim.lr=1e-3"]),
+    ("fast", &["optim.lr=0.1"], "too-fast", &["optim.lr"], &["optim.lr=1e-3"]),
+    ("diverged", &["optim.lr=1e30"], "skipped", &["optim.lr", "replay"], &["optim.lr=1e-3"]),
+    ("solved", &["warmup.steps=1000"], "too-easy", &["data.task", "digits"], &["warmup.steps=150"]),
+];
+
+#[test]
+fn every_fault_has_its_name_and_its_remedy() {
+    let place = Place::new();
+    for (name, fault, finding, remedy, mended) in FAULTS {
+        let run = format!("{name}-fault");
+        let outcome = place.train_tiny(&run, &[LONGER, fault].concat());
+        let found = findings(&place, &run);
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, [*finding], "{name}: {}", outcome.stderr);
+        for word in *remedy {
+            assert!(found[0].1.contains(word), "{name}: {}", found[0].1);
+        }
+        let run = format!("{name}-mended");
+        place.train_tiny(&run, &[LONGER, mended].concat()).success();
+        assert_eq!(findings(&place, &run), [], "{name}, mended");
+    }
+}
+
+/// Data and prompts of a checkpoint that was taught in another way.
+#[test]
+fn a_model_that_is_asked_wrongly_is_found_out() {
+    let place = Place::new();
+    place.train_tiny("taught", LONGER).success();
+    let rows = |shift: u32| -> String {
+        let pairs = (0..100_u32).map(|pair| (pair / 10, pair % 10));
+        let row =
+            |(a, b)| format!("{{\"prompt\":\"{a}+{b}=\",\"answer\":\"{}\"}}\n", a + b + shift);
+        pairs.map(row).collect()
+    };
+    place.write("right.jsonl", rows(0));
+    place.write("wrong.jsonl", rows(500));
+    let taught: &[&str] = &[
+        "model.new=",
+        "model.path=runs/taught/checkpoints/step-000030",
+        "warmup.steps=0",
+        "data.task=",
+        "data.train_size=",
+        "data.heldout_size=10",
+        "reward.kind=integer",
+        "train.steps=12",
+    ];
+    for (name, fault, finding) in [
+        ("hard", &["data.train=wrong.jsonl"][..], Some("too-hard")),
+        ("form", &["data.train=right.jsonl", "data.prompt=={prompt}0+"], Some("form")),
+        ("asked-right", &["data.train=right.jsonl"], None),
+    ] {
+        place.train_tiny(name, &[LONGER, taught, fault].concat()).success();
+        let found = findings(&place, name);
+        assert_eq!(found.first().map(|(name, _)| name.as_str()), finding, "{name}: {found:?}");
+        if finding.is_some() {
+            assert!(found[0].1.contains("data.prompt"), "{}", found[0].1);
+        }
+    }
+}
+
+#[test]
+fn what_is_found_is_told_once_while_the_run_goes_and_in_full_afterwards() {
+    let place = Place::new();
+    let settings = [LONGER, &["rollout.max_completion_tokens=1"]].concat();
+    let told = |stderr: &str| stderr.matches("are cut off at 1 tokens").count();
+    let stopped = [&settings[..], &["train.steps=20"]].concat();
+    assert_eq!(told(&place.train_tiny("a", &stopped).success().stderr), 1);
+    assert_eq!(
+        told(&place.train_tiny("a", &[&settings[..], &["--resume"]].concat()).success().stderr),
+        0
+    );
+    let text = place.succeed(&["diagnose", "runs/a"]).stdout;
+    assert!(
+        text.contains("runs/a: 30 steps; it ended because of this: all its steps are done"),
+        "{text}"
+    );
+    assert!(
+        text.contains("1. 100 % of the completions are cut off at 1 tokens. [cut-off]"),
+        "{text}"
+    );
+    assert!(text.contains("step 30:"), "{text}");
+    // A name that the book has a section for.
+    let page = std::fs::read_to_string(repository("book/src/flat.md")).unwrap();
+    for (_, _, finding, _, _) in FAULTS {
+        assert!(page.contains(&format!("(`{finding}`)")), "{finding}");
+    }
+    let outcome = place.run(&["diagnose", "runs"]);
+    assert!(outcome.stderr.contains("run"), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(2));
+}
+
+/// Names and remedies of what is found.
+fn findings(place: &Place, run: &str) -> Vec<(String, String)> {
+    let text = place.succeed(&["diagnose", &format!("runs/{run}"), "--json"]).stdout;
+    let object: Value = serde_json::from_str(&text).unwrap();
+    let found = object["findings"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    found.map(|finding| (text(&finding["name"]), text(&finding["remedy"]))).collect()
+}

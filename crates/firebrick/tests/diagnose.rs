@@ -1,0 +1,163 @@
+//! Faults that only a program of one's own can put into a run, and histories that take too long to make.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+use std::{path::Path, sync::atomic::AtomicUsize, sync::atomic::Ordering};
+
+use firebrick::{
+    Completion, Group, Metrics, PolicyLoss, Prompt, Recipe, RewardScale, RewardedGroup,
+    RolloutEngine, Score, Session, Tracker as _,
+    diagnose::diagnose,
+    models::Decoder,
+    recipe::Loaded,
+    rollout::{GroupRequest, LocalEngine, RequestId, RolloutError, SampleOn, Wait},
+    runs::Store,
+    source::Sources,
+    train::{LossInput, LossOutput},
+    wire::{now, wire},
+};
+
+fn tiny() -> Loaded {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml");
+    Recipe::load(&path, &["train.steps=12".to_owned()]).unwrap()
+}
+
+/// The names of what is found in the run.
+fn found(runs: &Path) -> Vec<&'static str> {
+    let store = Store::open_read_only(&runs.join("tiny/run.db")).unwrap();
+    let findings = diagnose(&store, &tiny().recipe).unwrap().findings;
+    findings.into_iter().map(|finding| finding.name).collect()
+}
+
+/// A policy gradient that is no number the sixth time.
+struct Broken(AtomicUsize);
+
+impl PolicyLoss for Broken {
+    fn loss(&self, input: &LossInput) -> LossOutput {
+        let broken = self.0.fetch_add(1, Ordering::Relaxed) == 5;
+        let token_loss =
+            (input.logprobs.clone() * input.advantages.clone()).neg() * input.mask.clone();
+        let token_loss = token_loss * if broken { f32::NAN } else { 1.0 };
+        LossOutput { token_loss, metrics: Vec::new() }
+    }
+}
+
+#[test]
+fn a_loss_that_is_no_number_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    Session::new(tiny()).runs(folder.path()).loss(Broken(AtomicUsize::new(0))).run().unwrap();
+    assert_eq!(found(folder.path()), ["skipped"]);
+}
+
+/// An engine that takes another temperature than it is asked for.
+struct Hot {
+    engine: LocalEngine<Decoder>,
+    factor: f64,
+}
+
+impl RolloutEngine<Decoder> for Hot {
+    fn publish(&mut self, policy: &Decoder, version: u64) -> Result<(), RolloutError> {
+        self.engine.publish(policy, version)
+    }
+
+    fn submit(&mut self, mut requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        for request in &mut requests {
+            let mut sampling = (*request.sampling).clone();
+            sampling.temperature *= self.factor;
+            request.sampling = sampling.into();
+        }
+        self.engine.submit(requests)
+    }
+
+    fn poll(
+        &mut self,
+        wait: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        self.engine.poll(wait, finished)
+    }
+}
+
+#[test]
+fn a_sampler_at_another_temperature_is_found() {
+    for (factor, expected) in [(1.0, None), (1.5, Some("mismatch"))] {
+        let folder = tempfile::tempdir().unwrap();
+        let wired = wire(&tiny().recipe, None, &Sources::here(), now()).unwrap();
+        let engine = LocalEngine::new(
+            &wired.trainer.policy,
+            wired.tokenizer.clone(),
+            64,
+            64,
+            SampleOn::Host,
+        );
+        Session::new(tiny()).runs(folder.path()).engine(Hot { engine, factor }).run().unwrap();
+        assert_eq!(found(folder.path()).first().copied(), expected, "{factor}");
+    }
+}
+
+#[test]
+fn what_goes_wrong_slowly_is_found_in_the_numbers() {
+    // In each step: entropy, accuracy, length; and what is found of 40 of them.
+    type Course = fn(f64) -> (f64, f64, f64);
+    let courses: [(Course, &[&str]); 6] = [
+        (|done| (0.5 - 0.45 * done, 0.3 + 0.6 * done, 80.0 + 60.0 * done), &[]),
+        (|done| (0.5, 0.3 + 0.01 * (done * 97.0).sin(), 80.0), &[]),
+        (|done| ((0.5 - done).max(0.01), 0.4, 80.0), &["entropy-gone"]),
+        (|done| ((0.5 - done).max(0.01), 0.95, 80.0), &[]),
+        (|done| (0.5 + 2.0 * done, 0.6 - 0.5 * done, 80.0), &["entropy-grows"]),
+        (|done| (0.5, 0.3, 80.0 + 200.0 * done), &["length-grows"]),
+    ];
+    for (number, (course, expected)) in courses.into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+        for step in 1..=40 {
+            let (entropy, accuracy, length) = course(step as f64 / 40.0);
+            let pairs = [
+                ("loss/entropy", entropy),
+                ("reward/accuracy", accuracy),
+                ("rollout/length_mean", length),
+                ("sampling/completions", 128.0),
+                ("update/count", 1.0),
+                ("update/lr", 1e-6),
+            ];
+            let metrics = Metrics(pairs.map(|(name, value)| (name.to_owned(), value)).into());
+            store.log(step, &metrics).unwrap();
+        }
+        let mut recipe = tiny().recipe;
+        recipe.loss.kind = firebrick::recipe::LossKind::Dapo {
+            clip_ratio_low: 0.2,
+            clip_ratio_high: 0.2,
+            dual_clip: None,
+        };
+        let findings = diagnose(&store, &recipe).unwrap().findings;
+        let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
+        assert_eq!(names, expected, "course {number}");
+        if names == ["entropy-gone"] {
+            assert!(findings[0].remedy.contains("loss.clip_ratio_high (0.2) to 0.28"));
+        }
+    }
+}
+
+#[test]
+fn one_answer_to_everything_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+    let scale = RewardScale { right: 1.0, wrong: -1.0 };
+    let group = |draw: u64| {
+        let reference = (draw % 9).to_string();
+        let prompt = Prompt { id: draw, reference, ..Prompt::default() };
+        let group = Group { prompt, completions: vec![Completion::of_text("7"); 4], step: 0, draw };
+        RewardedGroup { group, rewards: vec![scale.reward(Score::wrong("7")); 4] }
+    };
+    for step in 1..=10 {
+        let metrics = Metrics([("sampling/completions".to_owned(), 40.0)].into());
+        store.log(step, &metrics).unwrap();
+        store
+            .log_groups(step, &(0..10).map(|draw| group(10 * step + draw)).collect::<Vec<_>>())
+            .unwrap();
+    }
+    let findings = diagnose(&store, &tiny().recipe).unwrap().findings;
+    assert_eq!((findings[0].name, findings.len()), ("one-answer", 1));
+    assert!(findings[0].evidence[0].contains("\"7\" was given 400 times"), "{:?}", findings[0]);
+    assert_eq!((findings[0].shown.len(), findings[0].shown[0].step), (3, 10));
+}
