@@ -5,6 +5,7 @@ use firebrick_data::{ColumnNames, read_problems};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
+    firebrick_fuzz::let_panics_be_caught();
     firebrick_fuzz::with_file("rows", bytes, |path| {
         for deduplicate in [false, true] {
             let files = [path.to_owned()];

@@ -4,8 +4,9 @@ mod formulas;
 
 use std::{
     cell::RefCell,
-    fs,
+    fs, panic,
     path::{Path, PathBuf},
+    sync::Once,
 };
 
 pub use formulas::{formula, pieces};
@@ -32,4 +33,11 @@ pub fn with_file<T>(name: &str, bytes: &[u8], read: impl FnOnce(&Path) -> T) -> 
 /// A folder or file of this project, by its path from the root.
 pub fn of_project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// Lets a reader catch the panics of a library that it is built on. One that nobody catches is a finding still.
+pub fn let_panics_be_caught() {
+    static ONCE: Once = Once::new();
+    // The fuzzer's own hook ends the process before anyone can catch anything.
+    ONCE.call_once(|| panic::set_hook(Box::new(|_| ())));
 }

@@ -36,7 +36,8 @@ pub(super) fn check_source(source: &str, syntax: SyntaxConfig) -> Result<(), Err
             }
             // The compiler computes constants, so a product of constants is made right here.
             Token::VariableEnd | Token::BlockEnd if products > 0 => {
-                let size = characters.max(1) * MAX_FACTOR.saturating_pow(products);
+                let factors = MAX_FACTOR.saturating_pow(products);
+                let size = characters.max(1).saturating_mul(factors);
                 all_products = all_products.saturating_add(size);
                 if largest > MAX_FACTOR || all_products > MAX_PRODUCTS {
                     return refuse("the template multiplies with large numbers");

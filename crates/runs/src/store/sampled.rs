@@ -134,7 +134,10 @@ impl Store {
                 .query_row(ask, [], |row| Ok((row.get(0)?, row.get(1)?)))
                 .map_err(self.fault("read"))?;
             let Some(oldest) = oldest.filter(|oldest| Some(*oldest) < newest) else { break };
-            self.remove_groups("step = ?1", oldest)?;
+            // In a damaged database what is found can't always be removed.
+            if self.remove_groups("step = ?1", oldest)? == 0 {
+                break;
+            }
             removed = Some(unsigned(oldest));
         }
         Ok(removed)
@@ -157,20 +160,22 @@ impl Store {
     pub fn forget_unjudged(&mut self, step: Step) -> Result<(), RunError> {
         let sql = "step <= ?1 AND NOT EXISTS \
                    (SELECT 1 FROM completions WHERE completions.group_id = groups.group_id)";
-        self.remove_groups(sql, signed(step))
+        self.remove_groups(sql, signed(step)).map(drop)
     }
 
-    /// Removes groups with all that belongs to them.
-    fn remove_groups(&mut self, which: &str, step: i64) -> Result<(), RunError> {
+    /// Removes groups with all that belongs to them; gives how many.
+    fn remove_groups(&mut self, which: &str, step: i64) -> Result<usize, RunError> {
+        let mut removed = 0;
         self.transaction(|transaction| {
             let chosen = format!("SELECT group_id FROM groups WHERE {which}");
             for table in ["completions", "sampled"] {
                 let sql = format!("DELETE FROM {table} WHERE group_id IN ({chosen})");
                 transaction.execute(&sql, [step])?;
             }
-            transaction.execute(&format!("DELETE FROM groups WHERE {which}"), [step])?;
+            removed = transaction.execute(&format!("DELETE FROM groups WHERE {which}"), [step])?;
             Ok(())
-        })
+        })?;
+        Ok(removed)
     }
 }
 
