@@ -90,7 +90,7 @@ pub enum Command {
     Score(score::Score),
     /// Say what is wrong with a run, and which setting to change
     Diagnose(diagnose::Diagnose),
-    /// Print a run's metrics as JSON lines, one object per step
+    /// Print the metrics of a run as JSON lines, CSV or a table, also while it goes
     Metrics(metrics::Metrics),
     /// Compute the batch of a skipped update again, and show which completions are to blame
     Replay(replay::Replay),

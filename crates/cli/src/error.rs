@@ -67,6 +67,14 @@ pub enum ProgramError {
         /// As given.
         path: PathBuf,
     },
+    /// A run has no metric of that name.
+    #[error("{} has no metric {name}", run.display())]
+    NoMetric {
+        /// The run's folder.
+        run: PathBuf,
+        /// As given, with its stars.
+        name: String,
+    },
     /// A task is to be begun where something is already.
     #[error("{} is not empty, expected a new or an empty folder", folder.display())]
     NotEmpty {
@@ -165,6 +173,10 @@ impl ProgramError {
             ProgramError::NotARun { .. } => {
                 "give the folder of a run, such as runs/quickstart".into()
             }
+            ProgramError::NoMetric { run, .. } => format!(
+                "`firebrick metrics {} --last 1` shows all that are there; a star stands for any letters",
+                run.display()
+            ),
             ProgramError::NotEmpty { .. } => "give the name of a folder that is not there yet".into(),
             ProgramError::NoRecipe { likely, .. } => {
                 let built_in = "`firebrick recipes` lists the ones that are built in, and `firebrick init \

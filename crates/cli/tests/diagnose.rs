@@ -108,10 +108,7 @@ fn what_is_found_is_told_once_while_the_run_goes_and_in_full_afterwards() {
         0
     );
     let text = place.succeed(&["diagnose", "runs/a"]).stdout;
-    assert!(
-        text.contains("runs/a: 30 steps; it ended because of this: all its steps are done"),
-        "{text}"
-    );
+    assert!(text.contains("runs/a: 30 steps; it ended: all its steps are done"), "{text}");
     assert!(
         text.contains("1. 100 % of the completions are cut off at 1 tokens. [cut-off]"),
         "{text}"

@@ -54,6 +54,28 @@ fn a_seed_makes_a_run() {
     let exported = std::fs::read_to_string(place.path("runs/a/metrics.jsonl")).unwrap();
     assert_eq!(place.run(&["metrics", "runs/a"]).stdout, exported);
 
+    let shown = |more: &[&str]| place.succeed(&[&["metrics", "runs/a"], more].concat()).stdout;
+    let csv = shown(&["--form", "csv", "reward/right", "time/*"]);
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(
+        lines[0],
+        "step,reward/right,time/record,time/reward,time/rollout,time/step,time/update"
+    );
+    assert_eq!((lines.len(), lines[6].split(',').count()), (7, 6));
+    let table = shown(&["--form", "table", "--last", "2", "loss/entropy"]);
+    assert_eq!(table.lines().count(), 3, "{table}");
+    let verl: Vec<Value> = shown(&["--verl", "--follow"])
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        verl[0]["response_length/mean"].as_f64().unwrap(),
+        values(&place, "a", "rollout/length_mean")[0]
+    );
+    let unknown = place.run(&["metrics", "runs/a", "los/*"]);
+    assert_eq!((unknown.code, unknown.stdout.as_str()), (Some(2), ""));
+    assert!(unknown.stderr.contains("runs/a has no metric los/*"), "{}", unknown.stderr);
+
     let summary = place.json("runs/a/summary.json");
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(

@@ -14,8 +14,9 @@ use self::{
     rules::{RULES, Suspicion},
 };
 
-/// The fact in `run.db` that says why the last process ended: the name of a limit, `interrupted`, or an error.
-pub(crate) const ENDED: &str = "ended";
+/// The fact in `run.db` that says why the last process ended: the name of a limit, `interrupted`, or an error. It is empty
+/// while a process goes on.
+pub const ENDED: &str = "ended";
 
 /// What a run's record shows.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,7 +102,7 @@ pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunE
         let all: Vec<&str> = told.split_whitespace().chain(names).collect();
         store.set_info(TOLD, &all.join(" "))?;
     }
-    let line = |Suspicion { what, remedy, .. }| format!("{what} {remedy}");
+    let line = |Suspicion { name, what, remedy, .. }| format!("{what} [{name}] {remedy}");
     Ok(new.into_iter().map(line).collect())
 }
 

@@ -126,7 +126,11 @@ impl<M: PolicyModel> Run<M> {
                 self.end_with(&error.to_string());
                 Err(error)
             }
-            Err(failure) => Err(self.rescue(&failure)),
+            Err(failure) => {
+                let error = self.rescue(&failure);
+                self.end_with(&error.to_string());
+                Err(error)
+            }
         }
     }
 

@@ -18,7 +18,7 @@ mod writer;
 
 pub use error::RunError;
 pub use folder::{RunFolder, publish_folder, write_atomically};
-pub use store::{Given, Judged, Store, TRAIN, Which};
+pub use store::{Given, Judged, Store, TRAIN, Which, json_number};
 pub use summary::{Completions, Heldout, Seconds, Summary, TokensPerSecond, peak_rss_bytes};
 pub use sums::{SUMS, find_damage, write_sums};
 pub use writer::Writer;

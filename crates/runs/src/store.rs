@@ -169,7 +169,7 @@ impl Store {
                 line = Map::from_iter([("step".to_owned(), unsigned(step).into())]);
                 current = Some(step);
             }
-            line.insert(name, json(number(value)));
+            line.insert(name, json_number(number(value)));
         }
         write_line(writer, &line)?;
         writer.flush().map_err(RunError::Export)
@@ -324,7 +324,8 @@ fn unsigned(value: i64) -> u64 {
     value.cast_unsigned()
 }
 
-fn json(value: f64) -> Value {
+/// A number for JSON, which has none for what is not finite: those become the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
+pub fn json_number(value: f64) -> Value {
     match serde_json::Number::from_f64(value) {
         Some(number) => Value::Number(number),
         None if value.is_nan() => "NaN".into(),

@@ -49,8 +49,8 @@ impl Diagnose {
         let Diagnosis { steps, recent, ended, findings, seconds, filtered } = diagnosis;
         let width = columns_of_stdout().unwrap_or(100).clamp(40, 120);
         let ended = match ended {
-            Some(why) => format!("it ended because of this: {}", printable(reason(why))),
-            None => "it has not ended, or was killed".into(),
+            Some(why) => format!("it ended: {}", printable(reason(why))),
+            None => "it is still running, or it was killed".into(),
         };
         let mut text =
             wrapped(&format!("{}: {steps} steps; {ended}.", self.run.display()), "", width);
@@ -65,13 +65,19 @@ impl Diagnose {
             });
             let (first, last) = (recent.start(), recent.end());
             let line = format!(
-                "Seconds of a step, from step {first} to {last}: {}{filtered}.",
+                "Mean seconds of a step (steps {first} to {last}; judging goes on beside sampling): {}{filtered}.",
                 spent.join(", ")
             );
             text += &wrapped(&line, "", width);
         }
         if findings.is_empty() {
-            text += "\nNothing is wrong, as far as the numbers show.\n";
+            text += match steps {
+                0 => "\nNo step is finished: there are no numbers to look at.\n",
+                1..20 => {
+                    "\nNothing is wrong so far. Entropy and length are looked at from step 20 on.\n"
+                }
+                _ => "\nNothing is wrong, as far as the numbers show.\n",
+            };
         }
         for (number, finding) in (1..).zip(findings) {
             text +=

@@ -1,16 +1,66 @@
-use std::{io::ErrorKind, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    io::{ErrorKind, Write},
+    ops::RangeInclusive,
+    path::PathBuf,
+    thread,
+    time::Duration,
+};
 
-use clap::Args;
-use firebrick_runs::{RunError, Store};
+use clap::{Args, ValueEnum};
+use firebrick::{
+    Error, Step,
+    diagnose::ENDED,
+    runs::{Store, json_number},
+};
+use serde_json::{Map, Value};
 
-use crate::ProgramError;
+use crate::{ProgramError, glob::matches, names::verl_name};
 
 /// The arguments of `firebrick metrics`.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Metrics {
     /// The run's folder, such as runs/quickstart; the run may still be going
     run: PathBuf,
+    /// Metrics to print, such as reward/accuracy or 'time/*'; all of them without
+    names: Vec<String>,
+    /// How to print them
+    #[arg(long, value_enum, default_value_t = Form::Jsonl)]
+    form: Form,
+    /// Only so many of the newest steps
+    #[arg(long, value_name = "STEPS")]
+    last: Option<u64>,
+    /// Print what is new every second, until the run ends
+    #[arg(long)]
+    follow: bool,
+    /// Name those metrics as verl does that it has too, and leave out the others
+    #[arg(long)]
+    verl: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  firebrick metrics runs/quickstart
+  firebrick metrics runs/quickstart --form table --last 20 reward/accuracy loss/entropy
+  firebrick metrics runs/quickstart --form csv 'time/*' > time.csv
+  firebrick metrics runs/quickstart --follow eval/heldout_accuracy";
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// One JSON object per step
+    Jsonl,
+    /// Comma-separated values, with a line of names
+    Csv,
+    /// Columns for a reader
+    Table,
+}
+
+/// A metric as it is stored, and as it is to be called.
+type Column = (String, String);
+
+/// Steps that are read at once.
+const AT_ONCE: Step = 1000;
 
 impl Metrics {
     pub(super) fn run(self) -> Result<(), ProgramError> {
@@ -19,10 +69,129 @@ impl Metrics {
             return Err(ProgramError::NotARun { path: self.run });
         }
         let store = Store::open_read_only(&database)?;
-        match store.export_jsonl(&mut std::io::stdout().lock()) {
+        match self.print(&store, &mut std::io::stdout().lock()) {
             // A reader that has seen enough, such as head, is no problem.
-            Err(RunError::Export(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            exported => Ok(exported?),
+            Err(ProgramError::Library(Error::File { source, .. }))
+                if source.kind() == ErrorKind::BrokenPipe =>
+            {
+                Ok(())
+            }
+            printed => printed,
         }
+    }
+
+    fn print(&self, store: &Store, out: &mut dyn Write) -> Result<(), ProgramError> {
+        let mut next =
+            self.last.map_or(0, |last| (store.last_step().unwrap_or(0) + 1).saturating_sub(last));
+        let mut columns = self.columns(store)?;
+        let mut headed = false;
+        loop {
+            let ended = store.info(ENDED)?.is_some_and(|why| !why.is_empty());
+            let last = store.last_step()?;
+            if columns.is_empty() && self.follow {
+                columns = self.columns(store)?;
+            }
+            // The names of a table are fixed by its first line.
+            if !headed && !columns.is_empty() {
+                self.head(&columns, out)?;
+                headed = true;
+            }
+            while next <= last && !columns.is_empty() {
+                let steps = next..=last.min(next + AT_ONCE - 1);
+                next = steps.end() + 1;
+                self.rows(store, &columns, &steps, out)?;
+            }
+            out.flush().map_err(closed)?;
+            if !self.follow || ended {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
+    }
+
+    /// The metrics that are asked for and there.
+    fn columns(&self, store: &Store) -> Result<Vec<Column>, ProgramError> {
+        let names = store.metric_names()?;
+        let unknown = |pattern: &&String| !names.iter().any(|name| matches(pattern, name));
+        if !names.is_empty()
+            && let Some(pattern) = self.names.iter().find(unknown)
+        {
+            return Err(ProgramError::NoMetric { name: pattern.clone(), run: self.run.clone() });
+        }
+        let asked = |name: &String| {
+            self.names.is_empty() || self.names.iter().any(|pattern| matches(pattern, name))
+        };
+        let called = |name: String| match self.verl {
+            true => verl_name(&name).map(|verl| (name, verl.to_owned())),
+            false => Some((name.clone(), name)),
+        };
+        Ok(names.into_iter().filter(asked).filter_map(called).collect())
+    }
+
+    fn head(&self, columns: &[Column], out: &mut dyn Write) -> Result<(), ProgramError> {
+        let names = columns.iter().map(|(_, name)| name.as_str());
+        let line = match self.form {
+            Form::Jsonl => return Ok(()),
+            Form::Csv => ["step"].into_iter().chain(names).collect::<Vec<_>>().join(","),
+            Form::Table => names.fold(format!("{:>6}", "step"), |line, name| {
+                format!("{line}  {name:>width$}", width = width(name))
+            }),
+        };
+        writeln!(out, "{line}").map_err(closed)
+    }
+
+    fn rows(
+        &self,
+        store: &Store,
+        columns: &[Column],
+        steps: &RangeInclusive<Step>,
+        out: &mut dyn Write,
+    ) -> Result<(), ProgramError> {
+        let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+        let mut rows: BTreeMap<Step, BTreeMap<String, f64>> = BTreeMap::new();
+        for (name, points) in store.series(&names, steps)? {
+            for (step, value) in points {
+                rows.entry(step).or_default().insert(name.clone(), value);
+            }
+        }
+        for (step, values) in rows {
+            let cells = columns.iter().map(|(name, called)| (called, values.get(name)));
+            let line = match self.form {
+                Form::Jsonl => {
+                    let there = cells
+                        .filter_map(|(name, value)| Some((name.clone(), json_number(*value?))));
+                    let step = ("step".to_owned(), step.into());
+                    Value::Object(Map::from_iter([step].into_iter().chain(there))).to_string()
+                }
+                Form::Csv => cells.fold(step.to_string(), |line, (_, value)| {
+                    format!("{line},{}", value.map_or(String::new(), f64::to_string))
+                }),
+                Form::Table => cells.fold(format!("{step:>6}"), |line, (name, value)| {
+                    let value = value.map_or(String::new(), |value| short(*value));
+                    format!("{line}  {value:>width$}", width = width(name))
+                }),
+            };
+            writeln!(out, "{line}").map_err(closed)?;
+        }
+        Ok(())
+    }
+}
+
+fn closed(source: std::io::Error) -> ProgramError {
+    Error::File { path: "standard output".into(), source }.into()
+}
+
+/// The width of a column: that of its name, and room for any number.
+fn width(name: &str) -> usize {
+    name.len().max(9)
+}
+
+/// A number in at most nine characters.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        1e-3..1e4 => format!("{value:.4}"),
+        1e4..1e8 => format!("{value:.0}"),
+        _ => format!("{value:.2e}"),
     }
 }

@@ -134,6 +134,14 @@ impl History {
         finite.max_by(|a, b| a.1.total_cmp(&b.1)).copied()
     }
 
+    /// The largest sum of the two numbers within a step.
+    pub(super) fn most_of_sum(&self, one: &str, other: &str) -> f64 {
+        let others: BTreeMap<Step, f64> = self.points(other).iter().copied().collect();
+        let sums =
+            self.points(one).iter().map(|(step, value)| value + others.get(step).unwrap_or(&0.0));
+        sums.filter(|sum| sum.is_finite()).fold(0.0, f64::max)
+    }
+
     /// One number as a share of another, over recent steps.
     pub(super) fn share(&self, part: &str, whole: &str) -> Option<f64> {
         let whole = self.sum(whole);

@@ -50,20 +50,24 @@ fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const BORNE: f64 = 0.02;
     let (completions, errors) = history.errors;
     let share = errors as f64 / completions.max(1) as f64;
-    let ended = history.ended.as_deref().filter(|why| {
-        ["could not be judged", "was given up"].iter().any(|sign| why.contains(sign))
-    });
+    let ended = history
+        .ended
+        .as_deref()
+        .filter(|why| ["could not be judged", "is given up"].iter().any(|sign| why.contains(sign)));
     if share <= BORNE && ended.is_none() {
         return None;
     }
     let remedy = match recipe.reward_kind() {
         RewardKind::Command { .. } => {
-            "Mend the program of reward.program: give it a line by hand, as the book's page of rewards shows; its last \
-             words are among the notes of the run."
+            "Mend the program of reward.program: give it a line by hand, as the book shows. Why it failed first is among the \
+             notes of the run."
+        }
+        RewardKind::Weighted { .. } | RewardKind::Model { .. } => {
+            "Look at the notes of the run, which say why the judge failed first."
         }
         _ => {
             "Look at the references: the verifier of reward.kind can't read them. Choose another reward.kind, or the \
-              column of the references (data.columns.reference)."
+             column of the references (data.columns.reference)."
         }
     };
     let mut evidence = Vec::new();
@@ -90,7 +94,7 @@ fn skipped(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             steps.len()
         )],
         remedy: format!(
-            "See which completion is to blame: firebrick replay RUN/skipped-step-{first:06}-0.json. If it is none alone, lower \
+            "Look for the completion to blame: firebrick replay, with skipped-step-{first:06}-0.json of the run's folder. If none is to blame by itself, lower \
              optim.lr ({}) or optim.max_grad_norm ({}).",
             recipe.optim.lr, recipe.optim.max_grad_norm
         ),
@@ -144,9 +148,9 @@ fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             "rollout/logprob_diff_mean is {difference:.3} where no group is older than the weights; rounding makes 1e-7 in f32 and 1e-2 in bf16"
         )],
         remedy: format!(
-            "Let the engine sample at rollout.temperature ({}) without other changes of the distribution, and give \
-             log-probabilities at that temperature, over the whole vocabulary. For the engine of this program run \
-             `firebrick doctor --suite`. Until then train.old_logprobs = \"recomputed\" keeps the ratios right.",
+            "If you wrote the engine: let it sample at rollout.temperature ({}) and give log-probabilities at that \
+             temperature, over the whole vocabulary. If it is the engine of this program, try your device: firebrick doctor \
+             --suite. Meanwhile leave train.old_logprobs at \"auto\", which keeps the ratios right.",
             recipe.rollout.temperature
         ),
         ..Suspicion::default()
@@ -163,8 +167,7 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const CLIPPED: f64 = 0.3;
     let (step, kl) = history.most("loss/approx_kl")?;
     let large = history.steps_above("loss/approx_kl", LARGE).len();
-    let cut = |name| history.most(name).map_or(0.0, |(_, value)| value);
-    let clipped = cut("loss/clip_fraction_low") + cut("loss/clip_fraction_high");
+    let clipped = history.most_of_sum("loss/clip_fraction_low", "loss/clip_fraction_high");
     if kl <= HUGE && large < MANY && clipped <= CLIPPED {
         return None;
     }
@@ -177,7 +180,8 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             format!("up to {clipped:.2} of a step's tokens were clipped"),
         ],
         remedy: format!(
-            "Lower optim.lr ({}) to a tenth, and begin again: a policy that was thrown off does not come back by itself.",
+            "Begin a new run with a tenth of optim.lr ({}), and again a tenth if it says the same: a policy that was thrown off does \
+             not come back by itself.",
             recipe.optim.lr
         ),
         ..Suspicion::default()
@@ -202,7 +206,7 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         ],
         remedy: format!(
             "Raise rollout.max_completion_tokens, to {} at first. If the texts have their answer and go on all the same, the \
-             model does not know this way of asking: compare what it reads with its chat template (data.template, data.prompt).",
+             model does not know this prompt: set data.template or data.prompt to what it was trained on.",
             2 * limit
         ),
         which: Some(Which::CutOff),
@@ -268,9 +272,9 @@ fn one_answer(history: &History, _: &Recipe) -> Option<Suspicion> {
             "{:?} was given {} times in the recent steps, to prompts with {} different right answers",
             given.answer, given.completions, given.references
         )],
-        remedy: "See why it pays: the verifier may take it for right (firebrick score tells), or the references be nearly all \
-                 the same. If it is wrong everywhere, the policy has collapsed: go back to an earlier checkpoint with a lower \
-                 optim.lr and a higher loss.clip_ratio_high."
+        remedy: "Look at their verdicts below. If they are right, the judge accepts this answer to everything, or nearly all references are \
+                 the same. If they are wrong, the policy has collapsed into it: begin a new run with a lower optim.lr and a higher \
+                 loss.clip_ratio_high."
             .into(),
         which: Some(Which::Any),
         ..Suspicion::default()
@@ -293,9 +297,9 @@ fn too_hard(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             format!("reward/accuracy is {:.3}", history.mean("reward/accuracy").unwrap_or(0.0)),
         ],
         remedy: format!(
-            "Begin with easier problems, or a policy that solves some of them (a warm-up on worked examples, a larger model). \
-             {TEMPLATE} A larger rollout.group_size ({}) finds rarer successes. If a text below is right, the judge is not: \
-             try it with firebrick score.",
+            "Begin with easier problems, or with a larger model (model.path); with data.task a warm-up on worked examples helps too \
+             (warmup.steps). {TEMPLATE} A larger rollout.group_size ({}) finds rarer successes. If a completion that \
+             `firebrick diagnose` shows is right, the judge or the reference is wrong.",
             recipe.rollout.group_size
         ),
         which: Some(Which::Verdict("wrong")),
@@ -343,7 +347,8 @@ fn entropy_gone(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             recipe.optim.lr
         ),
         false => format!(
-            "Raise loss.clip_ratio_high ({high}) to 0.28 or more: with symmetric clipping rare tokens can't become likely (Clip-Higher)."
+            "Raise loss.clip_ratio_high ({high}) to {} or more: with symmetric clipping rare tokens can't become likely (Clip-Higher).",
+            two_digits(1.4 * low)
         ),
     };
     Some(Suspicion {
@@ -352,7 +357,7 @@ fn entropy_gone(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             format!("loss/entropy fell from {first:.3} in the first steps to {now:.3}"),
             format!("reward/accuracy is {accuracy:.3}, and was {before:.3} before"),
         ],
-        remedy: format!("{higher} Go on from an earlier checkpoint, or begin anew: entropy does not come back by itself."),
+        remedy: format!("{higher} Go on from a checkpoint in which the entropy was higher, or begin a new run: it does not come back by itself."),
         which: Some(Which::WithoutSpread),
         ..Suspicion::default()
     })
@@ -374,7 +379,8 @@ fn entropy_grows(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             format!("reward/accuracy is {accuracy:.3}, and was {best:.3} in step {step}"),
         ],
         remedy: format!(
-            "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and go on from a checkpoint before step {step}.",
+            "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and go on from the newest checkpoint that is not after step {step}, or begin \
+             a new run. With checkpoint.best = true the best one stays.",
             recipe.optim.lr,
             recipe.loss.kind.clip_ratios().1
         ),
@@ -399,8 +405,8 @@ fn length_grows(history: &History, _: &Recipe) -> Option<Suspicion> {
             format!("rollout/length_mean rose from {first:.0} to {now:.0}"),
             format!("reward/accuracy was {before:.3} in the first steps and is {accuracy:.3}"),
         ],
-        remedy: "See what fills them. Make length cost something (reward.overlong, reward.length), and see that \
-                 loss.aggregation is \"token-mean\": a mean per completion lets long wrong ones off lightly."
+        remedy: "Look at what fills them. Make length cost something (reward.overlong, reward.length), and set loss.aggregation = \
+                 \"token_mean\": a mean per completion lets long wrong ones off lightly."
             .into(),
         which: Some(Which::Verdict("wrong")),
         ..Suspicion::default()
@@ -409,4 +415,9 @@ fn length_grows(history: &History, _: &Recipe) -> Option<Suspicion> {
 
 fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
+}
+
+/// The number to two significant digits, without an exponent.
+fn two_digits(value: f64) -> f64 {
+    format!("{value:.1e}").parse().unwrap_or(value)
 }
