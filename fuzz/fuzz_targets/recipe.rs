@@ -7,7 +7,7 @@ use firebrick_recipe::Recipe;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let base = "[model]\npath = \"m\"\n[data]\npath = \"d\"\n";
+    let base = "[model]\npath = \"m\"\n[data]\ntrain = \"d\"\n";
     let toml = Path::new("run.toml");
     for (path, text, overrides) in [
         (toml, text, vec![]),

@@ -2,11 +2,13 @@
 //! bytes to overwrite in a good one.
 #![no_main]
 
-use std::{fs, io, path::Path, sync::LazyLock};
+use std::{collections::BTreeMap, fs, io, path::Path, sync::LazyLock};
 
-use firebrick_core::{Completion, FinishReason, Group, Metrics, Prompt, Tracker as _};
+use firebrick_core::{
+    Completion, FinishReason, Group, Metrics, Prompt, RewardScale, RewardedGroup, Score, Tracker as _,
+};
 use firebrick_fuzz::with_file;
-use firebrick_runs::{Store, TRAIN};
+use firebrick_runs::{Store, TRAIN, Which};
 use libfuzzer_sys::fuzz_target;
 
 static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -22,6 +24,9 @@ static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
             store.log(step, &Metrics([("reward/mean".to_owned(), 0.5)].into())).expect("metrics");
             store.keep(TRAIN, step, &[([0; 32], group(step))]).expect("a group");
             store.event(step, "a line").expect("an event");
+            let reward = RewardScale { right: 1.0, wrong: -1.0 }.reward(Score::right("7"));
+            let judged = RewardedGroup { group: group(step), rewards: vec![reward; 2] };
+            store.record(TRAIN, step, &[judged], &BTreeMap::new()).expect("verdicts");
         }
         drop(store);
         fs::read(path).expect("the database")
@@ -59,7 +64,14 @@ fn read(path: &Path) {
                 assert!(completions.iter().all(|it| it.tokens.len() == it.logprobs.len()));
             }
         }
+        let steps = 1..=3;
+        let _ = (store.last_step(), store.last_sampled(), store.series(&["reward/mean"], &steps));
+        for which in [Which::Verdict("right"), Which::CutOff, Which::WithoutSpread, Which::Any] {
+            let _ = store.judged(&steps, which, 3);
+        }
+        let _ = (store.errors(&steps), store.most_given(&steps), store.was_told("a line"));
         let _ = store.truncate_after(2);
+        let _ = store.forget_unjudged(2);
         let _ = store.forget_tokens(TRAIN, 1, 0);
         let _ = store.limit(1 << 12);
     }

@@ -61,7 +61,7 @@ fn a_seed_makes_a_run() {
         lines[0],
         "step,reward/right,time/record,time/reward,time/rollout,time/step,time/update"
     );
-    assert_eq!((lines.len(), lines[6].split(',').count()), (7, 6));
+    assert_eq!((lines.len(), lines[6].split(',').count()), (7, 7));
     let table = shown(&["--form", "table", "--last", "2", "loss/entropy"]);
     assert_eq!(table.lines().count(), 3, "{table}");
     let verl: Vec<Value> = shown(&["--verl", "--follow"])

@@ -29,7 +29,7 @@ pub struct Diagnosis {
     pub ended: Option<String>,
     /// What is wrong, causes before what follows from them.
     pub findings: Vec<Finding>,
-    /// The seconds that recent steps took on average, by phase: `sampling`, `judging`, `updating`, and the rest.
+    /// The seconds that recent steps took on average, by phase: `sampling`, `judging`, `updating`, and `the whole step`.
     pub seconds: Vec<(&'static str, f64)>,
     /// The share of the groups of recent steps that were sampled and not trained on, because they had no spread.
     pub filtered: Option<f64>,
@@ -86,24 +86,27 @@ pub fn diagnose(store: &Store, recipe: &Recipe) -> Result<Diagnosis, RunError> {
     })
 }
 
-/// The fact in `run.db` that says which findings a run has told of.
-const TOLD: &str = "alarms";
-
 /// How often a run that goes on looks at itself, in steps.
 pub(crate) const EVERY: Step = history::RECENT;
 
 /// What has gone wrong with a run that goes on and was not told before, as lines for whoever watches it.
 pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunError> {
-    let told = store.info(TOLD)?.unwrap_or_default();
     let mut new = suspicions(&History::ends(store)?, recipe);
-    new.retain(|suspicion| told.split(' ').all(|name| name != suspicion.name));
-    if !new.is_empty() {
-        let names = new.iter().map(|suspicion| suspicion.name);
-        let all: Vec<&str> = told.split_whitespace().chain(names).collect();
-        store.set_info(TOLD, &all.join(" "))?;
+    // The form of answers is learnt by healthy runs too.
+    new.retain(|suspicion| suspicion.name != "form");
+    let mut told = Vec::new();
+    for suspicion in &new {
+        told.push(store.was_told(&mark(suspicion.name))?);
     }
-    let line = |Suspicion { name, what, remedy, .. }| format!("{what} [{name}] {remedy}");
+    let mut told = told.into_iter();
+    new.retain(|_| told.next() == Some(false));
+    let line = |Suspicion { name, what, remedy, .. }| format!("{what} {} {remedy}", mark(name));
     Ok(new.into_iter().map(line).collect())
+}
+
+/// The sign of a finding in a line.
+fn mark(name: &str) -> String {
+    format!("[{name}]")
 }
 
 /// What the rules find; what only follows from another finding is left out.

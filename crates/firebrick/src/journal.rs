@@ -25,10 +25,8 @@ pub(crate) struct Journal {
     place: Option<(String, Step)>,
     /// The last step of which an earlier process has left groups.
     visited: Option<Step>,
-    /// Groups that have arrived and are not written.
-    arrived: Vec<([u8; 32], Group)>,
-    /// When groups were last written.
-    written: Instant,
+    /// Groups that have arrived at that place and are not written: those of one place lie together.
+    arrived: Arc<Mutex<Vec<([u8; 32], Group)>>>,
     /// Stands for what completions follow from besides request and trained weights: frozen weights, formats and device.
     setting: [u8; 32],
     /// Stands for the weights that sample; none where nobody knows them.
@@ -53,8 +51,7 @@ impl Journal {
             store: Writer::new(store)?,
             place: None,
             visited,
-            arrived: Vec::new(),
-            written: Instant::now(),
+            arrived: Arc::default(),
             setting,
             weights: None,
             recalled: 0,
@@ -64,7 +61,7 @@ impl Journal {
 
     /// Names `source` and step of everything that is sampled from now on; without a place nothing of it is kept.
     pub(crate) fn turn_to(&mut self, place: Option<(&str, Step)>) {
-        self.write();
+        self.arrived = Arc::default();
         self.place = place.map(|(source, step)| (source.to_owned(), step));
     }
 
@@ -97,29 +94,31 @@ impl Journal {
         Some(answer)
     }
 
-    /// Writes groups, together with those that arrive in the next moment while `more` are to come.
-    fn keep(&mut self, groups: Vec<([u8; 32], Group)>, more: bool) {
-        self.arrived.extend(groups);
-        if !more || self.written.elapsed() >= TOGETHER {
-            self.write();
-        }
-    }
-
-    /// Writes what has arrived.
-    fn write(&mut self) {
-        let arrived = std::mem::take(&mut self.arrived);
-        self.written = Instant::now();
-        let Some((source, step)) = self.place.clone().filter(|_| !arrived.is_empty()) else {
+    /// Has groups written, with all that have arrived by the time that it is done: a small transaction costs as much as the
+    /// writing of many completions.
+    fn keep(&mut self, groups: Vec<([u8; 32], Group)>) {
+        let Some((source, step)) = self.place.clone().filter(|_| !groups.is_empty()) else {
             return;
         };
-        self.store.later(move |store| {
-            let error = store.keep(&source, step, &arrived).err()?;
-            Some(format!(
-                "what is sampled is not in run.db before its step is over, because {error}; a run that is killed samples it \
-                 again"
-            ))
-        });
-        self.spend(self.written);
+        let began = Instant::now();
+        let mut waiting = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        let written_soon = !waiting.is_empty();
+        waiting.extend(groups);
+        drop(waiting);
+        if !written_soon {
+            let arrived = self.arrived.clone();
+            self.store.later(move |store| {
+                let mut waiting = arrived.lock().unwrap_or_else(PoisonError::into_inner);
+                let groups = std::mem::take(&mut *waiting);
+                drop(waiting);
+                let error = store.keep(&source, step, &groups).err()?;
+                Some(format!(
+                    "what is sampled is not in run.db before its step is over, because {error}; a run that is killed samples \
+                     it again"
+                ))
+            });
+        }
+        self.spend(began);
     }
 
     /// A hash of everything that the request's completions follow from.
@@ -208,7 +207,7 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
                 let arrived = arrived
                     .filter_map(|(id, group)| Some((self.open.remove(id)??, group.clone())))
                     .collect();
-                lock(&self.journal).keep(arrived, !self.open.is_empty());
+                lock(&self.journal).keep(arrived);
                 return Ok(answers);
             }
             // One that computes elsewhere answers at once that it has nothing yet.
@@ -223,15 +222,11 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
     }
 
     fn cancel(&mut self) {
-        lock(&self.journal).write();
         self.open.clear();
         self.known.clear();
         self.engine.cancel();
     }
 }
-
-/// Groups that arrive within this time are written together. As much of a run is sampled again when it is killed.
-const TOGETHER: Duration = Duration::from_millis(50);
 
 /// No engine decodes a token in less.
 const AT_ONCE: Duration = Duration::from_micros(20);

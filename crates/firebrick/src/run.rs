@@ -122,13 +122,14 @@ impl<M: PolicyModel> Run<M> {
                 // The verifier may have said why.
                 self.pass_on_notes();
                 self.keep_steps();
-                self.explain_record();
                 self.end_with(&error.to_string());
+                self.settle_record();
                 Err(error)
             }
             Err(failure) => {
                 let error = self.rescue(&failure);
                 self.end_with(&error.to_string());
+                self.settle_record();
                 Err(error)
             }
         }
@@ -375,9 +376,11 @@ impl<M: PolicyModel> Run<M> {
     fn look_for_alarms(&self, step: Step) {
         if step.is_multiple_of(diagnose::EVERY) {
             let recipe = self.recipe.clone();
-            lock(&self.journal).store.later(move |store| {
-                let lines = diagnose::alarms(store, &recipe).unwrap_or_default();
-                (!lines.is_empty()).then(|| lines.join("\n"))
+            lock(&self.journal).store.later(move |store| match diagnose::alarms(store, &recipe) {
+                Ok(lines) => (!lines.is_empty()).then(|| lines.join("\n")),
+                Err(error) => {
+                    Some(format!("what may be wrong with the run can't be told: {error}"))
+                }
             });
         }
     }
@@ -394,7 +397,11 @@ impl<M: PolicyModel> Run<M> {
         self.watcher.note(text);
         // A database that can't be written is complained of where a step is lost.
         let (step, text) = (self.wired.trainer.state.step, text.to_owned());
-        lock(&self.journal).store.later(move |store| store.event(step, &text).err().and(None));
+        lock(&self.journal).store.later(move |store| {
+            // A database that can't be written is complained of where a step is lost.
+            let _ = store.event(step, &text);
+            None
+        });
     }
 
     /// The limit that the run has reached, as its key in `[train]` is called.
@@ -451,6 +458,7 @@ impl<M: PolicyModel> Run<M> {
     fn finish(mut self, stopped_because: String) -> Result<Summary, Error> {
         self.read_clock();
         self.end_with(&stopped_because);
+        self.settle_record();
         let Run { wired, folder, journal, mut watcher, progress, .. } = self;
         let state = &wired.trainer.state;
         let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
@@ -478,7 +486,7 @@ impl<M: PolicyModel> Run<M> {
         }
         let path = folder.metrics();
         lock(&journal).store.now(move |store| Ok(export(store, &path)))??;
-        lock(&journal).store.told().iter().for_each(|line| watcher.note(line));
+
         watcher.finished(&summary);
         Ok(summary)
     }

@@ -73,8 +73,7 @@ impl History {
         let ended = store.info(ENDED)?.filter(|why| !why.is_empty());
         let mut history = History { series, errors: (0, 0), given: None, ended };
         let recent = history.recent();
-        // The step in the making, or the evaluation before the first one, may be where a judge fails.
-        history.errors = store.errors(&(*recent.start()..=Step::MAX >> 1))?;
+        history.errors = store.errors(&recent)?;
         history.given = store.most_given(&recent)?;
         Ok(history)
     }

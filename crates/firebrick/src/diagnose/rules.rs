@@ -1,6 +1,6 @@
 //! The rules: each looks at the numbers of a run and says one thing that may be wrong.
 
-use firebrick_recipe::{Recipe, RewardKind};
+use firebrick_recipe::{LossKind, Recipe, RewardKind};
 use firebrick_runs::Which;
 
 use super::history::History;
@@ -134,8 +134,12 @@ fn still(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 }
 
 fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
-    /// Rounding in bf16 is far below it, and so is the age of surplus groups where steps are small.
+    /// Rounding in bf16 is half of it at most.
     const ROUNDING: f64 = 0.02;
+    // There the engine may have other weights.
+    if recipe.loss.importance_cap.is_some() {
+        return None;
+    }
     // Groups that were carried over are older than the weights. Step 1 has none of them.
     let fresh = history.mean_without("rollout/logprob_diff_mean", "sampling/groups_carried");
     let difference = fresh?;
@@ -162,13 +166,24 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const LARGE: f64 = 0.1;
     /// One such step is enough.
     const HUGE: f64 = 0.5;
-    /// So many are, of the others.
-    const MANY: usize = 5;
+    /// So many are, of the others, and this share of the steps.
+    const MANY: (usize, f64) = (5, 0.05);
     const CLIPPED: f64 = 0.3;
+    const GAIN: f64 = 0.02;
     let (step, kl) = history.most("loss/approx_kl")?;
     let large = history.steps_above("loss/approx_kl", LARGE).len();
-    let clipped = history.most_of_sum("loss/clip_fraction_low", "loss/clip_fraction_high");
-    if kl <= HUGE && large < MANY && clipped <= CLIPPED {
+    let many = MANY.0.max((MANY.1 * history.last() as f64) as usize);
+    // CISPO counts all tokens beyond its bounds, and loses none of them.
+    let clipped = match recipe.loss.kind {
+        LossKind::Dapo { .. } => {
+            history.most_of_sum("loss/clip_fraction_low", "loss/clip_fraction_high")
+        }
+        _ => 0.0,
+    };
+    // Whatever it went through, it learns.
+    let (first, now) = (history.mean_first("reward/accuracy"), history.mean("reward/accuracy"));
+    let learns = history.is_long() && now.zip(first).is_some_and(|(now, first)| now > first + GAIN);
+    if learns || (kl <= HUGE && large < many && clipped <= CLIPPED) {
         return None;
     }
     Some(Suspicion {
@@ -241,9 +256,10 @@ const TEMPLATE: &str = "If the model writes nonsense, it reads something that it
 /// What a policy must learn before the task shows in its first steps alone.
 fn form(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const MANY: f64 = 0.7;
+    const LEARNT: f64 = 0.5;
     let at_first = |name| history.first(name);
     let share = at_first("reward/unparsable")? / at_first("sampling/completions")?.max(1.0);
-    if recipe.model.path.is_none() || share <= MANY {
+    if recipe.model.path.is_none() || share <= MANY || history.mean("reward/accuracy")? > LEARNT {
         return None;
     }
     Some(Suspicion {
@@ -284,7 +300,8 @@ fn one_answer(history: &History, _: &Recipe) -> Option<Suspicion> {
 fn too_hard(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const MANY: f64 = 0.8;
     let share = history.share("sampling/groups_all_wrong", "sampling/groups_sampled")?;
-    if share <= MANY {
+    // Part marks can be learnt from though nothing is right.
+    if share <= MANY || history.mean("reward/accuracy")? >= 1.0 - MANY {
         return None;
     }
     Some(Suspicion {
@@ -310,7 +327,8 @@ fn too_hard(history: &History, recipe: &Recipe) -> Option<Suspicion> {
 fn too_easy(history: &History, _: &Recipe) -> Option<Suspicion> {
     const MANY: f64 = 0.85;
     let share = history.share("sampling/groups_all_right", "sampling/groups_sampled")?;
-    if share <= MANY {
+    // So can those above what counts as right.
+    if share <= MANY || history.mean("reward/accuracy")? <= MANY {
         return None;
     }
     Some(Suspicion {
@@ -323,7 +341,7 @@ fn too_easy(history: &History, _: &Recipe) -> Option<Suspicion> {
                  (train.stop_at). If the accuracy on held-out prompts is low, the training prompts are known by heart or \
                  the judge is too kind."
             .into(),
-        which: Some(Which::WithoutSpread),
+        which: Some(Which::Verdict("right")),
         ..Suspicion::default()
     })
 }
@@ -368,7 +386,7 @@ fn entropy_grows(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const LOST: f64 = 0.8;
     let (first, now) = (history.mean_first("loss/entropy")?, history.mean("loss/entropy")?);
     let accuracy = history.mean("reward/accuracy")?;
-    let (step, best) = history.most("reward/accuracy")?;
+    let best = history.mean_first("reward/accuracy")?.max(history.mean_before("reward/accuracy")?);
     if !history.is_long() || now < GROWN * first || accuracy > LOST * best {
         return None;
     }
@@ -376,10 +394,10 @@ fn entropy_grows(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         what: "The entropy runs away: the policy becomes noise.".into(),
         evidence: vec![
             format!("loss/entropy rose from {first:.3} in the first steps to {now:.3}"),
-            format!("reward/accuracy is {accuracy:.3}, and was {best:.3} in step {step}"),
+            format!("reward/accuracy is {accuracy:.3}, and was {best:.3}"),
         ],
         remedy: format!(
-            "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and go on from the newest checkpoint that is not after step {step}, or begin \
+            "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and go on from a checkpoint of the time when the accuracy was higher, or begin \
              a new run. With checkpoint.best = true the best one stays.",
             recipe.optim.lr,
             recipe.loss.kind.clip_ratios().1

@@ -80,7 +80,7 @@ impl<M: PolicyModel> Run<M> {
         self.write_checkpoint(&temporary)?;
         write_sums(&temporary)?;
         // Nobody makes what lies before a checkpoint again.
-        lock(&self.journal).store.settle()?;
+        self.settle_record();
         publish_folder(&temporary, &self.folder.checkpoint(step))?;
         if self.recipe.checkpoint.keep > 0 {
             let best = self.progress.best.map(|(step, _)| step);

@@ -131,17 +131,27 @@ impl Store {
         read().map_err(self.fault("read"))
     }
 
-    /// How many completions of these steps there are, and how many of them have no verdict because the judge failed; of
-    /// training and of evaluations.
+    /// How many completions were sampled for training in these steps, and how many of them have no verdict because the judge
+    /// failed.
     ///
     /// # Errors
     /// When they can't be read.
     pub fn errors(&self, steps: &RangeInclusive<Step>) -> Result<(u64, u64), RunError> {
-        let sql = "SELECT count(*), coalesce(sum(verdict = 'error'), 0) \
-                   FROM groups JOIN completions USING (group_id) WHERE step BETWEEN ?1 AND ?2";
+        let sql = "SELECT count(*), coalesce(sum(verdict = 'error'), 0) FROM groups JOIN completions USING (group_id) \
+                   WHERE source = 'train' AND step BETWEEN ?1 AND ?2";
         let asked = [signed(*steps.start()), signed(*steps.end())];
         let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
         self.connection.query_row(sql, asked, row).map_err(self.fault("read"))
+    }
+
+    /// Whether a person was told a line with these words since the run's settings were last changed.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn was_told(&self, words: &str) -> Result<bool, RunError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM events WHERE instr(text, ?1) > 0 AND rowid > \
+                   (SELECT coalesce(max(rowid), 0) FROM events WHERE text LIKE 'now with %'))";
+        self.connection.query_row(sql, [words], |row| row.get(0)).map_err(self.fault("read"))
     }
 
     /// The answer that was given most often in training during these steps.

@@ -200,8 +200,10 @@ fn insert_group(
             prompt.text,
             prompt.reference,
         ],
-        |row| row.get(0),
+        |row| row.get::<_, i64>(0),
     )?;
+    let sql = "DELETE FROM completions WHERE group_id = ?1";
+    transaction.prepare_cached(sql)?.execute([id])?;
     // Digits say a log-probability exactly: what is read from them has its bits.
     let completions = serde_json::to_string(&group.completions);
     let completions =

@@ -68,13 +68,9 @@ const FROM_BEFORE_TOKENS: &str = "
     DROP TABLE old_groups;
 ";
 
-/// Version 2 had the tokens of each completion in columns of its row.
+/// Version 2 had tokens and requests in columns, which stay with what is in them.
 const FROM_TOKENS_BY_COMPLETION: &str = "
     DELETE FROM completions WHERE verdict IS NULL;
-    ALTER TABLE completions DROP COLUMN token_ids;
-    ALTER TABLE completions DROP COLUMN logprobs;
-    ALTER TABLE completions DROP COLUMN mask;
-    ALTER TABLE groups DROP COLUMN request;
     CREATE TABLE sampled (group_id INTEGER PRIMARY KEY, request BLOB, completions TEXT NOT NULL);
 ";
 
