@@ -26,7 +26,7 @@ pub(crate) struct Journal {
     /// The last step of which an earlier process has left groups.
     visited: Option<Step>,
     /// Groups that have arrived at that place and are not written: those of one place lie together.
-    arrived: Arc<Mutex<Vec<([u8; 32], Group)>>>,
+    arrived: Arc<Mutex<Vec<Arrival>>>,
     /// Stands for what completions follow from besides request and trained weights: frozen weights, formats and device.
     setting: [u8; 32],
     /// Stands for the weights that sample; none where nobody knows them.
@@ -96,7 +96,7 @@ impl Journal {
 
     /// Has groups written, with all that have arrived by the time that it is done: a small transaction costs as much as the
     /// writing of many completions.
-    fn keep(&mut self, groups: Vec<([u8; 32], Group)>) {
+    fn keep(&mut self, groups: Vec<Arrival>) {
         let Some((source, step)) = self.place.clone().filter(|_| !groups.is_empty()) else {
             return;
         };
@@ -128,6 +128,9 @@ impl Journal {
         Some(Seed::run(0).derive("journal", &parts.concat()).bytes())
     }
 }
+
+/// A group, with a hash of everything that its completions follow from.
+type Arrival = ([u8; 32], Group);
 
 pub(crate) fn lock(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
     journal.lock().unwrap_or_else(PoisonError::into_inner)
