@@ -5,7 +5,7 @@
 use std::fs;
 
 use firebrick_fuzz::{of_project, with_file};
-use firebrick_models::{inventory, load, load_parameters};
+use firebrick_models::{inventory, load};
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = "config.json";
