@@ -54,6 +54,17 @@ pub enum RunError {
         /// What the system said.
         error: io::Error,
     },
+    /// A database of an early version has not what is asked for.
+    #[error(
+        "{} is of version {found}, which says too little of completions: resume its run once, which brings it up to date",
+        path.display()
+    )]
+    Older {
+        /// The database.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+    },
     /// The thread that writes the database is not there.
     #[error("the thread that writes run.db can't go on: {0}")]
     Thread(io::Error),

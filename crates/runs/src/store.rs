@@ -103,6 +103,18 @@ impl Store {
         }
     }
 
+    /// As [`Store::open_read_only`], for questions about completions.
+    ///
+    /// # Errors
+    /// As there, and when the database is of version 1.
+    pub fn open_to_ask(path: &Path) -> Result<Self, RunError> {
+        let store = Store::open_read_only(path)?;
+        match store.version()? {
+            Some(found @ 1) => Err(RunError::Older { path: path.to_owned(), found }),
+            _ => Ok(store),
+        }
+    }
+
     /// Notes a fact about the run, such as its device, replacing an earlier value.
     ///
     /// # Errors
@@ -518,6 +530,8 @@ mod tests {
             Store::open_read_only(&path).unwrap().metrics("reward/mean").unwrap(),
             [(2, 0.5)]
         );
+        let old = Store::open_to_ask(&path).unwrap_err().to_string();
+        assert!(old.contains("of version 1") && old.contains("resume its run once"), "{old}");
         let mut store = Store::open(&path).unwrap();
         let row = |sql: &str| {
             let row = store.connection.query_row(sql, [], |row| {

@@ -38,7 +38,7 @@ impl Diagnose {
             return Err(ProgramError::NotARun { path: self.run });
         }
         let recipe = Recipe::read(&recipe).map_err(firebrick::Error::from)?.recipe;
-        let diagnosis = diagnose(&Store::open_read_only(&database)?, &recipe)?;
+        let diagnosis = diagnose(&Store::open_to_ask(&database)?, &recipe)?;
         super::print(&match self.json {
             true => format!("{}\n", object(&diagnosis)),
             false => self.text(&diagnosis),
