@@ -29,6 +29,13 @@ const FAULTS: &[Case<'_>] = &[
         &["reward={kind=\"integer\"}"],
     ),
     (
+        "given-up",
+        &["reward={kind=\"command\",program=[\"false\"],restarts=2,max_errors=1.0}"],
+        "judge",
+        &["reward.program"],
+        &["reward={kind=\"integer\"}"],
+    ),
+    (
         "short",
         &["rollout.max_completion_tokens=1"],
         "cut-off",

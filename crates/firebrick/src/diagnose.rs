@@ -91,22 +91,15 @@ pub(crate) const EVERY: Step = history::RECENT;
 
 /// What has gone wrong with a run that goes on and was not told before, as lines for whoever watches it.
 pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunError> {
-    let mut new = suspicions(&History::ends(store)?, recipe);
-    // The form of answers is learnt by healthy runs too.
-    new.retain(|suspicion| suspicion.name != "form");
-    let mut told = Vec::new();
-    for suspicion in &new {
-        told.push(store.was_told(&mark(suspicion.name))?);
+    let mut lines = Vec::new();
+    for Suspicion { name, what, remedy, .. } in suspicions(&History::ends(store)?, recipe) {
+        let mark = format!("[{name}]");
+        // The form of answers is learnt by healthy runs too.
+        if name != "form" && !store.was_told(&mark)? {
+            lines.push(format!("{what} {mark} {remedy}"));
+        }
     }
-    let mut told = told.into_iter();
-    new.retain(|_| told.next() == Some(false));
-    let line = |Suspicion { name, what, remedy, .. }| format!("{what} {} {remedy}", mark(name));
-    Ok(new.into_iter().map(line).collect())
-}
-
-/// The sign of a finding in a line.
-fn mark(name: &str) -> String {
-    format!("[{name}]")
+    Ok(lines)
 }
 
 /// What the rules find; what only follows from another finding is left out.

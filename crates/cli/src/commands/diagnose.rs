@@ -34,7 +34,7 @@ name that is printed with it. Nothing is sampled or judged again.";
 impl Diagnose {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let (database, recipe) = (self.run.join("run.db"), self.run.join("recipe.toml"));
-        if !database.is_file() || !recipe.is_file() {
+        if !database.is_file() {
             return Err(ProgramError::NotARun { path: self.run });
         }
         let recipe = Recipe::read(&recipe).map_err(firebrick::Error::from)?.recipe;

@@ -23,14 +23,12 @@ pub(super) const RECENT: Step = 10;
 const FIRST: Step = 5;
 
 const NAMES: &[&str] = &[
-    "eval/heldout_accuracy",
     "loss/approx_kl",
     "loss/clip_fraction_high",
     "loss/clip_fraction_low",
     "loss/entropy",
     "loss/logprob_change_max",
     "reward/accuracy",
-    "reward/error",
     "reward/unparsable",
     "rollout/length_mean",
     "rollout/logprob_diff_mean",
@@ -40,14 +38,12 @@ const NAMES: &[&str] = &[
     "sampling/groups_all_wrong",
     "sampling/groups_carried",
     "sampling/groups_filtered",
-    "sampling/groups_kept",
     "sampling/groups_sampled",
     "time/reward",
     "time/rollout",
     "time/step",
     "time/update",
     "update/count",
-    "update/grad_norm",
     "update/lr",
     "update/skipped",
 ];

@@ -1,5 +1,6 @@
 //! The rules: each looks at the numbers of a run and says one thing that may be wrong.
 
+use firebrick_core::Verdict;
 use firebrick_recipe::{LossKind, Recipe, RewardKind};
 use firebrick_runs::Which;
 
@@ -79,7 +80,7 @@ fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         what: "The judge fails, and nothing is learnt from what it could not judge.".into(),
         evidence,
         remedy: remedy.into(),
-        which: Some(Which::Verdict("error")),
+        which: Some(Which::Verdict(Verdict::Error)),
         ..Suspicion::default()
     })
 }
@@ -245,7 +246,7 @@ fn unparsable(history: &History, _: &Recipe) -> Option<Suspicion> {
             "Compare a text with what the verifier looks for (reward.kind). {TEMPLATE} If it answers in another form, ask for the \
              right one in data.prompt, or choose the reward.kind that reads it.",
         ),
-        which: Some(Which::Verdict("unparsable")),
+        which: Some(Which::Verdict(Verdict::Unparsable)),
         ..Suspicion::default()
     })
 }
@@ -319,7 +320,7 @@ fn too_hard(history: &History, recipe: &Recipe) -> Option<Suspicion> {
              `firebrick diagnose` shows is right, the judge or the reference is wrong.",
             recipe.rollout.group_size
         ),
-        which: Some(Which::Verdict("wrong")),
+        which: Some(Which::Verdict(Verdict::Wrong)),
         ..Suspicion::default()
     })
 }
@@ -341,7 +342,7 @@ fn too_easy(history: &History, _: &Recipe) -> Option<Suspicion> {
                  (train.stop_at). If the accuracy on held-out prompts is low, the training prompts are known by heart or \
                  the judge is too kind."
             .into(),
-        which: Some(Which::Verdict("right")),
+        which: Some(Which::Verdict(Verdict::Right)),
         ..Suspicion::default()
     })
 }
@@ -426,7 +427,7 @@ fn length_grows(history: &History, _: &Recipe) -> Option<Suspicion> {
         remedy: "Look at what fills them. Make length cost something (reward.overlong, reward.length), and set loss.aggregation = \
                  \"token_mean\": a mean per completion lets long wrong ones off lightly."
             .into(),
-        which: Some(Which::Verdict("wrong")),
+        which: Some(Which::Verdict(Verdict::Wrong)),
         ..Suspicion::default()
     })
 }

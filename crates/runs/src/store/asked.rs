@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use firebrick_core::Step;
+use firebrick_core::{Step, Verdict};
 use rusqlite::{Row, params, types::ToSql};
 
 use super::{Store, number, signed, unsigned};
@@ -12,7 +12,7 @@ use crate::RunError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// Those with this verdict.
-    Verdict(&'static str),
+    Verdict(Verdict),
     /// Those that ran into the limit on their length.
     CutOff,
     /// Those of prompts to which all answers were right, or none.
@@ -101,11 +101,11 @@ impl Store {
         which: Which,
         most: usize,
     ) -> Result<Vec<Judged>, RunError> {
-        let (chosen, verdict) = match which {
-            Which::Verdict(verdict) => ("verdict = ?4", verdict),
-            Which::CutOff => ("finish = 'length' AND ?4 = ''", ""),
-            Which::WithoutSpread => ("spread = 0 AND ?4 = ''", ""),
-            Which::Any => ("?4 = ''", ""),
+        let chosen = match which {
+            Which::Verdict(verdict) => format!("verdict = '{}'", verdict.name()),
+            Which::CutOff => "finish = 'length'".to_owned(),
+            Which::WithoutSpread => "spread = 0".to_owned(),
+            Which::Any => "TRUE".to_owned(),
         };
         let sql = format!(
             "SELECT source, step, prompt, reference, text, coalesce(verdict, ''), coalesce(extracted, ''), min(completion) \
@@ -125,7 +125,7 @@ impl Store {
         };
         let read = || {
             let mut query = self.connection.prepare(&sql)?;
-            let asked = params![signed(*steps.start()), signed(*steps.end()), most as i64, verdict];
+            let asked = params![signed(*steps.start()), signed(*steps.end()), most as i64];
             query.query_map(asked, row)?.collect::<rusqlite::Result<Vec<_>>>()
         };
         read().map_err(self.fault("read"))
