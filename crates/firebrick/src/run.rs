@@ -2,6 +2,7 @@
 
 mod explain;
 mod measure;
+mod record;
 mod save;
 
 use std::{
@@ -15,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-use firebrick_core::{Fate, Metrics, RewardedGroup, Step, Tracker, WorkedExample};
+use firebrick_core::{Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
@@ -28,7 +29,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, device,
-    diagnose::{self, ENDED},
     journal::{Journal, lock},
     recipe::Recipe,
     watch::{Phases, Stage, Watcher},
@@ -363,45 +363,11 @@ impl<M: PolicyModel> Run<M> {
         Ok(stop)
     }
 
-    /// Notes why the run ended.
-    fn end_with(&self, reason: &str) {
-        let reason = reason.to_owned();
-        let note = move |store: &mut Store| {
-            store.set_info(ENDED, &reason).err().map(|error| error.to_string())
-        };
-        lock(&self.journal).store.later(note);
-    }
-
-    /// Has the record looked at now and then, for what goes wrong slowly.
-    fn look_for_alarms(&self, step: Step) {
-        if step.is_multiple_of(diagnose::EVERY) {
-            let recipe = self.recipe.clone();
-            lock(&self.journal).store.later(move |store| match diagnose::alarms(store, &recipe) {
-                Ok(lines) => (!lines.is_empty()).then(|| lines.join("\n")),
-                Err(error) => {
-                    Some(format!("what may be wrong with the run can't be told: {error}"))
-                }
-            });
-        }
-    }
-
     fn check_interrupted(&self) -> Result<(), Error> {
         match self.interrupted.load(Ordering::Relaxed) {
             true => Err(TrainError::Interrupted.into()),
             false => Ok(()),
         }
-    }
-
-    /// A line for whoever watches, and for the record.
-    pub(super) fn note(&mut self, text: &str) {
-        self.watcher.note(text);
-        // A database that can't be written is complained of where a step is lost.
-        let (step, text) = (self.wired.trainer.state.step, text.to_owned());
-        lock(&self.journal).store.later(move |store| {
-            // A database that can't be written is complained of where a step is lost.
-            let _ = store.event(step, &text);
-            None
-        });
     }
 
     /// The limit that the run has reached, as its key in `[train]` is called.
@@ -412,32 +378,6 @@ impl<M: PolicyModel> Run<M> {
             true => Some("steps"),
             false => train.epochs.is_some_and(drawn).then_some("epochs"),
         }
-    }
-
-    /// A store or a tracker that fails must not end a run that works: the loss is said and borne.
-    fn record(
-        &mut self,
-        step: Step,
-        metrics: &Metrics,
-        groups: Vec<RewardedGroup>,
-        fates: BTreeMap<u64, Fate>,
-    ) {
-        let Run { journal, trackers, watcher, .. } = self;
-        for tracker in trackers {
-            let told = tracker.log(step, metrics).and_then(|()| tracker.log_groups(step, &groups));
-            if let Err(error) = told {
-                watcher.note(&format!("a tracker has lost step {step}: {error}"));
-            }
-        }
-        let metrics = metrics.clone();
-        lock(journal).store.later(move |store| {
-            // The numbers last, because the database brings everything before them to the disk with them; and in any case,
-            // because they are small and may have room where completions have none.
-            let sampled =
-                store.record(TRAIN, step, &groups, &fates).err().map(|error| error.to_string());
-            let numbers = store.log(step, &metrics).err().map(|error| error.to_string());
-            Some(format!("step {step} is not in run.db: {}", sampled.or(numbers)?))
-        });
     }
 
     fn count(&mut self, sampling: &SamplingReport, update: &UpdateTotals) {

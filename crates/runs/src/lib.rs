@@ -6,8 +6,8 @@
 //! ```
 //!
 //! [`RunFolder`] knows the paths and writes nothing by halves; [`Store`] is the SQLite database
-//! that everything else is made from, and a [`Writer`] writes it while the run goes on; [`Summary`] is the result in a few numbers. Nothing here knows the
-//! algorithm.
+//! that everything else is made from, and a [`Writer`] writes it while the run goes on; [`Summary`] is the
+//! result in a few numbers. Nothing here knows the algorithm.
 
 mod error;
 mod folder;
@@ -18,7 +18,7 @@ mod writer;
 
 pub use error::RunError;
 pub use folder::{RunFolder, publish_folder, write_atomically};
-pub use store::{Given, Judged, Store, TRAIN, Which, json_number};
+pub use store::{Given, Judged, Store, TRAIN, Which, json_line};
 pub use summary::{Completions, Heldout, Seconds, Summary, TokensPerSecond, peak_rss_bytes};
 pub use sums::{SUMS, find_damage, write_sums};
 pub use writer::Writer;

@@ -171,19 +171,24 @@ impl Store {
         let sql = "SELECT step, name, value FROM metrics ORDER BY step, name";
         let mut query = self.connection.prepare(sql).map_err(self.fault("read"))?;
         let mut rows = query.query([]).map_err(self.fault("read"))?;
-        let mut line = Map::new();
-        let mut current = None;
+        let mut line: Option<(Step, Vec<(String, f64)>)> = None;
         while let Some(row) = rows.next().map_err(self.fault("read"))? {
             let cells = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
             let (step, name, value): (i64, String, _) = cells().map_err(self.fault("read"))?;
-            if current != Some(step) {
-                write_line(writer, &line)?;
-                line = Map::from_iter([("step".to_owned(), unsigned(step).into())]);
-                current = Some(step);
+            let (step, number) = (unsigned(step), (name, number(value)));
+            match &mut line {
+                Some((current, numbers)) if *current == step => numbers.push(number),
+                _ => {
+                    if let Some((step, numbers)) = line.replace((step, vec![number])) {
+                        writeln!(writer, "{}", json_line(step, numbers))
+                            .map_err(RunError::Export)?;
+                    }
+                }
             }
-            line.insert(name, json_number(number(value)));
         }
-        write_line(writer, &line)?;
+        if let Some((step, numbers)) = line {
+            writeln!(writer, "{}", json_line(step, numbers)).map_err(RunError::Export)?;
+        }
         writer.flush().map_err(RunError::Export)
     }
 
@@ -336,23 +341,18 @@ fn unsigned(value: i64) -> u64 {
     value.cast_unsigned()
 }
 
-/// A number for JSON, which has none for what is not finite: those become the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
-pub fn json_number(value: f64) -> Value {
-    match serde_json::Number::from_f64(value) {
+/// The numbers of a step as one JSON object, `step` first; without a line's end. What is not finite becomes one of the strings
+/// `"NaN"`, `"Infinity"`, `"-Infinity"`, because JSON has no numbers for them.
+pub fn json_line(step: Step, values: impl IntoIterator<Item = (String, f64)>) -> String {
+    let json = |value: f64| match serde_json::Number::from_f64(value) {
         Some(number) => Value::Number(number),
         None if value.is_nan() => "NaN".into(),
         None if value > 0.0 => "Infinity".into(),
         None => "-Infinity".into(),
-    }
-}
-
-fn write_line(writer: &mut dyn Write, line: &Map<String, Value>) -> Result<(), RunError> {
-    if line.is_empty() {
-        return Ok(());
-    }
-    let mut text = Value::Object(line.clone()).to_string();
-    text.push('\n');
-    writer.write_all(text.as_bytes()).map_err(RunError::Export)
+    };
+    let values = values.into_iter().map(|(name, value)| (name, json(value)));
+    let step = ("step".to_owned(), step.into());
+    Value::Object(Map::from_iter([step].into_iter().chain(values))).to_string()
 }
 
 #[cfg(test)]

@@ -11,9 +11,8 @@ use clap::{Args, ValueEnum};
 use firebrick::{
     Error, Step,
     diagnose::ENDED,
-    runs::{Store, json_number},
+    runs::{Store, json_line},
 };
-use serde_json::{Map, Value};
 
 use crate::{ProgramError, glob::matches, names::verl_name};
 
@@ -158,10 +157,7 @@ impl Metrics {
             let cells = columns.iter().map(|(name, called)| (called, values.get(name)));
             let line = match self.form {
                 Form::Jsonl => {
-                    let there = cells
-                        .filter_map(|(name, value)| Some((name.clone(), json_number(*value?))));
-                    let step = ("step".to_owned(), step.into());
-                    Value::Object(Map::from_iter([step].into_iter().chain(there))).to_string()
+                    json_line(step, cells.filter_map(|(name, value)| Some((name.clone(), *value?))))
                 }
                 Form::Csv => cells.fold(step.to_string(), |line, (_, value)| {
                     format!("{line},{}", value.map_or(String::new(), f64::to_string))

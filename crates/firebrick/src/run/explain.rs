@@ -20,21 +20,6 @@ impl<M: PolicyModel> Run<M> {
         self.explain_record();
     }
 
-    /// Says what could not be written, and what was removed.
-    pub(super) fn explain_record(&mut self) {
-        let lines = lock(&self.journal).store.told();
-        lines.iter().flat_map(|told| told.lines()).for_each(|line| self.note(line));
-    }
-
-    /// Waits until everything is written, and says what could not be.
-    pub(super) fn settle_record(&mut self) {
-        let settled = lock(&self.journal).store.settle();
-        if let Err(error) = settled {
-            self.watcher.note(&error.to_string());
-        }
-        self.explain_record();
-    }
-
     /// Says where `train.steps` ends the run before it has seen its prompts as often as it should.
     pub(super) fn compare_epochs(&mut self) {
         let Recipe { train, sampling, .. } = &self.recipe;

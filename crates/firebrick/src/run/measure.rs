@@ -113,16 +113,6 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    fn record_evaluation(&mut self, source: &str, step: Step, groups: Vec<RewardedGroup>) {
-        let (began, source) = (Instant::now(), source.to_owned());
-        let mut journal = lock(&self.journal);
-        journal.store.later(move |store| {
-            let error = store.record(&source, step, &groups, &BTreeMap::new()).err()?;
-            Some(format!("the evaluation of step {step} is not in run.db: {error}"))
-        });
-        journal.spend(began);
-    }
-
     /// Samples and judges completions of `prompts`, which the journal keeps at that place.
     fn measure(
         &mut self,

@@ -9,15 +9,13 @@ use std::{
 
 use firebrick_core::Step;
 use firebrick_models::PolicyModel;
-use firebrick_runs::{RunError, Store, TRAIN, publish_folder, write_atomically, write_sums};
+use firebrick_runs::{publish_folder, write_atomically, write_sums};
 use firebrick_train::{TrainError, Trainer, check_finite, save_state};
 
-use super::{HELDOUT, PROGRESS, Run};
+use super::{PROGRESS, Run};
 use crate::{
     Error,
     card::{CARD, Card},
-    journal::lock,
-    recipe::Record,
     wire::{TRAINER, WEIGHTS, Wired},
 };
 
@@ -90,44 +88,6 @@ impl<M: PolicyModel> Run<M> {
         self.tidy(step);
         self.progress.seconds.checkpoint += began.elapsed().as_secs_f64();
         Ok(())
-    }
-
-    /// Lets the database forget what nobody samples again, now that there is a checkpoint of `step`.
-    fn tidy(&self, step: Step) {
-        let Record { tokens_every, max_megabytes } = self.recipe.record;
-        // The evaluation after this step may not be over.
-        let evaluated = self.progress.evaluated;
-        let mut forgotten = vec![(TRAIN.to_owned(), step, tokens_every)];
-        // At step 0 the evaluation after the warm-up may not be over.
-        if evaluated > 0 {
-            forgotten.push((HELDOUT.to_owned(), evaluated, tokens_every));
-            for set in &self.wired.sets {
-                forgotten.push((set.name.clone(), evaluated, tokens_every));
-                forgotten.push((format!("{} initial", set.name), 0, 0));
-            }
-        }
-        if self.progress.warmed_up {
-            forgotten.push(("initial".to_owned(), 0, 0));
-        }
-        let tidy = move |store: &mut Store| {
-            for (source, step, every) in forgotten {
-                store.forget_tokens(&source, step, every)?;
-            }
-            if step > 0 {
-                store.forget_unjudged(step.min(evaluated))?;
-            }
-            match max_megabytes {
-                0 => Ok(None),
-                most => store.limit(most << 20),
-            }
-        };
-        lock(&self.journal).store.later(move |store| match tidy(store) {
-            Ok(None) => None,
-            Ok(Some(last)) => Some(format!(
-                "run.db has more than {max_megabytes} MB (record.max_megabytes): completions up to step {last} were removed from it"
-            )),
-            Err::<_, RunError>(error) => Some(format!("run.db grows: {error}")),
-        });
     }
 
     /// Keeps the state after the warm-up where other runs look for it.

@@ -1,0 +1,144 @@
+//! What a run hands to the thread that writes its database.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use firebrick_core::{Fate, Metrics, RewardedGroup, Step, Tracker as _};
+use firebrick_models::PolicyModel;
+use firebrick_runs::{RunError, Store, TRAIN};
+
+use super::{HELDOUT, Run};
+use crate::{
+    diagnose::{self, ENDED},
+    journal::lock,
+    recipe::Record,
+};
+
+impl<M: PolicyModel> Run<M> {
+    /// A store or a tracker that fails must not end a run that works: the loss is said and borne.
+    pub(super) fn record(
+        &mut self,
+        step: Step,
+        metrics: &Metrics,
+        groups: Vec<RewardedGroup>,
+        fates: BTreeMap<u64, Fate>,
+    ) {
+        let Run { journal, trackers, watcher, .. } = self;
+        for tracker in trackers {
+            let told = tracker.log(step, metrics).and_then(|()| tracker.log_groups(step, &groups));
+            if let Err(error) = told {
+                watcher.note(&format!("a tracker has lost step {step}: {error}"));
+            }
+        }
+        let metrics = metrics.clone();
+        lock(journal).store.later(move |store| {
+            // The numbers last, because the database brings everything before them to the disk with them; and in any case,
+            // because they are small and may have room where completions have none.
+            let sampled =
+                store.record(TRAIN, step, &groups, &fates).err().map(|error| error.to_string());
+            let numbers = store.log(step, &metrics).err().map(|error| error.to_string());
+            Some(format!("step {step} is not in run.db: {}", sampled.or(numbers)?))
+        });
+    }
+
+    /// Writes what an evaluation has sampled, with its verdicts.
+    pub(super) fn record_evaluation(
+        &mut self,
+        source: &str,
+        step: Step,
+        groups: Vec<RewardedGroup>,
+    ) {
+        let (began, source) = (Instant::now(), source.to_owned());
+        let mut journal = lock(&self.journal);
+        journal.store.later(move |store| {
+            let error = store.record(&source, step, &groups, &BTreeMap::new()).err()?;
+            Some(format!("the evaluation of step {step} is not in run.db: {error}"))
+        });
+        journal.spend(began);
+    }
+
+    /// A line for whoever watches, and for the record.
+    pub(super) fn note(&mut self, text: &str) {
+        self.watcher.note(text);
+        let (step, text) = (self.wired.trainer.state.step, text.to_owned());
+        lock(&self.journal).store.later(move |store| {
+            // A database that can't be written is complained of where a step is lost.
+            let _ = store.event(step, &text);
+            None
+        });
+    }
+
+    /// Says what could not be written, and what was removed.
+    pub(super) fn explain_record(&mut self) {
+        let lines = lock(&self.journal).store.told();
+        lines.iter().flat_map(|told| told.lines()).for_each(|line| self.note(line));
+    }
+
+    /// Waits until everything is written, and says what could not be.
+    pub(super) fn settle_record(&mut self) {
+        let settled = lock(&self.journal).store.settle();
+        if let Err(error) = settled {
+            self.watcher.note(&error.to_string());
+        }
+        self.explain_record();
+    }
+
+    /// Notes why the run ended.
+    pub(super) fn end_with(&self, reason: &str) {
+        let reason = reason.to_owned();
+        let note = move |store: &mut Store| {
+            store.set_info(ENDED, &reason).err().map(|error| error.to_string())
+        };
+        lock(&self.journal).store.later(note);
+    }
+
+    /// Has the record looked at now and then, for what goes wrong slowly.
+    pub(super) fn look_for_alarms(&self, step: Step) {
+        if step.is_multiple_of(diagnose::EVERY) {
+            let recipe = self.recipe.clone();
+            lock(&self.journal).store.later(move |store| match diagnose::alarms(store, &recipe) {
+                Ok(lines) => (!lines.is_empty()).then(|| lines.join("\n")),
+                Err(error) => {
+                    Some(format!("what may be wrong with the run can't be told: {error}"))
+                }
+            });
+        }
+    }
+
+    /// Lets the database forget what nobody samples again, now that there is a checkpoint of `step`.
+    pub(super) fn tidy(&self, step: Step) {
+        let Record { tokens_every, max_megabytes } = self.recipe.record;
+        // The evaluation after this step may not be over.
+        let evaluated = self.progress.evaluated;
+        let mut forgotten = vec![(TRAIN.to_owned(), step, tokens_every)];
+        // At step 0 the evaluation after the warm-up may not be over.
+        if evaluated > 0 {
+            forgotten.push((HELDOUT.to_owned(), evaluated, tokens_every));
+            for set in &self.wired.sets {
+                forgotten.push((set.name.clone(), evaluated, tokens_every));
+                forgotten.push((format!("{} initial", set.name), 0, 0));
+            }
+        }
+        if self.progress.warmed_up {
+            forgotten.push(("initial".to_owned(), 0, 0));
+        }
+        let tidy = move |store: &mut Store| {
+            for (source, step, every) in forgotten {
+                store.forget_tokens(&source, step, every)?;
+            }
+            if step > 0 {
+                store.forget_unjudged(step.min(evaluated))?;
+            }
+            match max_megabytes {
+                0 => Ok(None),
+                most => store.limit(most << 20),
+            }
+        };
+        lock(&self.journal).store.later(move |store| match tidy(store) {
+            Ok(None) => None,
+            Ok(Some(last)) => Some(format!(
+                "run.db has more than {max_megabytes} MB (record.max_megabytes): completions up to step {last} were removed from it"
+            )),
+            Err::<_, RunError>(error) => Some(format!("run.db grows: {error}")),
+        });
+    }
+}
