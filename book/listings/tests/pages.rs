@@ -146,13 +146,15 @@ fn the_page_of_metrics_names_every_metric() {
     for name in report.metrics.0.keys() {
         assert!(page.contains(&format!("| `{name}` |")), "book/src/metrics.md lacks `{name}`");
     }
-    // And nothing that is not there. The first five are the program's and not the step's, the next that
+    // And nothing that is not there. The first seven are the program's and not the step's, the next that
     // of a reward model, which takes a checkpoint; and a new model gets nothing right and says nothing
     // twice.
     for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
         let name = row.split('`').next().unwrap_or_default();
         let elsewhere = [
             "time/record",
+            "time/clock",
+            "memory/peak_bytes",
             "eval/heldout_accuracy",
             "eval/NAME/accuracy",
             "eval/NAME/majority",

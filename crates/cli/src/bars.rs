@@ -20,6 +20,11 @@ impl Bars {
         Bars::new(ProgressDrawTarget::stderr())
     }
 
+    /// Bars that nobody sees.
+    pub fn hidden() -> Self {
+        Bars::new(ProgressDrawTarget::hidden())
+    }
+
     /// A bar for `total` units, such as completions to sample; 0 when it is unknown how many.
     pub fn bar(&self, name: &str, total: u64) -> Bar {
         let (bar, template) = if total == 0 {

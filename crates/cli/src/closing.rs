@@ -103,7 +103,7 @@ pub(crate) fn duration(seconds: f64) -> String {
     format!("{large}{}{small:02}{}", units.0, units.1)
 }
 
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     let mebibytes = count as f64 / f64::from(1 << 20);
     if mebibytes < 1024.0 {
         format!("{mebibytes:.0} MiB")

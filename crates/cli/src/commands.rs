@@ -14,10 +14,12 @@ mod metrics;
 mod plan;
 mod recipes;
 mod replay;
+mod report;
 mod schema;
 pub mod score;
 mod sources;
 mod train;
+mod watch;
 
 use std::{
     io::{ErrorKind, Write as _},
@@ -58,6 +60,8 @@ Examples:
   firebrick generate runs/quickstart/checkpoints/step-000200 --prompt 47+85=
   firebrick inspect runs/quickstart/checkpoints/step-000200
   firebrick score answers.jsonl
+  firebrick watch runs/quickstart --web
+  firebrick report runs/quickstart
   firebrick diagnose runs/quickstart
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments or recipe, 3 the policy
@@ -90,6 +94,10 @@ pub enum Command {
     Score(score::Score),
     /// Say what is wrong with a run, and which setting to change
     Diagnose(diagnose::Diagnose),
+    /// Show a run while it goes: in the terminal, or as a page in the browser
+    Watch(watch::Watch),
+    /// Write one HTML file of a run or several: curves, recipes, and a browser of completions
+    Report(report::Report),
     /// Print the metrics of a run as JSON lines, CSV or a table, also while it goes
     Metrics(metrics::Metrics),
     /// Compute the batch of a skipped update again, and show which completions are to blame
@@ -124,6 +132,8 @@ impl Command {
             Command::Bench(command) => command.run().map(|()| 0),
             Command::Score(command) => command.run(),
             Command::Diagnose(command) => command.run().map(|()| 0),
+            Command::Watch(command) => command.run().map(|()| 0),
+            Command::Report(command) => command.run().map(|()| 0),
             Command::Metrics(command) => command.run().map(|()| 0),
             Command::Replay(command) => command.run().map(|()| 0),
             Command::Schema => schema::run().map(|()| 0),

@@ -1,6 +1,5 @@
 //! Recipes beside each other, each over several seeds: what `firebrick compare` makes of their runs.
 
-mod difference;
 mod figure;
 mod measure;
 mod table;
@@ -15,7 +14,7 @@ use serde::Serialize;
 
 use crate::ProgramError;
 
-pub use difference::{Difference, differences};
+pub use firebrick::differences::{Difference, differences};
 pub use measure::{Evaluation, Measured};
 pub(crate) use table::differing;
 pub use warmup::warmup_folders;

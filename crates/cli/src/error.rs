@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use firebrick_view::ViewError;
+
 use crate::commands::is_file_name;
 
 /// Everything that can end a command, said once: what was expected, what came, what to do.
@@ -8,6 +10,9 @@ pub enum ProgramError {
     /// The library can't go on.
     #[error(transparent)]
     Library(firebrick::Error),
+    /// A run can't be shown.
+    #[error(transparent)]
+    View(ViewError),
     /// A prompt that leaves nothing to generate.
     #[error(
         "the prompt has {tokens} tokens; the model's context takes {context}, completion included"
@@ -67,6 +72,9 @@ pub enum ProgramError {
         /// As given.
         path: PathBuf,
     },
+    /// Several runs for a view that has room for one.
+    #[error("several runs are seen beside each other on a page alone")]
+    TooManyRuns,
     /// A run has no metric of that name.
     #[error("{} has no metric {name}", run.display())]
     NoMetric {
@@ -170,7 +178,17 @@ impl ProgramError {
                 "say with --recipe what to measure a model on that no run made".into()
             }
             ProgramError::NotAModel { remedy, .. } => (*remedy).to_owned(),
-            ProgramError::NotARun { .. } => {
+            ProgramError::View(
+                ViewError::Record(_)
+                | ViewError::Page(_)
+                | ViewError::File { .. }
+                | ViewError::WandbId { .. },
+            ) => return None,
+            ProgramError::TooManyRuns => "add --web, or give one run".into(),
+            ProgramError::View(ViewError::Listen { .. }) => {
+                "choose another --port, or none for any that is free".into()
+            }
+            ProgramError::View(ViewError::NotARun { .. }) | ProgramError::NotARun { .. } => {
                 "give the folder of a run, such as runs/quickstart".into()
             }
             ProgramError::NoMetric { run, .. } => format!(

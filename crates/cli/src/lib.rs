@@ -21,9 +21,12 @@ pub mod bars;
 mod closing;
 pub mod commands;
 pub mod compare;
+#[cfg(feature = "tui")]
+mod dashboard;
 mod error;
 mod glob;
 pub mod inspect;
+mod json;
 mod message;
 mod names;
 mod shell;

@@ -90,6 +90,11 @@ impl Terminal {
         }
     }
 
+    /// The run's steps.
+    pub(crate) fn total(&self) -> Step {
+        self.total
+    }
+
     /// One for a command that trains nothing, on standard error.
     pub fn plain(bars: Bars) -> Self {
         Terminal::new(Box::new(io::stderr()), bars, false, 0).within(Width::Terminal)

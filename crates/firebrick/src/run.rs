@@ -13,7 +13,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Instant, UNIX_EPOCH},
 };
 
 use firebrick_core::{Step, Tracker, WorkedExample};
@@ -343,7 +343,12 @@ impl<M: PolicyModel> Run<M> {
         self.explain_journal(sampling.completions);
         self.count(&sampling, &update);
         metrics.set("time/record", lock(&self.journal).take_seconds());
+        metrics.set("time/clock", UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64());
+        if let Some(bytes) = peak_rss_bytes() {
+            metrics.set("memory/peak_bytes", bytes as f64);
+        }
         self.watcher.metrics(step, &metrics);
+        self.watcher.groups(step, &groups);
         self.pass_on_notes();
         *told = *told || self.explain_errors(step, &metrics, sampling.completions);
         self.explain_empty(&sampling, &update);

@@ -43,6 +43,11 @@ pub trait Watcher: Send {
         let _ = (step, metrics);
     }
 
+    /// What was sampled for training in `step`, judged, kept or not; its numbers came before.
+    fn groups(&mut self, step: Step, groups: &[RewardedGroup]) {
+        let _ = (step, groups);
+    }
+
     /// A completion of an evaluation on the held-out prompts, whose numbers come next: a right one and a
     /// wrong one where there are such, of other prompts each time.
     fn example(&mut self, example: &Example) {
@@ -78,6 +83,10 @@ impl<T: Watcher + ?Sized> Watcher for Box<T> {
 
     fn metrics(&mut self, step: Step, metrics: &Metrics) {
         (**self).metrics(step, metrics);
+    }
+
+    fn groups(&mut self, step: Step, groups: &[RewardedGroup]) {
+        (**self).groups(step, groups);
     }
 
     fn example(&mut self, example: &Example) {

@@ -1,4 +1,5 @@
 mod asked;
+mod browsed;
 mod sampled;
 mod schema;
 
@@ -16,6 +17,7 @@ use serde_json::{Map, Value};
 use self::schema::{APPLICATION, PROMPTS, UNUSED, VERSION, creation, migration};
 pub use self::{
     asked::{Given, Judged, Which},
+    browsed::{Listed, ListedGroup, Told, Written},
     sampled::TRAIN,
 };
 use crate::RunError;
@@ -341,9 +343,17 @@ fn unsigned(value: i64) -> u64 {
     value.cast_unsigned()
 }
 
-/// The numbers of a step as one JSON object, `step` first; without a line's end. What is not finite becomes one of the strings
-/// `"NaN"`, `"Infinity"`, `"-Infinity"`, because JSON has no numbers for them.
+/// The numbers of a step as one line of JSON, without the line's end: as [`json_object`].
 pub fn json_line(step: Step, values: impl IntoIterator<Item = (String, f64)>) -> String {
+    Value::Object(json_object(step, values)).to_string()
+}
+
+/// The numbers of a step as one JSON object, `step` first. What is not finite becomes one of the strings `"NaN"`, `"Infinity"`,
+/// `"-Infinity"`, because JSON has no numbers for them.
+pub fn json_object(
+    step: Step,
+    values: impl IntoIterator<Item = (String, f64)>,
+) -> Map<String, Value> {
     let json = |value: f64| match serde_json::Number::from_f64(value) {
         Some(number) => Value::Number(number),
         None if value.is_nan() => "NaN".into(),
@@ -352,7 +362,7 @@ pub fn json_line(step: Step, values: impl IntoIterator<Item = (String, f64)>) ->
     };
     let values = values.into_iter().map(|(name, value)| (name, json(value)));
     let step = ("step".to_owned(), step.into());
-    Value::Object(Map::from_iter([step].into_iter().chain(values))).to_string()
+    [step].into_iter().chain(values).collect()
 }
 
 #[cfg(test)]

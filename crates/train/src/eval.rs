@@ -160,8 +160,9 @@ fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
     }
 }
 
-/// The 2.5th and the 97.5th percentile of the means of prompts drawn anew.
-fn interval(shares: &[f64]) -> (f64, f64) {
+/// Where the mean of these shares, one a prompt, lies with a probability of 95 %: the 2.5th and the 97.5th percentile of the
+/// means of prompts drawn anew, 2,000 times (Efron 1979); NaN without a prompt. The same shares give the same bounds.
+pub fn interval(shares: &[f64]) -> (f64, f64) {
     const TIMES: usize = 2000;
     if shares.is_empty() {
         return (f64::NAN, f64::NAN);

@@ -62,7 +62,7 @@ pub use batch::{Layout, MicroBatch, Sample, ValueTargets, micro_batches};
 pub use checkpoint::{TrainerState, load_state, save_state};
 pub use critic::{Critic, CriticConfig, ValueHead, ValueModel};
 pub use error::TrainError;
-pub use eval::{EvalReport, evaluate, pass_at_k};
+pub use eval::{EvalReport, evaluate, interval, pass_at_k};
 pub use gae::{Gae, TokenValues, whiten};
 pub use loss::{
     Cispo, ClipRange, Dapo, Gspo, Kl, KlEstimator, LossInput, LossOutput, Objective,

@@ -163,7 +163,7 @@ struct UnderWay {
 impl UnderWay {
     /// Makes the runs, one after another, and prints the table; gives the exit code.
     fn go(mut self, jobs: Vec<Job>) -> Result<u8, ProgramError> {
-        let interrupted = interrupted(self.bars.clone());
+        let interrupted = interrupted(Some(self.bars.clone()));
         let jobs_in_all = jobs.len();
         for (index, job) in jobs.into_iter().enumerate() {
             self.say(&format!("\nrun {} of {jobs_in_all}: {}", index + 1, job.loaded.name));

@@ -1,3 +1,5 @@
+mod events;
+
 use std::{
     collections::BTreeMap,
     io::{ErrorKind, Write},
@@ -14,6 +16,7 @@ use firebrick::{
     runs::{Store, json_line},
 };
 
+use self::events::Export;
 use crate::{ProgramError, glob::matches, names::verl_name};
 
 /// The arguments of `firebrick metrics`.
@@ -33,6 +36,9 @@ pub struct Metrics {
     /// Print what is new every second, until the run ends
     #[arg(long)]
     follow: bool,
+    /// The folder that gets the file of --form tensorboard or wandb
+    #[arg(long, value_name = "FOLDER", required_if_eq_any = [("form", "tensorboard"), ("form", "wandb")])]
+    out: Option<PathBuf>,
     /// Name those metrics as verl does that it has too, and leave out the others
     #[arg(long)]
     verl: bool,
@@ -43,7 +49,9 @@ Examples:
   firebrick metrics runs/quickstart
   firebrick metrics runs/quickstart --form table --last 20 reward/accuracy loss/entropy
   firebrick metrics runs/quickstart --form csv 'time/*' > time.csv
-  firebrick metrics runs/quickstart --follow eval/heldout_accuracy";
+  firebrick metrics runs/quickstart --follow eval/heldout_accuracy
+  firebrick metrics runs/quickstart --form tensorboard --out board/quickstart --follow
+  firebrick metrics runs/quickstart --form wandb --out . && wandb sync wandb/offline-run-*";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
@@ -53,6 +61,11 @@ enum Form {
     Csv,
     /// Columns for a reader
     Table,
+    /// An event file in the folder --out, for `tensorboard --logdir`
+    #[value(name = "tensorboard")]
+    TensorBoard,
+    /// A run of Weights & Biases in the folder --out, for `wandb sync`
+    Wandb,
 }
 
 /// A metric as it is stored, and as it is to be called.
@@ -68,6 +81,13 @@ impl Metrics {
             return Err(ProgramError::NotARun { path: self.run });
         }
         let store = Store::open_read_only(&database)?;
+        if let (Form::TensorBoard | Form::Wandb, Some(out)) = (self.form, &self.out) {
+            self.columns(&store)?;
+            let column = |name: &str| self.column(name.to_owned());
+            let export =
+                Export { run: &self.run, store: &store, form: self.form, out, column: &column };
+            return export.write(self.follow);
+        }
         match self.print(&store, &mut std::io::stdout().lock()) {
             // A reader that has seen enough, such as head, is no problem.
             Err(ProgramError::Library(Error::File { source, .. }))
@@ -117,20 +137,24 @@ impl Metrics {
         {
             return Err(ProgramError::NoMetric { name: pattern.clone(), run: self.run.clone() });
         }
-        let asked = |name: &String| {
-            self.names.is_empty() || self.names.iter().any(|pattern| matches(pattern, name))
-        };
-        let called = |name: String| match self.verl {
-            true => verl_name(&name).map(|verl| (name, verl.to_owned())),
-            false => Some((name.clone(), name)),
-        };
-        Ok(names.into_iter().filter(asked).filter_map(called).collect())
+        Ok(names.into_iter().filter_map(|name| self.column(name)).collect())
+    }
+
+    /// What a metric is called, if it is asked for.
+    fn column(&self, name: String) -> Option<Column> {
+        let asked =
+            self.names.is_empty() || self.names.iter().any(|pattern| matches(pattern, &name));
+        match (asked, self.verl) {
+            (false, _) => None,
+            (true, true) => verl_name(&name).map(|verl| (name, verl.to_owned())),
+            (true, false) => Some((name.clone(), name)),
+        }
     }
 
     fn head(&self, columns: &[Column], out: &mut dyn Write) -> Result<(), ProgramError> {
         let names = columns.iter().map(|(_, name)| name.as_str());
         let line = match self.form {
-            Form::Jsonl => return Ok(()),
+            Form::Jsonl | Form::TensorBoard | Form::Wandb => return Ok(()),
             Form::Csv => ["step"].into_iter().chain(names).collect::<Vec<_>>().join(","),
             Form::Table => names.fold(format!("{:>6}", "step"), |line, name| {
                 format!("{line}  {name:>width$}", width = width(name))
@@ -156,7 +180,7 @@ impl Metrics {
         for (step, values) in rows {
             let cells = columns.iter().map(|(name, called)| (called, values.get(name)));
             let line = match self.form {
-                Form::Jsonl => {
+                Form::Jsonl | Form::TensorBoard | Form::Wandb => {
                     json_line(step, cells.filter_map(|(name, value)| Some((name.clone(), *value?))))
                 }
                 Form::Csv => cells.fold(step.to_string(), |line, (_, value)| {

@@ -9,13 +9,14 @@ use std::{
 };
 
 use clap::Args;
-use firebrick::{INTERRUPTED, Session, Watcher as _, recipe::Loaded};
+use firebrick::{INTERRUPTED, Session, Watcher, recipe::Loaded};
 use firebrick_core::Step;
 use firebrick_device::Name;
 
 use crate::{
     ProgramError,
     bars::Bars,
+    json::JsonLines,
     terminal::{Terminal, Width},
 };
 
@@ -39,12 +40,23 @@ pub struct Train {
     /// Where run folders are
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
+    /// Show a dashboard over the whole terminal: curves, phases, memory, completions. Where there is no
+    /// terminal, lines are printed
+    #[arg(long, conflicts_with_all = ["quiet", "json"])]
+    tui: bool,
+    /// Print nothing but errors
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+    /// Print what happens as JSON, one object a line, to standard output
+    #[arg(long)]
+    json: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   firebrick train quickstart
   firebrick train quickstart --set train.steps=20 --set name=short
+  firebrick train quickstart --tui
   firebrick train quickstart --resume --set train.steps=400
   firebrick train my.toml --set 'model.lora={ rank = 16 }' --device vulkan:0
 
@@ -62,12 +74,20 @@ impl Train {
         {
             loaded.name = name;
         }
-        let bars = Bars::on_stderr();
-        let own = bars.clone();
-        let interrupted = move || interrupted(own);
+        let show = match () {
+            () if self.quiet => Show::Nothing,
+            () if self.json => Show::Json,
+            () if self.tui && Show::Dashboard.is_possible() => Show::Dashboard,
+            () => Show::Lines,
+        };
+        let bars = if show == Show::Lines { Bars::on_stderr() } else { Bars::hidden() };
         let terminal = terminal(&bars, loaded.recipe.train.steps)
             .with_next_commands(loaded.recipe.device.name());
-        let session = session(loaded, &self.runs, terminal, &bars, interrupted);
+        let own = (show == Show::Lines).then(|| bars.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let screen = screen(show, terminal, &loaded.name, true, &stop);
+        let interrupted = move || watch_for_interrupts(stop, own);
+        let session = session(loaded, &self.runs, screen, &bars, interrupted);
         let summary = session.resume(self.resume).run()?;
         Ok(if summary.stopped_because == INTERRUPTED { 130 } else { 0 })
     }
@@ -94,6 +114,49 @@ fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
     }
 }
 
+/// How a run is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Show {
+    /// One line a step, and bars.
+    Lines,
+    /// The whole terminal.
+    Dashboard,
+    /// JSON, one object a line.
+    Json,
+    /// Not at all.
+    Nothing,
+}
+
+impl Show {
+    /// Whether there is a terminal for it, and the program was built with it.
+    pub(super) fn is_possible(self) -> bool {
+        let terminals = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+        self != Show::Dashboard || cfg!(feature = "tui") && terminals
+    }
+}
+
+/// Shows the run `name`, which this process trains if it is `own`. A dashboard sets `stop` when its reader asks for the end,
+/// and gives the rest to `lines`.
+pub(super) fn screen(
+    show: Show,
+    lines: Terminal,
+    name: &str,
+    own: bool,
+    stop: &Arc<AtomicBool>,
+) -> Box<dyn Watcher> {
+    match show {
+        #[cfg(feature = "tui")]
+        Show::Dashboard => {
+            Box::new(crate::dashboard::Dashboard::new(name, own, stop.clone(), lines))
+        }
+        #[cfg(not(feature = "tui"))]
+        Show::Dashboard => Box::new(lines),
+        Show::Lines => Box::new(lines),
+        Show::Json => Box::new(JsonLines::new(Box::new(std::io::stdout()))),
+        Show::Nothing => Box::new(()),
+    }
+}
+
 /// A run's lines on standard error, between `bars`.
 pub(super) fn terminal(bars: &Bars, steps: Step) -> Terminal {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
@@ -102,35 +165,41 @@ pub(super) fn terminal(bars: &Bars, steps: Step) -> Terminal {
     Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, steps).within(Width::Terminal)
 }
 
-/// A [`Session`] with the Hub as the environment has it, shown by `terminal`.
+/// A [`Session`] with the Hub as the environment has it, shown by `watcher`.
 pub(super) fn session(
     loaded: Loaded,
     runs: &Path,
-    terminal: Terminal,
+    watcher: impl Watcher + 'static,
     bars: &Bars,
     interrupted: impl FnOnce() -> Arc<AtomicBool> + Send + 'static,
 ) -> Session {
     Session::new(loaded)
         .runs(runs)
         .sources(super::sources::sources(bars))
-        .watcher(terminal)
+        .watcher(watcher)
         .interrupted_by(interrupted)
 }
 
 /// `timeout` and others tell a program and its group, so one request may come as two signals.
 const TWICE: Duration = Duration::from_millis(500);
 
-/// A flag that the first Ctrl-C sets; a second one, not at the same moment, ends the program at once.
-pub(super) fn interrupted(bars: Bars) -> Arc<AtomicBool> {
-    let flag = Arc::new(AtomicBool::new(false));
+/// A flag that the first Ctrl-C sets; a second one, not at the same moment, ends the program at once. The first one is told
+/// between `bars`, or to nobody without them.
+pub(super) fn interrupted(bars: Option<Bars>) -> Arc<AtomicBool> {
+    watch_for_interrupts(Arc::new(AtomicBool::new(false)), bars)
+}
+
+fn watch_for_interrupts(flag: Arc<AtomicBool>, bars: Option<Bars>) -> Arc<AtomicBool> {
     let seen = flag.clone();
-    let mut terminal = Terminal::plain(bars);
+    let mut terminal = bars.map(Terminal::plain);
     let mut first = None;
     // Without a handler Ctrl-C ends the run at once, from which a checkpoint still recovers it.
     let _ = ctrlc::set_handler(move || {
         let first = *first.get_or_insert_with(Instant::now);
         if !seen.swap(true, Ordering::Relaxed) {
-            terminal.note("ending; Ctrl-C again ends at once");
+            if let Some(terminal) = &mut terminal {
+                terminal.note("ending; Ctrl-C again ends at once");
+            }
         } else if first.elapsed() > TWICE {
             std::process::exit(130);
         }

@@ -106,15 +106,17 @@ impl Place {
         command
     }
 
-    /// The metrics of a run by step, as `firebrick metrics` prints them, without those that are
-    /// measured with a clock.
+    /// The metrics of a run by step, as `firebrick metrics` prints them, without those of the machine: what is measured
+    /// with a clock, and memory.
     pub(crate) fn metrics(&self, run: &str) -> Vec<Map<String, Value>> {
         let text = self.succeed(&["metrics", &format!("runs/{run}")]).stdout;
         let mut steps: Vec<Map<String, Value>> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         for metrics in &mut steps {
             metrics.retain(|name, _| {
-                !name.starts_with("time/") && !name.ends_with("tokens_per_second")
+                !name.starts_with("time/")
+                    && !name.starts_with("memory/")
+                    && !name.ends_with("tokens_per_second")
             });
         }
         steps

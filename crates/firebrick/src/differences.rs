@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use firebrick::{recipe::Recipe, resume::values};
+use firebrick_recipe::Recipe;
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::resume::values;
 
 /// A key that not all recipes give the same value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,7 +31,7 @@ pub fn differences(recipes: &[Recipe]) -> Vec<Difference> {
 
 impl Difference {
     /// The values as they would stand in a recipe; a dash where there is none.
-    pub(super) fn cells(&self) -> impl Iterator<Item = String> {
+    pub fn cells(&self) -> impl Iterator<Item = String> {
         self.values.iter().map(|value| value.as_ref().map_or_else(|| "–".into(), Value::to_string))
     }
 }

@@ -1,0 +1,139 @@
+//! The numbers of a run in the files of other viewers.
+
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use firebrick::{Recipe, Step, Watcher, follow::Follow, resume::values, runs::Store};
+use firebrick_core::Metrics;
+use firebrick_view::{
+    EventLog, ViewError,
+    tensorboard::TensorBoard,
+    wandb::{Identity, Wandb},
+};
+
+use super::{Column, Form};
+use crate::ProgramError;
+
+/// A run to be written as another viewer's file.
+pub(super) struct Export<'a> {
+    /// The run's folder.
+    pub(super) run: &'a Path,
+    pub(super) store: &'a Store,
+    /// [`Form::TensorBoard`] or [`Form::Wandb`].
+    pub(super) form: Form,
+    /// The folder that gets the file.
+    pub(super) out: &'a Path,
+    /// What a stored metric is called in the file; none where it is left out.
+    pub(super) column: &'a dyn Fn(&str) -> Option<Column>,
+}
+
+impl Export<'_> {
+    /// Writes all steps that are there, and with `follow` those to come, until the run ends. A run that goes on from an
+    /// earlier checkpoint is written from the beginning again, for neither form takes a step back.
+    pub(super) fn write(&self, follow: bool) -> Result<(), ProgramError> {
+        loop {
+            let log = self.create().map_err(ProgramError::View)?;
+            let mut steps = Steps { export: self, log, step: None, failed: None };
+            let mut follows = Follow::new();
+            let ended = loop {
+                let ended = follows.catch_up(self.store, &mut steps)?;
+                if ended.is_some() || !follow {
+                    break Some(ended);
+                }
+                if steps.failed.is_some() {
+                    break None;
+                }
+                thread::sleep(Duration::from_secs(1));
+                if follows.is_ahead_of(self.store)? {
+                    break None;
+                }
+            };
+            steps.flush();
+            if let Some(error) = steps.failed {
+                return Err(ProgramError::View(error));
+            }
+            if let Some(ended) = ended {
+                if let Some(why) = ended {
+                    let code =
+                        i32::from(!matches!(&*why, "steps" | "epochs" | "stop_at" | "patience"));
+                    steps.log.finish(code).map_err(ProgramError::View)?;
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    fn create(&self) -> Result<Box<dyn EventLog>, ViewError> {
+        let started = self.started()?;
+        Ok(match self.form {
+            Form::Wandb => Box::new(Wandb::create(self.out, &self.identity(started))?),
+            _ => Box::new(TensorBoard::create(self.out, started)?),
+        })
+    }
+
+    /// When the run's first step began, as far as the record says.
+    fn started(&self) -> Result<SystemTime, ViewError> {
+        let at =
+            |name: &str| Ok::<_, ViewError>(self.store.metrics(name)?.first().map(|point| point.1));
+        let seconds = at(CLOCK)?.unwrap_or(0.0) - at("time/step")?.unwrap_or(0.0);
+        let since = Duration::try_from_secs_f64(seconds.floor()).unwrap_or_default();
+        Ok(UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH))
+    }
+
+    fn identity(&self, started: SystemTime) -> Identity {
+        let folder = self.run.canonicalize().unwrap_or_else(|_| self.run.into());
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let recipe = Recipe::read(&folder.join("recipe.toml")).ok();
+        let config = recipe.map(|loaded| values(&loaded.recipe)).unwrap_or_default();
+        // W&B's ids have fewer letters than names of folders.
+        let letter = |letter: char| {
+            if letter.is_alphanumeric() || "._-".contains(letter) { letter } else { '-' }
+        };
+        Identity {
+            project: "firebrick".into(),
+            id: name.chars().map(letter).collect(),
+            name,
+            started,
+            config: config.into_iter().collect(),
+        }
+    }
+}
+
+/// Seconds since 1970 when a step was done.
+const CLOCK: &str = "time/clock";
+
+/// The numbers of one step at a time: those of an evaluation come after those of the step, and belong to it.
+struct Steps<'a> {
+    export: &'a Export<'a>,
+    log: Box<dyn EventLog>,
+    step: Option<(Step, Metrics)>,
+    /// A watcher has nobody to tell.
+    failed: Option<ViewError>,
+}
+
+impl Steps<'_> {
+    fn flush(&mut self) {
+        let Some((step, metrics)) = self.step.take() else { return };
+        let time = metrics.get(CLOCK).unwrap_or(0.0);
+        let renamed = metrics.0.iter().filter_map(|(name, value)| {
+            (self.export.column)(name).map(|(_, called)| (called, *value))
+        });
+        let renamed: Vec<_> = renamed.collect();
+        if self.failed.is_none() {
+            self.failed = self.log.log(step, time, &renamed).err();
+        }
+    }
+}
+
+impl Watcher for Steps<'_> {
+    fn metrics(&mut self, step: Step, metrics: &Metrics) {
+        if self.step.as_ref().is_some_and(|(known, _)| *known != step) {
+            self.flush();
+        }
+        let (_, all) = self.step.get_or_insert_with(|| (step, Metrics::default()));
+        all.0.extend(metrics.0.clone());
+    }
+}

@@ -1,0 +1,45 @@
+use std::path::PathBuf;
+
+use clap::Args;
+use firebrick::runs::write_atomically;
+use firebrick_view::report;
+
+use super::watch::open;
+use crate::{ProgramError, closing::bytes, shell::word};
+
+/// The arguments of `firebrick report`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Report {
+    /// Folders of runs, such as runs/quickstart; several are laid over each other
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// The file to write; report.html in the run's folder without it, or in this one for several runs
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Link charts and findings to the book at this address
+    #[arg(long, value_name = "ADDRESS")]
+    book: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+The report is one file that needs nothing beside it: curves, what is wrong, in
+what the recipes differ, and every completion that the runs' databases have.
+
+Examples:
+  firebrick report runs/quickstart
+  firebrick report runs/first runs/second --out both.html";
+
+impl Report {
+    pub(super) fn run(self) -> Result<(), ProgramError> {
+        let out = match (self.out, &self.runs[..]) {
+            (Some(out), _) => out,
+            (None, [run]) => run.join("report.html"),
+            (None, _) => "report.html".into(),
+        };
+        let page = report(open(&self.runs)?, self.book.as_deref()).map_err(ProgramError::View)?;
+        write_atomically(&out, page.as_bytes())?;
+        let size = bytes(page.len() as u64);
+        super::print(&format!("{} ({size}): open it in a browser\n", word(&out.to_string_lossy())))
+    }
+}

@@ -1,0 +1,159 @@
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use firebrick::{Step, Watcher, data::Tokenizer, follow::Follow, recipe::Recipe, runs::Store};
+use firebrick_view::{Pieces, Run, Watched};
+
+use super::train::{Show, interrupted, screen, terminal};
+use crate::{ProgramError, bars::Bars, closing::reason, inspect::printable};
+
+/// The arguments of `firebrick watch`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Watch {
+    /// Folders of runs, such as runs/quickstart; several only with --web
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Serve a page for the browser, on this machine alone
+    #[arg(long)]
+    web: bool,
+    /// The port of the page; any that is free without it
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        requires = "web",
+        hide_default_value = true
+    )]
+    port: u16,
+    /// Link the page's charts and findings to the book at this address
+    #[arg(long, value_name = "ADDRESS", requires = "web")]
+    book: Option<String>,
+    /// One line a step, as `train` prints them, also on a terminal
+    #[arg(long, conflicts_with = "web")]
+    plain: bool,
+}
+
+const EXAMPLES: &str = "\
+Everything comes from the run's database; the run does not notice.
+
+The page has a random word in its address and is served on 127.0.0.1 alone. To
+see it from another machine, carry the port over: ssh -L 8080:127.0.0.1:8080.
+
+Examples:
+  firebrick watch runs/quickstart
+  firebrick watch runs/first runs/second --web --port 8080";
+
+/// Between two looks at the record.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Watch {
+    pub(super) fn run(self) -> Result<(), ProgramError> {
+        match self.runs.len() {
+            _ if self.web => self.serve(),
+            1 => self.follow(),
+            _ => Err(ProgramError::TooManyRuns),
+        }
+    }
+
+    fn serve(self) -> Result<(), ProgramError> {
+        let runs = open(&self.runs)?;
+        let mut watched =
+            Watched::listen(runs, self.port, self.book).map_err(ProgramError::View)?;
+        super::print(&format!(
+            "{}\nCtrl-C ends the watching; the run goes on.\n",
+            watched.address()
+        ))?;
+        let stop = interrupted(None);
+        watched.serve(&stop).map_err(ProgramError::View)
+    }
+
+    fn follow(mut self) -> Result<(), ProgramError> {
+        let run = self.runs.remove(0);
+        let database = run.join("run.db");
+        if !database.is_file() {
+            return Err(ProgramError::NotARun { path: run });
+        }
+        let store = Store::open_to_ask(&database)?;
+        let steps = steps(&run).unwrap_or_else(|| store.last_step().unwrap_or(0));
+        let name = run.file_name().unwrap_or(run.as_os_str()).to_string_lossy().into_owned();
+        let bars = Bars::on_stderr();
+        let show = if self.plain || !Show::Dashboard.is_possible() {
+            Show::Lines
+        } else {
+            Show::Dashboard
+        };
+        let stop = interrupted(None);
+        let mut watcher = screen(show, terminal(&bars, steps), &name, false, &stop);
+        let mut follow = Follow::new();
+        let ended = loop {
+            let ended = follow.catch_up(&store, &mut watcher)?;
+            // A dashboard stays until its reader goes.
+            if stop.load(Ordering::Relaxed) || ended.is_some() && show == Show::Lines {
+                break ended;
+            }
+            wait(&stop, &mut watcher);
+        };
+        drop(watcher);
+        if let Some(why) = ended {
+            super::warn(format!("{}: {}", run.display(), printable(reason(&why))));
+        }
+        Ok(())
+    }
+}
+
+/// Waits until it is time to look again, or the reader goes.
+fn wait(stop: &Arc<AtomicBool>, watcher: &mut Box<dyn Watcher>) {
+    let began = Instant::now();
+    while began.elapsed() < PAUSE && !stop.load(Ordering::Relaxed) {
+        sleep(Duration::from_millis(50));
+        // A dashboard asks its reader then.
+        watcher.advance(0);
+    }
+}
+
+/// The steps that the run's recipe wants.
+fn steps(run: &std::path::Path) -> Option<Step> {
+    Recipe::read(&run.join("recipe.toml")).ok().map(|loaded| loaded.recipe.train.steps)
+}
+
+/// Opens runs to be looked at, with the texts of their tokens where a tokenizer is there.
+pub(super) fn open(folders: &[PathBuf]) -> Result<Vec<Run>, ProgramError> {
+    let open = |folder: &PathBuf| {
+        let run = Run::open(folder).map_err(ProgramError::View)?;
+        Ok(match pieces(folder) {
+            Some(pieces) => run.with_pieces(pieces),
+            None => run,
+        })
+    };
+    folders.iter().map(open).collect()
+}
+
+/// How the tokenizer of the run's checkpoints reads tokens.
+fn pieces(run: &std::path::Path) -> Option<Pieces> {
+    let checkpoints = std::fs::read_dir(run.join("checkpoints")).ok()?;
+    let mut checkpoints: Vec<PathBuf> =
+        checkpoints.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    checkpoints.sort();
+    let tokenizer =
+        checkpoints.iter().rev().find_map(|folder| Tokenizer::from_folder(folder).ok())?;
+    Some(Box::new(move |tokens| {
+        let mut streamer = tokenizer.streamer();
+        let piece = |token: &u32| match streamer.push(*token) {
+            // A special token has no text: its name is shown.
+            piece if piece.is_empty() && tokenizer.decode(&[*token], true).is_empty() => {
+                tokenizer.decode(&[*token], false)
+            }
+            piece => piece,
+        };
+        tokens.iter().map(piece).collect()
+    }))
+}

@@ -1,0 +1,292 @@
+//! A run as burn-train's dashboard shows it.
+
+use std::{
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::exit,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use burn_train::{
+    Interrupter,
+    logger::TrainingProgressLogger as _,
+    metric::{
+        MetricAttributes, MetricDefinition, MetricEntry, MetricId, NumericAttributes, NumericEntry,
+        SerializedEntry,
+    },
+    renderer::{
+        MetricState, MetricsRenderer as _, MetricsRendererTraining as _,
+        tui::TuiMetricsRendererWrapper,
+    },
+};
+use firebrick::{Example, Stage, Watcher};
+use firebrick_core::{Metrics, RewardedGroup, Step, Verdict};
+use firebrick_runs::{Summary, peak_rss_bytes};
+
+use crate::{answer::Answer, inspect::printable, terminal::Terminal};
+
+/// Draws a run over the whole terminal: curves to choose from, the phase and the run's progress, memory, and the latest
+/// completions with their verdicts. What has to be read afterwards goes to a [`Terminal`] when it ends.
+pub(crate) struct Dashboard {
+    renderer: Option<TuiMetricsRendererWrapper>,
+    interrupter: Interrupter,
+    /// Set when the reader ends the run.
+    stop: Arc<AtomicBool>,
+    name: String,
+    afterwards: Terminal,
+    notes: Vec<String>,
+    /// The metrics that the renderer knows.
+    known: BTreeSet<String>,
+    /// The phases that are under way, the innermost last: with the units that they have, and those that are done.
+    phases: Vec<(Stage, u64, u64)>,
+    /// Whether this process is the one that trains.
+    own: bool,
+}
+
+/// The curves, the first of which is shown first. The renderer has one for each name.
+const CURVES: [(&str, &str); 14] = [
+    ("reward/mean", "Reward"),
+    ("eval/heldout_accuracy", "Held-out"),
+    ("reward/accuracy", "Accuracy"),
+    ("loss/entropy", "Entropy"),
+    ("rollout/length_mean", "Length"),
+    ("rollout/truncated", "Cut off"),
+    ("sampling/groups_kept", "Groups kept"),
+    ("sampling/groups_filtered", "Filtered"),
+    ("update/grad_norm", "Gradient"),
+    ("loss/clip_fraction_high", "Clipped"),
+    ("rollout/logprob_diff_mean", "Mismatch"),
+    ("rollout/tokens_per_second", "Tokens/s"),
+    ("time/rollout", "Sampling s"),
+    ("time/update", "Updating s"),
+];
+
+// The panel of completions: the first entries of the list, so that they are seen on a small terminal too.
+const RIGHT: &str = "A right answer";
+const WRONG: &str = "A wrong answer";
+const NOTE: &str = "Note";
+const PHASE: &str = "Phase";
+const MEMORY: &str = "Memory GiB";
+
+impl Dashboard {
+    /// Shows the run `name` from its first phase on; `own` says whether this process trains it. `afterwards` hears of notes and
+    /// of the end once the terminal is given back, and `stop` is set when the reader asks for the end.
+    pub(crate) fn new(name: &str, own: bool, stop: Arc<AtomicBool>, afterwards: Terminal) -> Self {
+        Dashboard {
+            renderer: None,
+            interrupter: Interrupter::new(),
+            stop,
+            name: printable(name),
+            afterwards,
+            notes: Vec::new(),
+            known: BTreeSet::new(),
+            phases: Vec::new(),
+            own,
+        }
+    }
+
+    /// Takes the terminal over, unless that has been done. Before, a model may have been downloaded, with lines of its own.
+    fn open(&mut self) {
+        if self.renderer.is_some() {
+            return;
+        }
+        let mut renderer = TuiMetricsRendererWrapper::new(self.interrupter.clone(), None);
+        let steps = self.afterwards.total().max(1) as usize;
+        renderer.start(steps, 0, None, Some(&self.name));
+        renderer.update_epoch(0);
+        keep_ctrl_c();
+        self.renderer = Some(renderer);
+        for entry in [RIGHT, WRONG, PHASE, NOTE] {
+            self.say(entry, "–");
+        }
+    }
+
+    /// Gives the terminal back, and says there what was noted meanwhile.
+    fn close(&mut self) {
+        if self.renderer.take().is_some() {
+            let notes = std::mem::take(&mut self.notes);
+            notes.iter().for_each(|note| self.afterwards.note(note));
+        }
+    }
+
+    fn turn_to(&mut self, step: Step) {
+        // It counts from 1 where it is told from 0.
+        self.tell(|renderer| renderer.update_epoch(step.saturating_sub(1) as usize));
+    }
+
+    /// Hands something to the renderer. Its "stop immediately" is a panic, which this makes the end of the program: what was
+    /// sampled so far is in the run's database.
+    fn tell(&mut self, tell: impl FnOnce(&mut TuiMetricsRendererWrapper)) {
+        if self.interrupter.should_stop() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        let Some(renderer) = &mut self.renderer else { return };
+        if catch_unwind(AssertUnwindSafe(|| tell(renderer))).is_err() {
+            exit(130);
+        }
+    }
+
+    fn say(&mut self, entry: &str, text: &str) {
+        let state = MetricState::Generic(self.entry(entry, text, MetricAttributes::None));
+        self.tell(|renderer| renderer.update_train(state));
+    }
+
+    fn draw(&mut self, curve: &str, value: f64, heldout: bool) {
+        let attributes = NumericAttributes { unit: None, higher_is_better: true };
+        let entry = self.entry(curve, &short(value), attributes.into());
+        // A gap keeps its place on the axis.
+        let point = value.is_finite().then_some(NumericEntry::Value(value));
+        let state = MetricState::Numeric(entry, point);
+        self.tell(|renderer| match heldout {
+            true => renderer.update_valid(state),
+            false => renderer.update_train(state),
+        });
+    }
+
+    fn entry(&mut self, name: &str, text: &str, attributes: MetricAttributes) -> MetricEntry {
+        let id = MetricId::new(Arc::new(name.to_owned()));
+        if self.known.insert(name.to_owned()) {
+            let definition = MetricDefinition {
+                metric_id: id.clone(),
+                name: Arc::new(name.to_owned()),
+                description: None,
+                attributes,
+            };
+            self.tell(|renderer| renderer.register_metric(definition));
+        }
+        MetricEntry::new(id, SerializedEntry::new(text.to_owned(), text.to_owned()))
+    }
+
+    /// The phase that is under way, and its part of a bar.
+    fn progress(&mut self) {
+        let Some(&(stage, total, done)) = self.phases.last() else { return };
+        let text = match total {
+            0 => format!("{} {done}", stage.name()),
+            _ => format!("{} {done} of {total}", stage.name()),
+        };
+        self.say(PHASE, &text);
+        let split = if stage == Stage::Eval { "valid" } else { "train" };
+        self.tell(|renderer| {
+            renderer.start_split(split, total.max(done).max(1) as usize);
+            renderer.update_split(done as usize);
+        });
+    }
+
+    fn answer(&mut self, entry: &str, answer: &Answer) {
+        // As much as a small panel has room for beside the other entries.
+        self.say(entry, answer.within(160).trim());
+    }
+}
+
+impl Watcher for Dashboard {
+    fn begin(&mut self, stage: Stage, total: u64) {
+        self.open();
+        self.phases.push((stage, total, 0));
+        self.progress();
+    }
+
+    fn extend(&mut self, units: u64) {
+        if let Some((_, total, _)) = self.phases.last_mut() {
+            *total += units;
+        }
+    }
+
+    fn advance(&mut self, units: u64) {
+        if let Some((_, _, done)) = self.phases.last_mut() {
+            *done += units;
+        }
+        self.progress();
+    }
+
+    fn end(&mut self) {
+        self.phases.pop();
+        self.progress();
+    }
+
+    fn note(&mut self, text: &str) {
+        if self.renderer.is_none() {
+            return self.afterwards.note(text);
+        }
+        self.say(NOTE, &printable(text));
+        self.notes.push(text.to_owned());
+    }
+
+    fn metrics(&mut self, step: Step, metrics: &Metrics) {
+        self.open();
+        for (name, curve) in CURVES {
+            if let Some(value) = metrics.get(name) {
+                self.draw(curve, value, name.starts_with("eval/"));
+            }
+        }
+        if let Some(bytes) = peak_rss_bytes().filter(|_| self.own) {
+            self.draw(MEMORY, bytes as f64 / (1_u64 << 30) as f64, false);
+        }
+        if metrics.get("reward/mean").is_some() {
+            self.turn_to(step + 1);
+        }
+    }
+
+    fn groups(&mut self, _: Step, groups: &[RewardedGroup]) {
+        let all = || {
+            groups.iter().flat_map(|RewardedGroup { group, rewards }| {
+                let completions = group.completions.iter().zip(rewards);
+                completions.map(|(completion, reward)| (&group.prompt, completion, &reward.score))
+            })
+        };
+        for (entry, right) in [(RIGHT, true), (WRONG, false)] {
+            let mut all = all();
+            let found = all.find(|(_, _, score)| (score.verdict == Verdict::Right) == right);
+            if let Some((prompt, completion, score)) = found {
+                self.answer(entry, &Answer::of_parts(prompt, completion, score));
+            }
+        }
+    }
+
+    fn example(&mut self, example: &Example) {
+        let right = example.score.verdict == Verdict::Right;
+        self.answer(if right { RIGHT } else { WRONG }, &Answer::of(example));
+    }
+
+    fn finished(&mut self, summary: &Summary) {
+        self.close();
+        self.afterwards.finished(summary);
+    }
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        size if !(1e-3..1e6).contains(&size) => format!("{value:.2e}"),
+        size if size >= 100.0 => format!("{value:.0}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// The renderer takes Ctrl-C for a letter, which it does not know. This gives it back its meaning, once the renderer has set
+/// the terminal up.
+fn keep_ctrl_c() {
+    #[cfg(unix)]
+    {
+        use std::{thread::sleep, time::Duration};
+
+        use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+        for _ in 0..100 {
+            let Ok(mut modes) = tcgetattr(std::io::stdin()) else { return };
+            if !modes.local_modes.contains(LocalModes::ICANON) {
+                modes.local_modes.insert(LocalModes::ISIG);
+                let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &modes);
+                return;
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+}

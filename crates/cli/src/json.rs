@@ -1,0 +1,69 @@
+//! A run as a program reads it.
+
+use std::io::Write;
+
+use firebrick::{Example, Stage, Watcher, runs::json_object};
+use firebrick_core::{Metrics, Step};
+use firebrick_runs::Summary;
+use serde_json::{Map, Value, json};
+
+/// Writes one JSON object a line, each with an `event`: `begin` and `end` of a stage, `note`, `metrics`, `example`, and
+/// `finished`. A closed pipe is no reason to end a run.
+pub(crate) struct JsonLines {
+    out: Box<dyn Write + Send>,
+    stages: Vec<Stage>,
+}
+
+impl JsonLines {
+    pub(crate) fn new(out: Box<dyn Write + Send>) -> Self {
+        JsonLines { out, stages: Vec::new() }
+    }
+
+    fn say(&mut self, event: &str, rest: Value) {
+        let mut object = Map::from_iter([("event".to_owned(), event.into())]);
+        if let Value::Object(rest) = rest {
+            object.extend(rest);
+        }
+        let _ = writeln!(self.out, "{}", Value::Object(object));
+        let _ = self.out.flush();
+    }
+}
+
+impl Watcher for JsonLines {
+    fn begin(&mut self, stage: Stage, total: u64) {
+        self.stages.push(stage);
+        self.say("begin", json!({ "stage": stage.name(), "total": total }));
+    }
+
+    fn end(&mut self) {
+        if let Some(stage) = self.stages.pop() {
+            self.say("end", json!({ "stage": stage.name() }));
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.say("note", json!({ "text": text }));
+    }
+
+    fn metrics(&mut self, step: Step, metrics: &Metrics) {
+        self.say("metrics", Value::Object(json_object(step, metrics.0.clone())));
+    }
+
+    fn example(&mut self, example: &Example) {
+        let Example { prompt, completion, score, .. } = example;
+        let example = json!({
+            "prompt": prompt.asked(), "reference": prompt.reference, "text": completion.text,
+            "verdict": score.verdict.name(), "extracted": score.extracted,
+        });
+        self.say("example", example);
+    }
+
+    fn finished(&mut self, summary: &Summary) {
+        let mut summary_json = serde_json::to_value(summary).unwrap_or_default();
+        if let (Some(checkpoint), Value::Object(fields)) = (&summary.checkpoint, &mut summary_json)
+        {
+            fields.insert("checkpoint".to_owned(), checkpoint.display().to_string().into());
+        }
+        self.say("finished", summary_json);
+    }
+}

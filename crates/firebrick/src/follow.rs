@@ -1,0 +1,176 @@
+//! A run that goes on elsewhere, told to a watcher as if it went on here.
+
+use std::collections::BTreeSet;
+
+use firebrick_core::{
+    Completion, Group, Metrics, Prompt, Reward, RewardedGroup, Score, Step, Verdict,
+};
+use firebrick_runs::{Judged, RunError, Store, TRAIN, Which};
+
+use crate::{
+    diagnose::ENDED,
+    watch::{Example, Stage, Watcher},
+};
+
+/// Reads a run's record, and tells a watcher what is new in it each time: lines, numbers, and completions of each step and
+/// evaluation. Seconds and sampled groups are the record's; the watcher's `finished` is not called, because the summary is the
+/// run's own.
+pub struct Follow {
+    /// The step that was told last, and which of its numbers.
+    step: Step,
+    told: BTreeSet<String>,
+    /// Lines that were told.
+    lines: usize,
+    /// Groups of the step that goes on, once there are some.
+    under_way: Option<u64>,
+}
+
+impl Follow {
+    /// From the run's beginning.
+    pub fn new() -> Self {
+        Follow { step: 0, told: BTreeSet::new(), lines: 0, under_way: None }
+    }
+
+    /// Tells what is new; says why the run's last process ended, if it did and could say so.
+    ///
+    /// # Errors
+    /// When the record can't be read.
+    pub fn catch_up(
+        &mut self,
+        store: &Store,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<String>, RunError> {
+        let ended = store.info(ENDED)?.filter(|why| !why.is_empty());
+        let last = store.last_step()?;
+        if last < self.step {
+            (self.step, self.told) = (last, BTreeSet::new());
+        }
+        let lines = store.told(self.lines)?;
+        self.lines += lines.len();
+        let mut lines = lines.into_iter().peekable();
+        // So many steps at once, that a long run takes little memory.
+        for from in (self.step..=last).step_by(AT_ONCE as usize) {
+            let mut steps = by_step(store, from, last.min(from + AT_ONCE - 1))?;
+            for (step, metrics) in &mut steps {
+                while let Some(line) = lines.next_if(|line| line.step < *step) {
+                    watcher.note(&line.text);
+                }
+                if *step == self.step {
+                    metrics.0.retain(|name, _| !self.told.contains(name));
+                } else {
+                    (self.step, self.told) = (*step, BTreeSet::new());
+                }
+                self.told.extend(metrics.0.keys().cloned());
+                if !metrics.0.is_empty() {
+                    self.step(store, *step, metrics, watcher)?;
+                }
+            }
+        }
+        lines.for_each(|line| watcher.note(&line.text));
+        self.progress(store, last + 1, watcher)?;
+        Ok(ended)
+    }
+
+    /// Whether the run went on from an earlier checkpoint, so that steps come that were told already.
+    ///
+    /// # Errors
+    /// When the record can't be read.
+    pub fn is_ahead_of(&self, store: &Store) -> Result<bool, RunError> {
+        Ok(store.last_step()? < self.step)
+    }
+
+    fn step(
+        &mut self,
+        store: &Store,
+        step: Step,
+        metrics: &Metrics,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), RunError> {
+        if self.under_way.take().is_some() {
+            watcher.end();
+        }
+        if metrics.get("eval/heldout_accuracy").is_some() {
+            for which in [Verdict::Right, Verdict::Wrong] {
+                for judged in store.judged(&(step..=step), Which::Verdict(which), MOST)? {
+                    if judged.source == "heldout" {
+                        show(&judged, |prompt, completion, score| {
+                            watcher.example(&Example { prompt, completion, score });
+                        });
+                        break;
+                    }
+                }
+            }
+        }
+        watcher.metrics(step, metrics);
+        let judged = store.judged(&(step..=step), Which::Any, MOST)?;
+        let groups: Vec<RewardedGroup> =
+            judged.iter().filter(|judged| judged.source == TRAIN).map(group).collect();
+        if metrics.get("reward/mean").is_some() {
+            watcher.groups(step, &groups);
+        }
+        Ok(())
+    }
+
+    /// The groups that the step which goes on has so far.
+    fn progress(
+        &mut self,
+        store: &Store,
+        step: Step,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), RunError> {
+        let sampled = store.sampled(TRAIN, step)?;
+        let known = match self.under_way {
+            Some(known) => known,
+            None if sampled == 0 => return Ok(()),
+            None => {
+                watcher.begin(Stage::Rollout, 0);
+                0
+            }
+        };
+        watcher.advance(sampled.saturating_sub(known));
+        self.under_way = Some(sampled);
+        Ok(())
+    }
+}
+
+impl Default for Follow {
+    fn default() -> Self {
+        Follow::new()
+    }
+}
+
+/// Steps that are read at once.
+const AT_ONCE: Step = 500;
+
+/// Completions of a step that are looked at.
+const MOST: usize = 64;
+
+/// The numbers of these steps, step by step.
+fn by_step(store: &Store, first: Step, last: Step) -> Result<Vec<(Step, Metrics)>, RunError> {
+    let mut steps = std::collections::BTreeMap::<Step, Metrics>::new();
+    for (name, points) in store.all_series(&(first..=last))? {
+        for (step, value) in points {
+            steps.entry(step).or_default().set(&name, value);
+        }
+    }
+    Ok(steps.into_iter().collect())
+}
+
+fn show(judged: &Judged, show: impl FnOnce(&Prompt, &Completion, &Score)) {
+    let RewardedGroup { group, rewards } = group(judged);
+    show(&group.prompt, &group.completions[0], &rewards[0].score);
+}
+
+/// A group of the one completion.
+fn group(judged: &Judged) -> RewardedGroup {
+    let Judged { step, prompt, reference, text, verdict, extracted, .. } = judged.clone();
+    let known = Verdict::ALL.into_iter().find(|known| known.name() == verdict);
+    let verdict = known.unwrap_or(Verdict::Error);
+    let credit = if verdict == Verdict::Right { 1.0 } else { 0.0 };
+    let score = Score { verdict, credit, extracted, parts: Vec::new() };
+    let reward =
+        Reward { score, accuracy: credit, shaped: credit, live: verdict != Verdict::Error };
+    let prompt = Prompt { text: prompt, reference, ..Prompt::default() };
+    let completions = vec![Completion::of_text(text)];
+    RewardedGroup { group: Group { prompt, completions, step, draw: 0 }, rewards: vec![reward] }
+}

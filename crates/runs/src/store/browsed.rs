@@ -1,0 +1,229 @@
+//! The record as somebody looks through it: all numbers, all lines, and completions one after the other.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use firebrick_core::{Completion, Step};
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::{Store, number, signed, unsigned};
+use crate::RunError;
+
+/// A line that a person was told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// Seconds since 1970 began, in UTC.
+    pub time: f64,
+    /// The step that was going on.
+    pub step: Step,
+    /// The line.
+    pub text: String,
+}
+
+/// A group as it is listed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListedGroup {
+    /// Its number in the database.
+    pub id: i64,
+    /// What it was sampled for: `train`, or an evaluation's name.
+    pub source: String,
+    /// The step that sampled it, or after which it was evaluated.
+    pub step: Step,
+    /// The draw of its prompt.
+    pub draw: u64,
+    /// The number of its prompt.
+    pub prompt_id: u64,
+    /// What the model read.
+    pub prompt: String,
+    /// The right answer.
+    pub reference: String,
+    /// The largest minus the smallest accuracy; none where nothing counts.
+    pub spread: Option<f64>,
+    /// What the step made of it, such as `kept`; none for evaluations.
+    pub fate: Option<String>,
+}
+
+/// A completion as it is listed, without its text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// Its place in the group, from 0.
+    pub completion: u64,
+    /// Tokens that the policy wrote.
+    pub tokens: u64,
+    /// Why it ended, such as `stop`.
+    pub finish: String,
+    /// What it was judged, such as `wrong`.
+    pub verdict: String,
+    /// The reward after shaping.
+    pub reward: Option<f64>,
+    /// Whether it counts in the loss.
+    pub live: bool,
+}
+
+/// The rest of a completion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// What the model wrote.
+    pub text: String,
+    /// The answer that was read out of it.
+    pub extracted: String,
+    /// The parts of its reward as a JSON object, where there are any.
+    pub parts: Option<String>,
+}
+
+impl Store {
+    /// Every number of these steps: by metric, in order of steps.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn all_series(
+        &self,
+        steps: &RangeInclusive<Step>,
+    ) -> Result<BTreeMap<String, Vec<(Step, f64)>>, RunError> {
+        let read = || {
+            let sql =
+                "SELECT name, step, value FROM metrics WHERE step BETWEEN ?1 AND ?2 ORDER BY step";
+            let mut query = self.connection.prepare_cached(sql)?;
+            let mut rows = query.query([signed(*steps.start()), signed(*steps.end())])?;
+            let mut series: BTreeMap<String, Vec<(Step, f64)>> = BTreeMap::new();
+            while let Some(row) = rows.next()? {
+                let point = (unsigned(row.get(1)?), number(row.get(2)?));
+                series.entry(row.get(0)?).or_default().push(point);
+            }
+            Ok(series)
+        };
+        read().map_err(self.fault("read"))
+    }
+
+    /// The lines that a person was told, in order; all that were noted after the first `known` ones.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn told(&self, known: usize) -> Result<Vec<Told>, RunError> {
+        let read = || {
+            let sql = "SELECT time, step, text FROM events ORDER BY rowid LIMIT -1 OFFSET ?1";
+            let mut query = self.connection.prepare_cached(sql)?;
+            let told = |row: &Row<'_>| {
+                Ok(Told { time: row.get(0)?, step: unsigned(row.get(1)?), text: row.get(2)? })
+            };
+            query.query_map([known as i64], told)?.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        read().map_err(self.fault("read"))
+    }
+
+    /// Groups that were sampled in `step` so far, for training or for the evaluation of that name.
+    ///
+    /// # Errors
+    /// When they can't be counted.
+    pub fn sampled(&self, source: &str, step: Step) -> Result<u64, RunError> {
+        let sql = "SELECT count(*) FROM groups WHERE source = ?1 AND step = ?2";
+        let count = self.connection.query_row(sql, params![source, signed(step)], |row| row.get(0));
+        count.map(unsigned).map_err(self.fault("read"))
+    }
+
+    /// Judged completions.
+    ///
+    /// # Errors
+    /// When they can't be counted.
+    pub fn completions(&self) -> Result<u64, RunError> {
+        let count =
+            self.connection.query_row("SELECT count(*) FROM completions", [], |row| row.get(0));
+        count.map(unsigned).map_err(self.fault("read"))
+    }
+
+    /// Shows every judged group with its completions: by step, evaluations of it after its training, and by draw.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn list(&self, show: &mut dyn FnMut(ListedGroup, Vec<Listed>)) -> Result<(), RunError> {
+        let groups = "SELECT group_id, source, step, draw, prompt_id, prompt, reference, spread, fate FROM groups \
+                      WHERE EXISTS (SELECT 1 FROM completions WHERE completions.group_id = groups.group_id) \
+                      ORDER BY step, source <> 'train', source, draw, group_id";
+        let completions = "SELECT completion, tokens, finish, coalesce(verdict, ''), shaped, coalesce(live, 0) \
+                           FROM completions WHERE group_id = ?1 ORDER BY completion";
+        let group = |row: &Row<'_>| {
+            Ok(ListedGroup {
+                id: row.get(0)?,
+                source: row.get(1)?,
+                step: unsigned(row.get(2)?),
+                draw: unsigned(row.get(3)?),
+                prompt_id: unsigned(row.get(4)?),
+                prompt: row.get(5)?,
+                reference: row.get(6)?,
+                spread: row.get(7)?,
+                fate: row.get(8)?,
+            })
+        };
+        let listed = |row: &Row<'_>| {
+            Ok(Listed {
+                completion: unsigned(row.get(0)?),
+                tokens: unsigned(row.get(1)?),
+                finish: row.get(2)?,
+                verdict: row.get(3)?,
+                reward: row.get(4)?,
+                live: row.get(5)?,
+            })
+        };
+        let mut read = || {
+            let (mut groups, mut completions) =
+                (self.connection.prepare(groups)?, self.connection.prepare(completions)?);
+            for group in groups.query_map([], group)? {
+                let group = group?;
+                let of_group = completions.query_map([group.id], listed)?;
+                let of_group = of_group.collect::<rusqlite::Result<Vec<_>>>()?;
+                show(group, of_group);
+            }
+            Ok(())
+        };
+        read().map_err(self.fault("read"))
+    }
+
+    /// The texts of a group's completion; none where the record has let go of it meanwhile.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn written(&self, group: i64, completion: u64) -> Result<Option<Written>, RunError> {
+        let sql = "SELECT text, coalesce(extracted, ''), parts FROM completions WHERE group_id = ?1 AND completion = ?2";
+        let written = |row: &Row<'_>| {
+            Ok(Written { text: row.get(0)?, extracted: row.get(1)?, parts: row.get(2)? })
+        };
+        let read = || {
+            let mut query = self.connection.prepare_cached(sql)?;
+            query.query_row(params![group, signed(completion)], written).optional()
+        };
+        read().map_err(self.fault("read"))
+    }
+
+    /// The completions of a group with their tokens, in order; none where they were not kept, or can't be understood.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn tokens(&self, group: i64) -> Result<Option<Vec<Completion>>, RunError> {
+        let sql = "SELECT completions FROM sampled WHERE group_id = ?1";
+        let read = || {
+            let mut query = self.connection.prepare_cached(sql)?;
+            query.query_row([group], |row| row.get::<_, String>(0)).optional()
+        };
+        let tokens = read().map_err(self.fault("read"))?;
+        Ok(tokens.and_then(|tokens| serde_json::from_str(&tokens).ok()))
+    }
+
+    /// The shares of right completions of each prompt, by step, in the evaluations of that name. Completions that could not be
+    /// judged count in none, and so do prompts that have only such.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn evaluated(&self, source: &str) -> Result<BTreeMap<Step, Vec<f64>>, RunError> {
+        let sql = "SELECT step, avg(verdict = 'right') FROM groups JOIN completions USING (group_id) \
+                   WHERE source = ?1 AND verdict <> 'error' GROUP BY group_id ORDER BY step, draw";
+        let read = || {
+            let mut query = self.connection.prepare_cached(sql)?;
+            let mut rows = query.query([source])?;
+            let mut shares: BTreeMap<Step, Vec<f64>> = BTreeMap::new();
+            while let Some(row) = rows.next()? {
+                shares.entry(unsigned(row.get(0)?)).or_default().push(row.get(1)?);
+            }
+            Ok(shares)
+        };
+        read().map_err(self.fault("read"))
+    }
+}

@@ -1,0 +1,282 @@
+//! Which curves a run is shown by, and what each says.
+
+use std::collections::BTreeMap;
+
+use firebrick_core::Step;
+
+/// A chart: metrics that are looked at together.
+#[derive(Debug)]
+pub(crate) struct Chart {
+    /// Its address on the page, behind `chart-`.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    /// What its values are counted in, where the title does not say it.
+    pub(crate) unit: &'static str,
+    /// Metrics with the words that the legend has for them. A name that ends in `*` stands for all that begin so, and its words
+    /// are followed by the rest of the name.
+    pub(crate) lines: &'static [(&'static str, &'static str)],
+    pub(crate) scale: Scale,
+    /// What it says, which values are healthy, and what to do about others.
+    pub(crate) about: &'static str,
+    /// The section of the book's page of metrics.
+    pub(crate) section: &'static str,
+}
+
+/// How values are put on the upward axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// As they are.
+    Linear,
+    /// Between 0 and 1, of which the part is shown that has values.
+    Share,
+    /// By their decimal logarithms; those that are not above 0 are left out.
+    Log,
+}
+
+/// Charts under one heading.
+pub(crate) struct Heading {
+    pub(crate) title: &'static str,
+    pub(crate) charts: &'static [Chart],
+}
+
+pub(crate) const HEADINGS: &[Heading] = &[
+    Heading {
+        title: "Does it learn?",
+        charts: &[
+            Chart {
+                id: "reward",
+                title: "Reward",
+                unit: "mean after shaping",
+                lines: &[("reward/mean", "reward")],
+                scale: Scale::Linear,
+                about: "Everything that was sampled counts, kept or not. It should rise, with noise. If it is flat from the \
+                        beginning, look at the findings on this page first.",
+                section: "reward",
+            },
+            Chart {
+                id: "heldout",
+                title: "Held-out accuracy",
+                unit: "share right",
+                lines: &[("eval/heldout_accuracy", "held-out"), ("eval/*/accuracy", "")],
+                scale: Scale::Share,
+                about: "The share of right answers to prompts that are never trained on. The band has the accuracy with a \
+                        probability of 95 % (bootstrap over prompts). A gain that stays within the band may be luck.",
+                section: "time-memory-and-evaluation",
+            },
+            Chart {
+                id: "accuracy",
+                title: "Accuracy in training",
+                unit: "mean credit",
+                lines: &[("reward/accuracy", "accuracy")],
+                scale: Scale::Share,
+                about: "The credit of everything that was sampled. Groups teach most while it is between 0.2 and 0.8: near 0 \
+                        and near 1 most groups have no spread.",
+                section: "reward",
+            },
+            Chart {
+                id: "parts",
+                title: "Reward by part",
+                unit: "mean credit",
+                lines: &[("reward/part/*", "")],
+                scale: Scale::Linear,
+                about: "The parts of a weighted reward. If a part of form rises while the answers do not, the policy learns the \
+                        form alone: give the form less weight.",
+                section: "reward",
+            },
+            Chart {
+                id: "verdicts",
+                title: "Verdicts",
+                unit: "completions",
+                lines: &[
+                    ("reward/right", "right"),
+                    ("reward/wrong", "wrong"),
+                    ("reward/unparsable", "unparsable"),
+                    ("reward/over_budget", "over budget"),
+                    ("reward/error", "error"),
+                ],
+                scale: Scale::Linear,
+                about: "Unparsable ones should become rare within the first steps. An error is the judge's failure: none should \
+                        be there.",
+                section: "reward",
+            },
+        ],
+    },
+    Heading {
+        title: "What does it write?",
+        charts: &[
+            Chart {
+                id: "length",
+                title: "Length",
+                unit: "tokens",
+                lines: &[
+                    ("rollout/length_mean", "all"),
+                    ("rollout/length_right", "right"),
+                    ("rollout/length_wrong", "wrong"),
+                ],
+                scale: Scale::Linear,
+                about: "Length may grow as long as accuracy grows with it. If it grows alone, shape it: overlong shaping takes \
+                        reward from what comes near the limit.",
+                section: "rollout",
+            },
+            Chart {
+                id: "truncated",
+                title: "Cut off",
+                unit: "share of completions",
+                lines: &[("rollout/truncated", "cut off")],
+                scale: Scale::Share,
+                about: "The share of completions that ran into the limit. Above a half the limit is too short for the task, or \
+                        the policy does not end its answers.",
+                section: "rollout",
+            },
+            Chart {
+                id: "groups",
+                title: "Groups",
+                unit: "per step",
+                lines: &[
+                    ("sampling/groups_kept", "trained on"),
+                    ("sampling/groups_filtered", "filtered"),
+                    ("sampling/groups_all_right", "all right"),
+                    ("sampling/groups_all_wrong", "none right"),
+                ],
+                scale: Scale::Linear,
+                about: "Filtered groups have no spread and teach nothing. If most are all right, the prompts are too easy; if in \
+                        most none is right, they are too hard.",
+                section: "sampling",
+            },
+        ],
+    },
+    Heading {
+        title: "How does the policy move?",
+        charts: &[
+            Chart {
+                id: "entropy",
+                title: "Entropy",
+                unit: "nats per token",
+                lines: &[("loss/entropy", "entropy")],
+                scale: Scale::Linear,
+                about: "It falls slowly while a policy learns. Near 0 all samples are the same and nothing is explored; if it \
+                        rises without end, the policy dissolves: lower the learning rate.",
+                section: "loss",
+            },
+            Chart {
+                id: "clip",
+                title: "Clipped tokens",
+                unit: "share",
+                lines: &[("loss/clip_fraction_low", "below"), ("loss/clip_fraction_high", "above")],
+                scale: Scale::Linear,
+                about: "The share of tokens whose ratio left the bounds. It is 0 where a step has one update. More than a few \
+                        hundredths say that the steps are too large.",
+                section: "loss",
+            },
+            Chart {
+                id: "gradient",
+                title: "Gradient norm",
+                unit: "before clipping",
+                lines: &[("update/grad_norm", "policy"), ("critic/grad_norm", "critic")],
+                scale: Scale::Log,
+                about: "It should stay within an order of magnitude. A jump that stays comes before most collapses.",
+                section: "update",
+            },
+            Chart {
+                id: "change",
+                title: "Change of the policy",
+                unit: "KL estimate, nats per token",
+                lines: &[("loss/approx_kl", "within the step"), ("loss/kl", "from the reference")],
+                scale: Scale::Linear,
+                about: "How far a step has moved the policy. If it is 0 throughout, nothing is learnt: look at the learning rate \
+                        and at skipped updates.",
+                section: "loss",
+            },
+            Chart {
+                id: "mismatch",
+                title: "Sampler against trainer",
+                unit: "difference of log-probabilities",
+                lines: &[
+                    ("rollout/logprob_diff_mean", "mean"),
+                    ("rollout/logprob_diff_max", "largest"),
+                ],
+                scale: Scale::Log,
+                about: "Both compute the same log-probabilities, so rounding alone remains: about 1e-7 in f32, and more where \
+                        surplus groups of earlier steps are used.",
+                section: "rollout",
+            },
+            Chart {
+                id: "lr",
+                title: "Learning rate",
+                unit: "",
+                lines: &[("update/lr", "policy"), ("critic/lr", "critic")],
+                scale: Scale::Linear,
+                about: "As the recipe's schedule has it.",
+                section: "update",
+            },
+        ],
+    },
+    Heading {
+        title: "Where does the time go?",
+        charts: &[
+            Chart {
+                id: "time",
+                title: "Time by phase",
+                unit: "seconds of a step",
+                lines: &[
+                    ("time/step", "whole step"),
+                    ("time/rollout", "sampling"),
+                    ("time/reward", "judging"),
+                    ("time/update", "updating"),
+                    ("time/record", "waiting for the record"),
+                ],
+                scale: Scale::Linear,
+                about: "Judging goes on beside sampling, so the phases need not add up. The longest phase is the one to make \
+                        faster.",
+                section: "time-memory-and-evaluation",
+            },
+            Chart {
+                id: "speed",
+                title: "Speed",
+                unit: "tokens per second",
+                lines: &[
+                    ("rollout/tokens_per_second", "sampling"),
+                    ("update/tokens_per_second", "updating"),
+                ],
+                scale: Scale::Linear,
+                about: "It falls as completions get longer. A fall at the same length comes from outside: another program, heat, \
+                        or a slow judge.",
+                section: "rollout",
+            },
+        ],
+    },
+];
+
+/// A curve: its words, and its points.
+pub(crate) type Curve = (String, Vec<(Step, f64)>);
+
+impl Chart {
+    /// The chart's curves among a run's metrics. One that has no number is left out, and so is one that is 0 throughout, beside
+    /// others.
+    pub(crate) fn curves(&self, series: &BTreeMap<String, Vec<(Step, f64)>>) -> Vec<Curve> {
+        let mut curves = Vec::new();
+        for (pattern, words) in self.lines {
+            if let Some(points) = series.get(*pattern) {
+                curves.push(((*words).to_owned(), points.clone()));
+            } else {
+                for (name, points) in series {
+                    if let Some(rest) = rest(pattern, name) {
+                        curves.push((format!("{words}{rest}"), points.clone()));
+                    }
+                }
+            }
+        }
+        curves.retain(|(_, points)| points.iter().any(|(_, value)| value.is_finite()));
+        let is_flat = |(_, points): &Curve| points.iter().all(|(_, value)| *value == 0.0);
+        if !curves.iter().all(is_flat) {
+            curves.retain(|curve| !is_flat(curve));
+        }
+        curves
+    }
+}
+
+/// The part of `name` that stands for the one `*` of the pattern; none where they don't match, or the pattern has none.
+fn rest<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
+    let (before, after) = pattern.split_once('*')?;
+    name.strip_prefix(before)?.strip_suffix(after).filter(|rest| !rest.is_empty())
+}

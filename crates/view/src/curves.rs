@@ -1,0 +1,178 @@
+//! The curves of runs as a part of the page.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use firebrick_core::Step;
+use firebrick_train::interval;
+use serde_json::{Value, json};
+
+use crate::{
+    ViewError,
+    charts::{Chart, HEADINGS},
+    draw::{COLORS, Drawing, Line, draw, short, thinned},
+    html,
+    run::Run,
+};
+
+/// Points of a line beyond which some are left out.
+const POINTS: usize = 1200;
+
+/// Rows of the table below a chart.
+const ROWS: usize = 30;
+
+/// The figures, under their headings, of everything that there are numbers of.
+pub(crate) fn curves(runs: &[Run], book: Option<&str>) -> Result<String, ViewError> {
+    let series: Vec<_> = runs
+        .iter()
+        .map(|run| run.store.all_series(&(0..=Step::MAX >> 1)))
+        .collect::<Result<_, _>>()?;
+    let mut page = String::new();
+    for heading in HEADINGS {
+        let mut figures = String::new();
+        for chart in heading.charts {
+            let lines = lines(runs, &series, chart)?;
+            if !lines.is_empty() {
+                figures += &figure(chart, &lines, book)?;
+            }
+        }
+        if !figures.is_empty() {
+            let _ = write!(page, "<h3>{}</h3>{figures}", heading.title);
+        }
+    }
+    match page.is_empty() {
+        true => Ok("<p>No step is finished: there are no numbers yet.</p>".into()),
+        false => Ok(page),
+    }
+}
+
+/// The chart's lines: told apart by colour within one run, and by dashes beside other runs.
+fn lines(
+    runs: &[Run],
+    series: &[BTreeMap<String, Vec<(Step, f64)>>],
+    chart: &Chart,
+) -> Result<Vec<Line>, ViewError> {
+    let mut lines = Vec::new();
+    for (number, (run, series)) in runs.iter().zip(series).enumerate() {
+        let curves = chart.curves(series);
+        let (alone, only) = (runs.len() == 1, curves.len() == 1);
+        for (index, (words, points)) in curves.into_iter().enumerate() {
+            let band = match words == "held-out" {
+                true => band(run, &points)?,
+                false => Vec::new(),
+            };
+            let points: Vec<_> = points.iter().map(|&(step, value)| (step as f64, value)).collect();
+            lines.push(Line {
+                name: match (alone, only) {
+                    (true, _) => words,
+                    (_, true) => run.name.clone(),
+                    _ => format!("{} · {words}", run.name),
+                },
+                color: if alone { index % COLORS } else { number % COLORS },
+                dash: if alone { 0 } else { index },
+                run: number,
+                points: thinned(&points, POINTS),
+                band,
+            });
+        }
+    }
+    Ok(lines)
+}
+
+/// Where the held-out accuracy lies with a probability of 95 %, as far as the record still has the evaluations.
+fn band(run: &Run, points: &[(Step, f64)]) -> Result<Vec<(f64, f64, f64)>, ViewError> {
+    let shares = run.store.evaluated("heldout")?;
+    let known = points.iter().filter_map(|(step, _)| Some((*step, shares.get(step)?)));
+    let bounds = known.map(|(step, shares)| {
+        let (low, high) = interval(shares);
+        (step as f64, low, high)
+    });
+    Ok(bounds.collect())
+}
+
+fn figure(chart: &Chart, lines: &[Line], book: Option<&str>) -> Result<String, ViewError> {
+    let label = label(chart, lines);
+    let draw = draw(lines, chart.scale, &label).map_err(ViewError::Page)?;
+    let Drawing { svg, plot, x, y } = draw;
+    let series: Vec<Value> = lines.iter().map(|line| of_line(line)).collect();
+    let data = json!({
+        "plot": plot, "x": x, "y": y, "log": chart.scale == crate::charts::Scale::Log, "series": series,
+    });
+    let unit = match chart.unit {
+        "" => String::new(),
+        unit => format!(" <small>{}</small>", html::text(unit)),
+    };
+    let section = match book {
+        Some(book) => format!(
+            " <a href=\"{}/metrics.html#{}\">More in the book</a>.",
+            html::text(book.trim_end_matches('/')),
+            chart.section
+        ),
+        None => String::new(),
+    };
+    Ok(format!(
+        "<figure class=\"chart\" id=\"chart-{id}\" data-chart=\"{data}\"><figcaption><h4>{title}{unit}</h4></figcaption>\
+         {svg}<details class=\"about\"><summary>What it says</summary><p>{about}{section}</p></details>\
+         <details class=\"numbers\"><summary>Numbers</summary>{table}</details></figure>",
+        id = chart.id,
+        data = html::text(&data.to_string()),
+        title = html::text(chart.title),
+        about = html::text(chart.about),
+        table = table(lines),
+    ))
+}
+
+fn of_line(line: &Line) -> Value {
+    let points = line.points.iter().map(|(step, value)| json!([step, value]));
+    json!({
+        "name": line.name, "color": line.color, "dash": line.dash, "run": line.run,
+        "points": points.collect::<Vec<_>>(),
+    })
+}
+
+/// What a reader hears who can't see the lines: where each begins and ends.
+fn label(chart: &Chart, lines: &[Line]) -> String {
+    let of_line = |line: &Line| {
+        let finite = || line.points.iter().filter(|point| point.1.is_finite());
+        let (first, last) = (finite().next()?, finite().next_back()?);
+        Some(format!(
+            "{}: {} at step {}, {} at step {}",
+            line.name,
+            short(first.1),
+            first.0,
+            short(last.1),
+            last.0
+        ))
+    };
+    let lines: Vec<String> = lines.iter().filter_map(of_line).collect();
+    format!("{} by step. {}.", chart.title, lines.join("; "))
+}
+
+/// The lines' last values, and some before them.
+fn table(lines: &[Line]) -> String {
+    let mut steps: BTreeMap<u64, Vec<Option<f64>>> = BTreeMap::new();
+    for (column, line) in lines.iter().enumerate() {
+        for &(step, value) in &line.points {
+            let row = steps.entry(step as u64).or_insert_with(|| vec![None; lines.len()]);
+            row[column] = Some(value);
+        }
+    }
+    let stride = steps.len().div_ceil(ROWS).max(1);
+    let head: String = lines
+        .iter()
+        .map(|line| format!("<th scope=\"col\">{}</th>", html::text(&line.name)))
+        .collect();
+    let last = steps.len().saturating_sub(1);
+    let shown = steps.iter().enumerate().filter(|(at, _)| (last - at).is_multiple_of(stride));
+    let rows: String = shown.map(|(_, (step, values))| row(*step, values)).collect();
+    format!(
+        "<table><thead><tr><th scope=\"col\">step</th>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    )
+}
+
+fn row(step: u64, values: &[Option<f64>]) -> String {
+    let cell = |value: &Option<f64>| match value {
+        Some(value) => format!("<td>{}</td>", short(*value)),
+        None => "<td>–</td>".into(),
+    };
+    format!("<tr><th scope=\"row\">{step}</th>{}</tr>", values.iter().map(cell).collect::<String>())
+}

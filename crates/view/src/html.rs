@@ -1,0 +1,28 @@
+//! Text in HTML. What a model, a data set or a recipe says is never markup.
+
+use std::fmt::Write as _;
+
+/// The text, so that it is read as such in an element and in a quoted attribute. Control characters and those that turn the
+/// direction of writing are shown, and not obeyed.
+pub(crate) fn text(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            '\n' | '\t' => safe.push(letter),
+            '\0'..='\x1f' => {
+                safe.push(char::from_u32(0x2400 + u32::from(letter)).unwrap_or('\u{fffd}'));
+            }
+            '\x7f' => safe.push('\u{2421}'),
+            '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                let _ = write!(safe, "‹U+{:04X}›", u32::from(letter));
+            }
+            _ => safe.push(letter),
+        }
+    }
+    safe
+}

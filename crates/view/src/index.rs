@@ -1,0 +1,186 @@
+//! The completions of runs: a list of all, and their texts in blocks.
+
+use std::collections::BTreeMap;
+
+use firebrick_core::{Completion, Verdict};
+use firebrick_runs::{Listed, ListedGroup, TRAIN};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{ViewError, run::Run};
+
+/// Completions of a block.
+const BLOCK: usize = 500;
+
+/// A list of all judged completions, for a script to sort and to filter: columns, and words by their numbers.
+#[derive(Serialize)]
+pub(crate) struct Index {
+    runs: Vec<String>,
+    names: Names,
+    prompts: Vec<Prompt>,
+    groups: Groups,
+    rows: Rows,
+    block: usize,
+    /// Of each completion the run's number, the group and the place in it.
+    #[serde(skip)]
+    keys: Vec<(usize, i64, u64)>,
+    /// The present run's prompts by their numbers and texts.
+    #[serde(skip)]
+    known: BTreeMap<(u64, String), usize>,
+}
+
+#[derive(Default, Serialize)]
+struct Names {
+    sources: Vec<String>,
+    finishes: Vec<String>,
+    verdicts: Vec<String>,
+    fates: Vec<String>,
+}
+
+/// A prompt, and by the steps that trained on it how many completions were right, of how many that were judged.
+#[derive(Serialize)]
+struct Prompt {
+    text: String,
+    reference: String,
+    history: Vec<(u64, usize, usize)>,
+}
+
+#[derive(Default, Serialize)]
+struct Groups {
+    run: Vec<usize>,
+    source: Vec<usize>,
+    step: Vec<u64>,
+    /// As text: a script would round one beyond 2⁵³.
+    draw: Vec<String>,
+    prompt: Vec<usize>,
+    fate: Vec<Option<usize>>,
+    spread: Vec<Option<f64>>,
+}
+
+#[derive(Default, Serialize)]
+struct Rows {
+    group: Vec<usize>,
+    completion: Vec<u64>,
+    tokens: Vec<u64>,
+    finish: Vec<usize>,
+    verdict: Vec<usize>,
+    reward: Vec<Option<f64>>,
+    advantage: Vec<Option<f64>>,
+}
+
+impl Index {
+    /// Lists the completions of these runs.
+    pub(crate) fn of(runs: &[Run]) -> Result<Self, ViewError> {
+        let mut index = Index {
+            runs: runs.iter().map(|run| run.name.clone()).collect(),
+            names: Names::default(),
+            prompts: Vec::new(),
+            groups: Groups::default(),
+            rows: Rows::default(),
+            block: BLOCK,
+            keys: Vec::new(),
+            known: BTreeMap::new(),
+        };
+        for (number, run) in runs.iter().enumerate() {
+            index.known.clear();
+            run.store.list(&mut |group, completions| index.add(number, group, completions))?;
+        }
+        Ok(index)
+    }
+
+    /// How many blocks there are.
+    pub(crate) fn blocks(&self) -> usize {
+        self.keys.len().div_ceil(BLOCK)
+    }
+
+    /// How many completions there are.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The texts of block `number`; none beyond the last one.
+    pub(crate) fn block(&self, runs: &[Run], number: usize) -> Result<Option<Value>, ViewError> {
+        let Some(keys) = self.keys.chunks(BLOCK).nth(number) else { return Ok(None) };
+        let mut rows = Vec::with_capacity(keys.len());
+        for of_group in keys.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+            let (run, group, _) = of_group[0];
+            let Run { store, pieces, .. } = &runs[run];
+            let sampled = if pieces.is_some() { store.tokens(group)? } else { None };
+            for &(_, _, completion) in of_group {
+                let mut row = match store.written(group, completion)? {
+                    Some(written) => {
+                        let parts = written.parts.as_deref().map(serde_json::from_str::<Value>);
+                        json!({
+                            "text": written.text, "extracted": written.extracted,
+                            "parts": parts.and_then(Result::ok),
+                        })
+                    }
+                    None => json!({ "text": "", "extracted": "", "parts": null, "gone": true }),
+                };
+                let sampled = sampled.as_ref().and_then(|all| all.get(completion as usize));
+                if let (Some(sampled), Some(pieces)) = (sampled, pieces) {
+                    row["pieces"] = shaded(sampled, &pieces(&sampled.tokens));
+                }
+                rows.push(row);
+            }
+        }
+        Ok(Some(Value::Array(rows)))
+    }
+
+    fn add(&mut self, run: usize, group: ListedGroup, completions: Vec<Listed>) {
+        let (prompt, number) = (self.prompt(&group), self.groups.run.len());
+        if group.source == TRAIN {
+            let count =
+                |is: fn(&str) -> bool| completions.iter().filter(|of| is(&of.verdict)).count();
+            let right = count(|verdict| verdict == Verdict::Right.name());
+            let judged = count(|verdict| verdict != Verdict::Error.name());
+            self.prompts[prompt].history.push((group.step, right, judged));
+        }
+        let names = &mut self.names;
+        self.groups.run.push(run);
+        self.groups.source.push(place(&mut names.sources, &group.source));
+        self.groups.step.push(group.step);
+        self.groups.draw.push(group.draw.to_string());
+        self.groups.prompt.push(prompt);
+        self.groups.fate.push(group.fate.map(|fate| place(&mut names.fates, &fate)));
+        self.groups.spread.push(group.spread);
+        for of in completions {
+            self.rows.group.push(number);
+            self.rows.completion.push(of.completion);
+            self.rows.tokens.push(of.tokens);
+            self.rows.finish.push(place(&mut names.finishes, &of.finish));
+            self.rows.verdict.push(place(&mut names.verdicts, &of.verdict));
+            self.rows.reward.push(of.reward);
+            self.rows.advantage.push(None);
+            self.keys.push((run, group.id, of.completion));
+        }
+    }
+
+    fn prompt(&mut self, group: &ListedGroup) -> usize {
+        let key = (group.prompt_id, group.prompt.clone());
+        let prompts = &mut self.prompts;
+        *self.known.entry(key).or_insert_with(|| {
+            let (text, reference) = (group.prompt.clone(), group.reference.clone());
+            prompts.push(Prompt { text, reference, history: Vec::new() });
+            prompts.len() - 1
+        })
+    }
+}
+
+/// The place of a word among those that are known; a new one is added.
+fn place(words: &mut Vec<String>, word: &str) -> usize {
+    words.iter().position(|known| known == word).unwrap_or_else(|| {
+        words.push(word.to_owned());
+        words.len() - 1
+    })
+}
+
+/// Each token's text with its log-probability, where the policy wrote it.
+fn shaded(sampled: &Completion, pieces: &[String]) -> Value {
+    let of_token = |(index, piece): (usize, &String)| {
+        let own = sampled.mask.get(index).copied().unwrap_or(false);
+        let logprob = sampled.logprobs.get(index).filter(|_| own);
+        json!([piece, logprob, null, null])
+    };
+    pieces.iter().enumerate().map(of_token).collect()
+}

@@ -1,0 +1,23 @@
+//! Views of a run, made from its database alone: nothing is sampled or judged anew.
+//!
+//! [`report`] makes one HTML file of curves and completions, and [`Watched`] serves the same page while the run goes.
+//! [`tensorboard`] and [`wandb`] write the numbers as other viewers read them.
+
+mod charts;
+mod curves;
+mod draw;
+mod error;
+mod html;
+mod index;
+mod page;
+mod records;
+mod run;
+mod server;
+pub mod tensorboard;
+pub mod wandb;
+
+pub use error::ViewError;
+pub use page::report;
+pub use records::EventLog;
+pub use run::{Pieces, Run};
+pub use server::Watched;
