@@ -105,7 +105,9 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 pub(crate) fn bytes(count: u64) -> String {
     let mebibytes = count as f64 / f64::from(1 << 20);
-    if mebibytes < 1024.0 {
+    if mebibytes < 1.0 {
+        format!("{} KiB", count.div_ceil(1024))
+    } else if mebibytes < 1024.0 {
         format!("{mebibytes:.0} MiB")
     } else {
         format!("{:.1} GiB", mebibytes / 1024.0)

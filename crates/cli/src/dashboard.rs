@@ -42,6 +42,8 @@ pub(crate) struct Dashboard {
     known: BTreeSet<String>,
     /// The phases that are under way, the innermost last: with the units that they have, and those that are done.
     phases: Vec<(Stage, u64, u64)>,
+    /// How much of the step is done, of [`WHOLE`].
+    share: u64,
     /// Whether this process is the one that trains.
     own: bool,
 }
@@ -64,6 +66,9 @@ const CURVES: [(&str, &str); 14] = [
     ("time/update", "Updating s"),
 ];
 
+/// Parts of a step that a bar tells apart.
+const WHOLE: u64 = 1000;
+
 // The panel of completions: the first entries of the list, so that they are seen on a small terminal too.
 const RIGHT: &str = "A right answer";
 const WRONG: &str = "A wrong answer";
@@ -84,6 +89,7 @@ impl Dashboard {
             notes: Vec::new(),
             known: BTreeSet::new(),
             phases: Vec::new(),
+            share: 0,
             own,
         }
     }
@@ -96,11 +102,15 @@ impl Dashboard {
         let mut renderer = TuiMetricsRendererWrapper::new(self.interrupter.clone(), None);
         let steps = self.afterwards.total().max(1) as usize;
         renderer.start(steps, 0, None, Some(&self.name));
-        renderer.update_epoch(0);
         keep_ctrl_c();
         self.renderer = Some(renderer);
+        self.turn_to(1);
         for entry in [RIGHT, WRONG, PHASE, NOTE] {
             self.say(entry, "–");
+        }
+        // What a reader wants first comes first, whichever has a value first.
+        for (_, curve) in &CURVES[..2] {
+            self.define(curve, numeric());
         }
     }
 
@@ -112,17 +122,20 @@ impl Dashboard {
         }
     }
 
+    /// Goes on to a step, from 1. Its bar begins anew.
     fn turn_to(&mut self, step: Step) {
-        // It counts from 1 where it is told from 0.
-        self.tell(|renderer| renderer.update_epoch(step.saturating_sub(1) as usize));
+        self.share = 0;
+        self.tell(|renderer| {
+            // It counts from 1 where it is told from 0.
+            renderer.update_epoch(step.saturating_sub(1) as usize);
+            renderer.start_split("train", WHOLE as usize);
+            renderer.update_split(0);
+        });
     }
 
     /// Hands something to the renderer. Its "stop immediately" is a panic, which this makes the end of the program: what was
     /// sampled so far is in the run's database.
     fn tell(&mut self, tell: impl FnOnce(&mut TuiMetricsRendererWrapper)) {
-        if self.interrupter.should_stop() {
-            self.stop.store(true, Ordering::Relaxed);
-        }
         let Some(renderer) = &mut self.renderer else { return };
         if catch_unwind(AssertUnwindSafe(|| tell(renderer))).is_err() {
             exit(130);
@@ -135,8 +148,7 @@ impl Dashboard {
     }
 
     fn draw(&mut self, curve: &str, value: f64, heldout: bool) {
-        let attributes = NumericAttributes { unit: None, higher_is_better: true };
-        let entry = self.entry(curve, &short(value), attributes.into());
+        let entry = self.entry(curve, &short(value), numeric());
         // A gap keeps its place on the axis.
         let point = value.is_finite().then_some(NumericEntry::Value(value));
         let state = MetricState::Numeric(entry, point);
@@ -147,6 +159,12 @@ impl Dashboard {
     }
 
     fn entry(&mut self, name: &str, text: &str, attributes: MetricAttributes) -> MetricEntry {
+        let id = self.define(name, attributes);
+        MetricEntry::new(id, SerializedEntry::new(text.to_owned(), text.to_owned()))
+    }
+
+    /// Makes a name known to the renderer.
+    fn define(&mut self, name: &str, attributes: MetricAttributes) -> MetricId {
         let id = MetricId::new(Arc::new(name.to_owned()));
         if self.known.insert(name.to_owned()) {
             let definition = MetricDefinition {
@@ -157,10 +175,11 @@ impl Dashboard {
             };
             self.tell(|renderer| renderer.register_metric(definition));
         }
-        MetricEntry::new(id, SerializedEntry::new(text.to_owned(), text.to_owned()))
+        id
     }
 
-    /// The phase that is under way, and its part of a bar.
+    /// The phase that is under way, and how far the step is with it. The renderer reckons with steps of equal size that never go
+    /// back: half of one is the sampling, however often it grows, and half the updating.
     fn progress(&mut self) {
         let Some(&(stage, total, done)) = self.phases.last() else { return };
         let text = match total {
@@ -168,16 +187,28 @@ impl Dashboard {
             _ => format!("{} {done} of {total}", stage.name()),
         };
         self.say(PHASE, &text);
-        let split = if stage == Stage::Eval { "valid" } else { "train" };
+        let half = if total == 0 { 0 } else { WHOLE / 2 * done.min(total) / total };
+        match stage {
+            Stage::Rollout => self.share = self.share.max(half),
+            Stage::Update => self.share = self.share.max(WHOLE / 2 + half),
+            _ => {
+                return self.tell(|renderer| {
+                    renderer.start_split("valid", total.max(done).max(1) as usize);
+                    renderer.update_split(done as usize);
+                });
+            }
+        }
+        let share = self.share as usize;
         self.tell(|renderer| {
-            renderer.start_split(split, total.max(done).max(1) as usize);
-            renderer.update_split(done as usize);
+            renderer.start_split("train", WHOLE as usize);
+            renderer.update_split(share);
         });
     }
 
     fn answer(&mut self, entry: &str, answer: &Answer) {
-        // As much as a small panel has room for beside the other entries.
-        self.say(entry, answer.within(160).trim());
+        // As much as a small panel has room for beside the other entries. It breaks lines itself.
+        let words: Vec<String> = answer.within(160).split_whitespace().map(str::to_owned).collect();
+        self.say(entry, &words.join(" "));
     }
 }
 
@@ -199,6 +230,9 @@ impl Watcher for Dashboard {
             *done += units;
         }
         self.progress();
+        if self.interrupter.should_stop() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
     }
 
     fn end(&mut self) {
@@ -224,7 +258,7 @@ impl Watcher for Dashboard {
         if let Some(bytes) = peak_rss_bytes().filter(|_| self.own) {
             self.draw(MEMORY, bytes as f64 / (1_u64 << 30) as f64, false);
         }
-        if metrics.get("reward/mean").is_some() {
+        if metrics.get("reward/mean").is_some() && step < self.afterwards.total() {
             self.turn_to(step + 1);
         }
     }
@@ -260,6 +294,10 @@ impl Drop for Dashboard {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+fn numeric() -> MetricAttributes {
+    NumericAttributes { unit: None, higher_is_better: true }.into()
 }
 
 fn short(value: f64) -> String {

@@ -1,11 +1,11 @@
 //! A run that goes on elsewhere, told to a watcher as if it went on here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use firebrick_core::{
     Completion, Group, Metrics, Prompt, Reward, RewardedGroup, Score, Step, Verdict,
 };
-use firebrick_runs::{Judged, RunError, Store, TRAIN, Which};
+use firebrick_runs::{HELDOUT, Judged, RunError, Store, TRAIN};
 
 use crate::{
     diagnose::ENDED,
@@ -90,22 +90,15 @@ impl Follow {
             watcher.end();
         }
         if metrics.get("eval/heldout_accuracy").is_some() {
-            for which in [Verdict::Right, Verdict::Wrong] {
-                for judged in store.judged(&(step..=step), Which::Verdict(which), MOST)? {
-                    if judged.source == "heldout" {
-                        show(&judged, |prompt, completion, score| {
-                            watcher.example(&Example { prompt, completion, score });
-                        });
-                        break;
-                    }
-                }
+            for judged in store.examples(HELDOUT, step)? {
+                let RewardedGroup { group, rewards } = group(judged);
+                let (prompt, completion) = (&group.prompt, &group.completions[0]);
+                watcher.example(&Example { prompt, completion, score: &rewards[0].score });
             }
         }
         watcher.metrics(step, metrics);
-        let judged = store.judged(&(step..=step), Which::Any, MOST)?;
-        let groups: Vec<RewardedGroup> =
-            judged.iter().filter(|judged| judged.source == TRAIN).map(group).collect();
         if metrics.get("reward/mean").is_some() {
+            let groups: Vec<_> = store.examples(TRAIN, step)?.into_iter().map(group).collect();
             watcher.groups(step, &groups);
         }
         Ok(())
@@ -142,12 +135,9 @@ impl Default for Follow {
 /// Steps that are read at once.
 const AT_ONCE: Step = 500;
 
-/// Completions of a step that are looked at.
-const MOST: usize = 64;
-
 /// The numbers of these steps, step by step.
 fn by_step(store: &Store, first: Step, last: Step) -> Result<Vec<(Step, Metrics)>, RunError> {
-    let mut steps = std::collections::BTreeMap::<Step, Metrics>::new();
+    let mut steps = BTreeMap::<Step, Metrics>::new();
     for (name, points) in store.all_series(&(first..=last))? {
         for (step, value) in points {
             steps.entry(step).or_default().set(&name, value);
@@ -156,14 +146,9 @@ fn by_step(store: &Store, first: Step, last: Step) -> Result<Vec<(Step, Metrics)
     Ok(steps.into_iter().collect())
 }
 
-fn show(judged: &Judged, show: impl FnOnce(&Prompt, &Completion, &Score)) {
-    let RewardedGroup { group, rewards } = group(judged);
-    show(&group.prompt, &group.completions[0], &rewards[0].score);
-}
-
 /// A group of the one completion.
-fn group(judged: &Judged) -> RewardedGroup {
-    let Judged { step, prompt, reference, text, verdict, extracted, .. } = judged.clone();
+fn group(judged: Judged) -> RewardedGroup {
+    let Judged { step, prompt, reference, text, verdict, extracted, .. } = judged;
     let known = Verdict::ALL.into_iter().find(|known| known.name() == verdict);
     let verdict = known.unwrap_or(Verdict::Error);
     let credit = if verdict == Verdict::Right { 1.0 } else { 0.0 };

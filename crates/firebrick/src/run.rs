@@ -20,7 +20,7 @@ use firebrick_core::{Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
-    Completions, Heldout, RunFolder, Seconds, Store, Summary, TRAIN, TokensPerSecond,
+    Completions, HELDOUT, Heldout, RunFolder, Seconds, Store, Summary, TRAIN, TokensPerSecond,
     peak_rss_bytes, write_atomically,
 };
 use firebrick_train::{SamplingReport, StepReport, TrainError, Trainer, UpdateTotals};
@@ -66,9 +66,6 @@ pub const INTERRUPTED: &str = "interrupted";
 
 /// The fact in `run.db` that says how many prompts an accuracy is measured on.
 pub const HELDOUT_PROMPTS: &str = "heldout_prompts";
-
-/// The database's `source` of what evaluations sample.
-pub(crate) const HELDOUT: &str = "heldout";
 
 /// What a resumed run has to remember of what it measured: part of every checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use self::schema::{APPLICATION, PROMPTS, UNUSED, VERSION, creation, migration};
 pub use self::{
     asked::{Given, Judged, Which},
     browsed::{Listed, ListedGroup, Told, Written},
-    sampled::TRAIN,
+    sampled::{HELDOUT, TRAIN},
 };
 use crate::RunError;
 

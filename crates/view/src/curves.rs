@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use firebrick_core::Step;
+use firebrick_runs::HELDOUT;
 use firebrick_train::interval;
 use serde_json::{Value, json};
 
@@ -80,7 +81,7 @@ fn lines(
 
 /// Where the held-out accuracy lies with a probability of 95 %, as far as the record still has the evaluations.
 fn band(run: &Run, points: &[(Step, f64)]) -> Result<Vec<(f64, f64, f64)>, ViewError> {
-    let shares = run.store.evaluated("heldout")?;
+    let shares = run.store.evaluated(HELDOUT)?;
     let known = points.iter().filter_map(|(step, _)| Some((*step, shares.get(step)?)));
     let bounds = known.map(|(step, shares)| {
         let (low, high) = interval(shares);

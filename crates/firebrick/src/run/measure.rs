@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, time::Instant};
 
 use firebrick_core::{Metrics, Prompt, RewardedGroup, Seed, Step};
 use firebrick_models::PolicyModel;
+use firebrick_runs::HELDOUT;
 use firebrick_train::EvalReport;
 
-use super::{HELDOUT, Progress, Run};
+use super::{Progress, Run};
 use crate::{
     Error,
     journal::lock,

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, time::Instant};
 
 use firebrick_core::{Fate, Metrics, RewardedGroup, Step, Tracker as _};
 use firebrick_models::PolicyModel;
-use firebrick_runs::{RunError, Store, TRAIN};
+use firebrick_runs::{HELDOUT, RunError, Store, TRAIN};
 
-use super::{HELDOUT, Run};
+use super::Run;
 use crate::{
     diagnose::{self, ENDED},
     journal::lock,

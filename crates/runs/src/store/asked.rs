@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use firebrick_core::{Step, Verdict};
-use rusqlite::{Row, params, types::ToSql};
+use rusqlite::{OptionalExtension, Row, params, types::ToSql};
 
 use super::{Store, number, signed, unsigned};
 use crate::RunError;
@@ -112,23 +112,29 @@ impl Store {
              FROM groups JOIN completions USING (group_id) WHERE step BETWEEN ?1 AND ?2 AND {chosen} \
              GROUP BY group_id ORDER BY step DESC, source DESC, draw LIMIT ?3"
         );
-        let row = |row: &Row<'_>| {
-            Ok(Judged {
-                source: row.get(0)?,
-                step: unsigned(row.get(1)?),
-                prompt: row.get(2)?,
-                reference: row.get(3)?,
-                text: row.get(4)?,
-                verdict: row.get(5)?,
-                extracted: row.get(6)?,
-            })
-        };
         let read = || {
             let mut query = self.connection.prepare(&sql)?;
             let asked = params![signed(*steps.start()), signed(*steps.end()), most as i64];
-            query.query_map(asked, row)?.collect::<rusqlite::Result<Vec<_>>>()
+            query.query_map(asked, judged)?.collect::<rusqlite::Result<Vec<_>>>()
         };
         read().map_err(self.fault("read"))
+    }
+
+    /// The first completion of that `step` which is right, and the first which is not, where there are such; of training, or of
+    /// the evaluation of that name.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn examples(&self, source: &str, step: Step) -> Result<Vec<Judged>, RunError> {
+        let read = |right: bool| {
+            let sql = "SELECT source, step, prompt, reference, text, coalesce(verdict, ''), coalesce(extracted, '') \
+                       FROM groups JOIN completions USING (group_id) \
+                       WHERE source = ?1 AND step = ?2 AND (verdict = 'right') = ?3 LIMIT 1";
+            let mut query = self.connection.prepare_cached(sql)?;
+            query.query_row(params![source, signed(step), right], judged).optional()
+        };
+        let both = [true, false].into_iter().filter_map(|right| read(right).transpose());
+        both.collect::<rusqlite::Result<Vec<_>>>().map_err(self.fault("read"))
     }
 
     /// How many completions were sampled for training in these steps, and how many of them have no verdict because the judge
@@ -171,4 +177,16 @@ impl Store {
         let read = || self.connection.prepare(sql)?.query_map(asked, row)?.next().transpose();
         read().map_err(self.fault("read"))
     }
+}
+
+fn judged(row: &Row<'_>) -> rusqlite::Result<Judged> {
+    Ok(Judged {
+        source: row.get(0)?,
+        step: unsigned(row.get(1)?),
+        prompt: row.get(2)?,
+        reference: row.get(3)?,
+        text: row.get(4)?,
+        verdict: row.get(5)?,
+        extracted: row.get(6)?,
+    })
 }

@@ -11,6 +11,9 @@ use crate::RunError;
 /// The [`Store`]'s `source` of what was sampled for training.
 pub const TRAIN: &str = "train";
 
+/// The [`Store`]'s `source` of evaluations on the held-out prompts.
+pub const HELDOUT: &str = "heldout";
+
 impl Store {
     /// Writes groups that have just arrived and nobody has judged, so that a run that is killed has them. Each comes with its
     /// `request`, a number made from everything that the completions follow from, the weights included.

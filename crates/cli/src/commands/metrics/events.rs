@@ -26,9 +26,12 @@ pub(super) struct Export<'a> {
     pub(super) form: Form,
     /// The folder that gets the file.
     pub(super) out: &'a Path,
-    /// What a stored metric is called in the file; none where it is left out.
-    pub(super) column: &'a dyn Fn(&str) -> Option<Column>,
+    /// What metrics are called.
+    pub(super) column: &'a Named<'a>,
 }
+
+/// What a stored metric is called in a file; none where it is left out.
+type Named<'a> = dyn Fn(&str) -> Option<Column> + Sync + 'a;
 
 impl Export<'_> {
     /// Writes all steps that are there, and with `follow` those to come, until the run ends. A run that goes on from an
@@ -36,7 +39,7 @@ impl Export<'_> {
     pub(super) fn write(&self, follow: bool) -> Result<(), ProgramError> {
         loop {
             let log = self.create().map_err(ProgramError::View)?;
-            let mut steps = Steps { export: self, log, step: None, failed: None };
+            let mut steps = Steps { column: self.column, log, step: None, failed: None };
             let mut follows = Follow::new();
             let ended = loop {
                 let ended = follows.catch_up(self.store, &mut steps)?;
@@ -74,12 +77,16 @@ impl Export<'_> {
         })
     }
 
-    /// When the run's first step began, as far as the record says.
+    /// When the run began: by its first step, and for one that had no clock yet by its recipe.
     fn started(&self) -> Result<SystemTime, ViewError> {
-        let at =
+        let first =
             |name: &str| Ok::<_, ViewError>(self.store.metrics(name)?.first().map(|point| point.1));
-        let seconds = at(CLOCK)?.unwrap_or(0.0) - at("time/step")?.unwrap_or(0.0);
-        let since = Duration::try_from_secs_f64(seconds.floor()).unwrap_or_default();
+        let Some(clock) = first(CLOCK)? else {
+            let recipe = self.run.join("recipe.toml").metadata();
+            return Ok(recipe.and_then(|file| file.modified()).unwrap_or(UNIX_EPOCH));
+        };
+        let began = (clock - first("time/step")?.unwrap_or(0.0)).floor();
+        let since = Duration::try_from_secs_f64(began).unwrap_or_default();
         Ok(UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH))
     }
 
@@ -107,7 +114,7 @@ const CLOCK: &str = "time/clock";
 
 /// The numbers of one step at a time: those of an evaluation come after those of the step, and belong to it.
 struct Steps<'a> {
-    export: &'a Export<'a>,
+    column: &'a Named<'a>,
     log: Box<dyn EventLog>,
     step: Option<(Step, Metrics)>,
     /// A watcher has nobody to tell.
@@ -118,9 +125,10 @@ impl Steps<'_> {
     fn flush(&mut self) {
         let Some((step, metrics)) = self.step.take() else { return };
         let time = metrics.get(CLOCK).unwrap_or(0.0);
-        let renamed = metrics.0.iter().filter_map(|(name, value)| {
-            (self.export.column)(name).map(|(_, called)| (called, *value))
-        });
+        let renamed = metrics
+            .0
+            .iter()
+            .filter_map(|(name, value)| (self.column)(name).map(|(_, called)| (called, *value)));
         let renamed: Vec<_> = renamed.collect();
         if self.failed.is_none() {
             self.failed = self.log.log(step, time, &renamed).err();
