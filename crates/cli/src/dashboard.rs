@@ -70,8 +70,8 @@ const CURVES: [(&str, &str); 14] = [
 const WHOLE: u64 = 1000;
 
 // The panel of completions: the first entries of the list, so that they are seen on a small terminal too.
-const RIGHT: &str = "A right answer";
-const WRONG: &str = "A wrong answer";
+const RIGHT: &str = "Right";
+const WRONG: &str = "Wrong";
 const NOTE: &str = "Note";
 const PHASE: &str = "Phase";
 const MEMORY: &str = "Memory GiB";
@@ -258,8 +258,10 @@ impl Watcher for Dashboard {
         if let Some(bytes) = peak_rss_bytes().filter(|_| self.own) {
             self.draw(MEMORY, bytes as f64 / (1_u64 << 30) as f64, false);
         }
-        if metrics.get("reward/mean").is_some() && step < self.afterwards.total() {
-            self.turn_to(step + 1);
+        match metrics.get("reward/mean") {
+            Some(_) if step < self.afterwards.total() => self.turn_to(step + 1),
+            Some(_) => self.tell(|renderer| renderer.update_split(WHOLE as usize)),
+            None => {}
         }
     }
 

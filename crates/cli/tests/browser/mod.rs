@@ -55,7 +55,10 @@ impl Browser {
                 panic!("no Chromium reads the page: apt-get install chromium")
             }
             None => {
-                let _ = writeln!(io::stderr(), "SKIPPED: no Chromium reads the page (apt-get install chromium)");
+                let _ = writeln!(
+                    io::stderr(),
+                    "SKIPPED: no Chromium reads the page (apt-get install chromium)"
+                );
                 None
             }
         }

@@ -1,0 +1,168 @@
+//! The dashboard in a pseudo-terminal: what is on the screen, and how one leaves it.
+
+#![cfg(all(target_os = "linux", feature = "tui"))]
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod place;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread::{sleep, spawn},
+    time::{Duration, Instant},
+};
+
+use place::{Place, repository};
+
+#[test]
+fn a_run_is_drawn_at_any_size_and_left_by_a_key() {
+    let place = run("seen");
+    for (columns, rows) in [(80, 24), (140, 40), (40, 12)] {
+        let mut screen = Screen::open(&place, columns, rows, "watch runs/seen");
+        let seen = screen.wait_for("Train right");
+        assert!(seen.contains("Status: seen"), "{columns} columns:\n{seen}");
+        if columns >= 80 {
+            // The curve itself, and completions with what they were judged.
+            let drawn = screen.wait_until(|seen| seen.chars().any(is_of_a_curve));
+            assert!(drawn.contains("Reward"), "{drawn}");
+            let answered = screen
+                .wait_until(|seen| seen.contains("Train wrong") || seen.contains("Train unpars"));
+            if columns == 80 && std::env::var_os("FIREBRICK_UPDATE").is_some() {
+                let figures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src/figures");
+                fs::write(figures.join("dashboard.txt"), trimmed(&answered)).unwrap();
+            }
+        }
+        screen.press("q");
+        screen.wait_for("[s]");
+        screen.press("s");
+        assert_eq!(screen.end(), 0, "{columns} columns");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_run_that_is_drawn_and_the_last_line_says_how_to_go_on() {
+    let place = Place::new();
+    let recipe = repository("recipes/ci/tiny.toml");
+    let train = format!("train {recipe} --tui --set name=drawn --set train.steps=100000");
+    let mut screen = Screen::open(&place, 100, 30, &train);
+    screen.wait_until(|seen| seen.chars().any(is_of_a_curve));
+    screen.press("\u{3}");
+    assert_eq!(screen.end(), 130);
+    let left = screen.text();
+    assert!(left.contains("--resume"), "{left}");
+}
+
+#[test]
+fn without_a_terminal_lines_are_printed() {
+    let place = run("piped");
+    let lines = place.succeed(&["watch", "runs/piped"]).stderr;
+    assert!(lines.contains("held-out accuracy"), "{lines}");
+    assert!(!lines.contains('\u{1b}'), "{lines}");
+}
+
+/// A place with a run of that name that has ended.
+fn run(name: &str) -> Place {
+    let place = Place::new();
+    place.train_tiny(name, &["train.steps=24", "eval.every=8"]).success();
+    place
+}
+
+/// Braille, of which the renderer's curves are made.
+fn is_of_a_curve(letter: char) -> bool {
+    ('\u{2801}'..='\u{28ff}').contains(&letter)
+}
+
+fn trimmed(screen: &str) -> String {
+    screen.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// The program in a terminal of its own, which `script` makes.
+struct Screen {
+    child: Child,
+    keys: ChildStdin,
+    written: Receiver<Vec<u8>>,
+    terminal: vt100::Parser,
+}
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Screen {
+    fn open(place: &Place, columns: u16, rows: u16, arguments: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_firebrick");
+        let line = format!("stty cols {columns} rows {rows}; exec '{program}' {arguments}");
+        let mut child = Command::new("script")
+            .args(["-q", "-e", "-c", &line, "/dev/null"])
+            .current_dir(place.path(""))
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("`script` of util-linux makes the terminal");
+        let (keys, mut out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (sender, written) = channel();
+        spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = out.read(&mut bytes) {
+                if sender.send(bytes[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Screen { child, keys, written, terminal: vt100::Parser::new(rows, columns, 0) }
+    }
+
+    fn wait_for(&mut self, words: &str) -> String {
+        self.wait_until(|seen| seen.contains(words))
+    }
+
+    /// Waits until the screen is as it should be; gives what is on it.
+    fn wait_until(&mut self, is_there: impl Fn(&str) -> bool) -> String {
+        let began = Instant::now();
+        loop {
+            let seen = self.text();
+            if is_there(&seen) {
+                return seen;
+            }
+            assert!(began.elapsed() < PATIENCE, "it was not on the screen:\n{seen}");
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn text(&mut self) -> String {
+        for bytes in self.written.try_iter() {
+            self.terminal.process(&bytes);
+        }
+        self.terminal.screen().contents()
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    /// Waits for the program's end; gives its exit code.
+    fn end(&mut self) -> i32 {
+        let began = Instant::now();
+        loop {
+            // What it writes is read, or it would wait for a reader.
+            let seen = self.text();
+            if let Some(status) = self.child.try_wait().unwrap() {
+                sleep(Duration::from_millis(100));
+                return status.code().unwrap();
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end:\n{seen}");
+            sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

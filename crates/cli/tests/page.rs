@@ -1,0 +1,320 @@
+//! The page of a run as a browser shows it: the report, and the page of `firebrick watch --web`.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+mod browser;
+mod place;
+mod watching;
+
+use std::{
+    env, fs,
+    net::TcpStream,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use browser::Browser;
+use place::{Place, repository};
+use rusqlite::Connection;
+use watching::{host, nobody_else_is_answered, watch};
+
+/// What a model may write, and a page must neither do nor hide.
+const HOSTILE: &str = "<script>document.title='owned'</script>\u{1b}[31mred\u{1}\u{202e}done";
+
+/// The same as the page has to show it.
+const SHOWN: &str = "<script>document.title='owned'</script>␛[31mred␁‹U+202E›done";
+
+/// A run's folder can have any name.
+const NAME: &str = "<b>page & 'more'";
+
+#[test]
+fn a_report_is_read_in_a_browser() {
+    let Some(mut browser) = Browser::start() else { return };
+    let place = Place::new();
+    place.train_tiny("page", &["record.tokens_every=1"]).success();
+    let folder = format!("runs/{NAME}");
+    fs::rename(place.path("runs/page"), place.path(&folder)).unwrap();
+    let store = Connection::open(place.path(&folder).join("run.db")).unwrap();
+    write_what_is_hostile(&store);
+    place.succeed(&["report", &folder, "--out", "report.html"]);
+    let report = format!("file://{}", place.path("report.html").display());
+
+    browser.size(1280, 900, 1);
+    browser.prefer("light");
+    browser.open(&report);
+    filters_find_what_the_database_has(&mut browser, &store);
+    curves_are_drawn_and_read(&mut browser, &store);
+    hostile_texts_are_shown_and_not_obeyed(&mut browser, &report, &store);
+    links_open_what_they_were_taken_from(&mut browser, &report);
+    tokens_are_shaded(&mut browser, &report);
+    // With the completion open that this left.
+    the_page_fits_a_phone_and_a_dark_room(&mut browser);
+
+    assert_eq!(browser.errors(), [""; 0]);
+    let elsewhere = |address: &&String| {
+        !["file:", "data:", "about:"].iter().any(|own| address.starts_with(own))
+    };
+    assert_eq!(browser.requests().iter().find(elsewhere), None, "a report asks nobody");
+}
+
+/// Where tokens are kept the page shows those, so they are taken from the completion whose text is replaced.
+fn write_what_is_hostile(store: &Connection) {
+    let group: i64 = store
+        .query_row("SELECT group_id FROM groups WHERE source = 'train' AND step = 2", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    let text = "UPDATE completions SET text = ?2 WHERE group_id = ?1 AND completion = 1";
+    assert_eq!(store.execute(text, (group, HOSTILE)).unwrap(), 1);
+    let prompt = "UPDATE groups SET prompt = ?2, reference = ?2 WHERE group_id = ?1";
+    assert_eq!(
+        store.execute(prompt, (group, "<img src=x onerror=\"document.title='owned'\">")).unwrap(),
+        1
+    );
+    assert_eq!(store.execute("DELETE FROM sampled WHERE group_id = ?1", [group]).unwrap(), 1);
+}
+
+/// How many completions there are, of which a condition is true.
+fn count(store: &Connection, condition: &str) -> u64 {
+    let sql =
+        format!("SELECT count(*) FROM completions JOIN groups USING (group_id) WHERE {condition}");
+    store.query_row(&sql, [], |row| row.get::<_, u32>(0)).unwrap().into()
+}
+
+/// The page has found as many completions as the database has of which the condition is true.
+#[track_caller]
+fn found(browser: &mut Browser, store: &Connection, condition: &str) {
+    let (found, all) = (count(store, condition), count(store, "true"));
+    assert!(all < 1000, "the page puts a comma into {all}");
+    browser.wait(
+        "document.querySelector('#count').textContent",
+        format!("{found} of {all} completions"),
+    );
+    let rows = browser.js("document.querySelectorAll('#rows > tr[data-row]').length");
+    assert_eq!(rows, found.min(50));
+}
+
+fn filters_find_what_the_database_has(browser: &mut Browser, store: &Connection) {
+    found(browser, store, "true");
+    browser.click("#verdicts [value=right]");
+    found(browser, store, "verdict = 'right'");
+    let shown = "[...new Set([...document.querySelectorAll('#rows .badge')].map((it) => it.dataset.verdict))].join()";
+    assert_eq!(browser.js(shown), "right");
+    browser.click("#verdicts [value=wrong]");
+    found(browser, store, "verdict IN ('right', 'wrong')");
+    for (nth, step) in [(0, "2"), (1, "5")] {
+        browser.js(&format!("document.querySelectorAll('[name=step]')[{nth}].focus()"));
+        browser.write(step);
+    }
+    let condition = "verdict IN ('right', 'wrong') AND step BETWEEN 2 AND 5";
+    found(browser, store, condition);
+    // The filters are in the address.
+    browser.reload();
+    found(browser, store, condition);
+    browser.click("#filters [type=reset]");
+    found(browser, store, "true");
+}
+
+fn curves_are_drawn_and_read(browser: &mut Browser, store: &Connection) {
+    let drawn = "[...document.querySelectorAll('figure.chart')].filter((figure) => {
+        const line = figure.querySelector('svg polyline.run-0');
+        if (!line?.checkVisibility()) return false;
+        const { stroke, strokeWidth } = getComputedStyle(line);
+        const empty = ['none', getComputedStyle(figure).backgroundColor].includes(stroke);
+        return !empty && parseFloat(strokeWidth) > 0 && line.getBoundingClientRect().width > 100;
+    }).length";
+    let number = browser.js(drawn).as_u64().unwrap();
+    assert!(number >= 8, "{number} figures have a line");
+    let held = "document.querySelectorAll('#chart-heldout svg polygon.run-0').length";
+    assert_eq!(browser.js(held), 1, "the band around the held-out accuracy");
+
+    // The keyboard reads the last step but one.
+    browser.js("document.querySelector('#chart-reward .plot').focus()");
+    browser.press("End");
+    browser.press("ArrowLeft");
+    let readout = "document.querySelector('#chart-reward .readout')";
+    browser.wait(&format!("{readout}.querySelector('.at').textContent"), "Step 5");
+    let read =
+        browser.text(&format!("{readout}.querySelector('.value').textContent")).replace('−', "-");
+    let sql = "SELECT value FROM metrics WHERE name = 'reward/mean' AND step = 5";
+    let value: f64 = store.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert!(
+        (read.parse::<f64>().unwrap() - value).abs() <= 1e-3 * value.abs(),
+        "{read} is not {value}"
+    );
+}
+
+fn hostile_texts_are_shown_and_not_obeyed(browser: &mut Browser, report: &str, store: &Connection) {
+    browser.open(report);
+    found(browser, store, "true");
+    let scripts = browser.js("document.scripts.length");
+    browser.press("/");
+    // Capitals are found as well as small letters.
+    browser.write("SCRIPT>DOCUMENT.TITLE");
+    found(browser, store, "text LIKE '<script>document.title%'");
+    browser.js("document.querySelector('#rows button').focus()");
+    browser.press("Enter");
+    browser.wait(&quote("Completion"), SHOWN);
+    assert_eq!(browser.js(&quote("Prompt")), "<img src=x onerror=\"document.title='owned'\">");
+    assert_eq!(browser.js("document.scripts.length"), scripts);
+    assert_eq!(
+        browser.js("document.querySelectorAll('#rows script, #rows img, header b, pre b').length"),
+        0
+    );
+    assert_eq!(browser.js("document.title"), NAME);
+    assert_eq!(browser.js("document.querySelector('h1').textContent"), NAME);
+    browser.press("Escape");
+    browser.wait("document.querySelectorAll('.panel').length", 0);
+}
+
+/// A text of the panel of the open completion.
+fn quote(label: &str) -> String {
+    format!("document.querySelector('.panel .quote[aria-label={label}]')?.textContent")
+}
+
+/// The link of the open completion.
+const LINK: &str = "document.querySelector('.panel p > a')?.getAttribute('href')";
+
+fn links_open_what_they_were_taken_from(browser: &mut Browser, report: &str) {
+    for source in ["train", "heldout"] {
+        // The last one of a page: other groups of its step come before.
+        browser.open(&format!("{report}#completions?source={source}&step=6-"));
+        browser.wait("document.querySelectorAll('#rows td.step').length > 20", true);
+        browser.click("#rows > tr:last-child .verdict");
+        browser.wait(&format!("typeof {LINK}"), "string");
+        let link = browser.text(LINK);
+        let (prompt, text) = (browser.text(&quote("Prompt")), browser.text(&quote("Completion")));
+        browser.open(&format!("{report}{link}"));
+        browser.wait(LINK, &link[..]);
+        browser.reload();
+        browser.wait(LINK, &link[..]);
+        assert_eq!(
+            (browser.text(&quote("Prompt")), browser.text(&quote("Completion"))),
+            (prompt, text),
+            "{link}"
+        );
+        assert_eq!(browser.js("document.querySelector('#trouble').hidden"), true);
+    }
+}
+
+fn tokens_are_shaded(browser: &mut Browser, report: &str) {
+    browser.open(&format!("{report}#completions?sort=longest&source=train&step=3-"));
+    browser.wait("document.querySelectorAll('#rows .cut').length > 0", true);
+    browser.click("#rows > tr:first-child .verdict");
+    browser.wait("document.querySelector('.shade select')?.value", "nothing");
+    browser.js("document.querySelector('.shade select').focus()");
+    browser.write("l");
+    browser.js("(() => { const select = document.querySelector('.shade select');
+           select.value = 'log-probability'; select.dispatchEvent(new Event('change')); })()");
+    let colours = "new Set([...document.querySelectorAll('.panel .piece')].map((it) =>
+        getComputedStyle(it).backgroundColor)).size > 1";
+    browser.wait(colours, true);
+    assert_eq!(browser.js("document.querySelector('.panel .scale').checkVisibility()"), true);
+    let text = browser
+        .text("document.querySelector('#rows > tr:first-child .cut:last-child').textContent");
+    let pieces = browser.text(&quote("Completion"));
+    assert!(pieces.starts_with(&text), "the tokens make {pieces}, and the text is {text}");
+}
+
+fn the_page_fits_a_phone_and_a_dark_room(browser: &mut Browser) {
+    let colours =
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color,
+        getComputedStyle(document.querySelector('#figures svg text')).fill].join(' ')";
+    let light = browser.text(colours);
+    browser.prefer("dark");
+    let dark = browser.text(colours);
+    let of = |text: &str| text.split(") ").map(str::to_owned).collect::<Vec<_>>();
+    assert!(
+        of(&light).iter().zip(of(&dark)).all(|(light, dark)| *light != dark),
+        "{light} and {dark}"
+    );
+
+    for width in [320, 390] {
+        browser.size(width, 844, 2);
+        browser.wait("innerWidth", width);
+        assert_eq!(browser.js("document.documentElement.scrollWidth"), width);
+    }
+}
+
+#[test]
+fn a_page_follows_a_run_and_nobody_else() {
+    let Some(mut browser) = Browser::start() else { return };
+    let place = Place::new();
+    place.train_tiny("going", &[]).success();
+    let store = Connection::open(place.path("runs/going/run.db")).unwrap();
+    // A run that goes on has not ended.
+    store.execute("DELETE FROM info WHERE key = 'ended'", []).unwrap();
+    let (mut watching, address) = watch(&place, "runs/going");
+
+    browser.open(&address);
+    found(&mut browser, &store, "true");
+    let last = "JSON.parse(document.querySelector('#chart-reward').dataset.chart).series[0].points.at(-1)[0]";
+    assert_eq!(browser.js(last), 6);
+    browser.click("#chart-reward .about summary");
+    take_a_step(&store);
+    let began = Instant::now();
+    browser.wait(last, 7);
+    found(&mut browser, &store, "true");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "the page took {took:?} to follow");
+    assert_eq!(browser.js("document.querySelector('#chart-reward .about').open"), true);
+    browser.wait("document.querySelector('#status').textContent", "step 7 of 6");
+    assert_eq!(browser.errors(), [""; 0]);
+
+    nobody_else_is_answered(&address);
+    // Nor does one that never asks anything keep it.
+    let idle = TcpStream::connect(host(&address)).unwrap();
+    watching.interrupt();
+    assert_eq!(watching.end(), Some(0));
+    drop(idle);
+    let ended = "The watcher has ended; the page shows what was last seen.";
+    browser.wait("document.querySelector('#status').textContent", ended);
+}
+
+/// Writes a further step like the last one into the run's database, as a going run does.
+fn take_a_step(store: &Connection) {
+    let step = "BEGIN;
+        INSERT INTO metrics SELECT step + 1, name, value FROM metrics WHERE step = 6;
+        INSERT INTO groups (source, step, draw, policy_step, prompt_id, prompt, reference, spread, fate)
+            SELECT source, step + 1, draw, policy_step, prompt_id, prompt, reference, spread, fate
+            FROM groups WHERE step = 6 AND source = 'train';
+        INSERT INTO completions (group_id, completion, text, tokens, finish, verdict, extracted, shaped, live)
+            SELECT new.group_id, completion, text, tokens, finish, verdict, extracted, shaped, live
+            FROM completions JOIN groups AS old USING (group_id)
+            JOIN groups AS new ON new.step = 7 AND new.draw = old.draw WHERE old.step = 6 AND old.source = 'train';
+        COMMIT;";
+    store.execute_batch(step).unwrap();
+}
+
+/// Of the run in FIREBRICK_SHOTS, into the folder FIREBRICK_SHOTS_TO; both from the repository's root on.
+#[test]
+#[ignore = "writes screenshots"]
+fn pictures_of_a_report_are_taken() {
+    let named = |name: &str| {
+        let path = env::var(name).unwrap_or_else(|_| panic!("{name} names a folder"));
+        Path::new(&repository("")).join(path)
+    };
+    let (run, to) = (named("FIREBRICK_SHOTS"), named("FIREBRICK_SHOTS_TO"));
+    let mut browser = Browser::start().expect("a browser takes the pictures");
+    let place = Place::new();
+    place.succeed(&["report", run.to_str().unwrap(), "--out", "report.html"]);
+    let report = format!("file://{}", place.path("report.html").display());
+    fs::create_dir_all(&to).unwrap();
+    browser.prefer("light");
+    for (name, width, height, scale) in [("desktop", 1280, 900, 1), ("phone", 390, 844, 2)] {
+        browser.size(width, height, scale);
+        browser.open(&report);
+        browser.wait("document.querySelectorAll('#rows td.step').length > 0", true);
+        fs::write(to.join(format!("{name}-top.png")), browser.picture()).unwrap();
+        browser.click("#rows > tr:first-child .verdict");
+        browser.wait("document.querySelectorAll('.panel').length", 1);
+        browser.js(
+            "(() => { const select = document.querySelector('.shade select');
+               if (select) { select.value = 'log-probability'; select.dispatchEvent(new Event('change')); }
+               document.querySelector('#rows > tr').scrollIntoView({ behavior: 'instant' }); })()",
+        );
+        fs::write(to.join(format!("{name}-completion.png")), browser.picture()).unwrap();
+    }
+    assert_eq!(browser.errors(), [""; 0]);
+}
