@@ -46,9 +46,9 @@ fn a_report_is_read_in_a_browser() {
     filters_find_what_the_database_has(&mut browser, &store);
     curves_are_drawn_and_read(&mut browser, &store);
     hostile_texts_are_shown_and_not_obeyed(&mut browser, &report, &store);
-    links_open_what_they_were_taken_from(&mut browser, &report);
-    tokens_are_shaded(&mut browser, &report);
-    // With the completion open that this left.
+    links_open_what_they_were_taken_from(&mut browser, &report, &store);
+    tokens_are_shaded(&mut browser, &report, &store);
+    // With the completion that this left open.
     the_page_fits_a_phone_and_a_dark_room(&mut browser);
 
     assert_eq!(browser.errors(), [""; 0]);
@@ -56,6 +56,11 @@ fn a_report_is_read_in_a_browser() {
         !["file:", "data:", "about:"].iter().any(|own| address.starts_with(own))
     };
     assert_eq!(browser.requests().iter().find(elsewhere), None, "a report asks nobody");
+    // And it may not.
+    let asked = browser.js("fetch('https://example.org').then(() => 'asked', () => 'refused')");
+    assert_eq!(asked, "refused");
+    let refusal = browser.errors().concat();
+    assert!(refusal.contains("Content Security Policy"), "{refusal}");
 }
 
 /// Where tokens are kept the page shows those, so they are taken from the completion whose text is replaced.
@@ -176,11 +181,11 @@ fn quote(label: &str) -> String {
 /// The link of the open completion.
 const LINK: &str = "document.querySelector('.panel p > a')?.getAttribute('href')";
 
-fn links_open_what_they_were_taken_from(browser: &mut Browser, report: &str) {
+fn links_open_what_they_were_taken_from(browser: &mut Browser, report: &str, store: &Connection) {
     for source in ["train", "heldout"] {
         // The last one of a page: other groups of its step come before.
         browser.open(&format!("{report}#completions?source={source}&step=6-"));
-        browser.wait("document.querySelectorAll('#rows td.step').length > 20", true);
+        found(browser, store, &format!("source = '{source}' AND step >= 6"));
         browser.click("#rows > tr:last-child .verdict");
         browser.wait(&format!("typeof {LINK}"), "string");
         let link = browser.text(LINK);
@@ -198,13 +203,11 @@ fn links_open_what_they_were_taken_from(browser: &mut Browser, report: &str) {
     }
 }
 
-fn tokens_are_shaded(browser: &mut Browser, report: &str) {
+fn tokens_are_shaded(browser: &mut Browser, report: &str, store: &Connection) {
     browser.open(&format!("{report}#completions?sort=longest&source=train&step=3-"));
-    browser.wait("document.querySelectorAll('#rows .cut').length > 0", true);
+    found(browser, store, "source = 'train' AND step >= 3");
     browser.click("#rows > tr:first-child .verdict");
     browser.wait("document.querySelector('.shade select')?.value", "nothing");
-    browser.js("document.querySelector('.shade select').focus()");
-    browser.write("l");
     browser.js("(() => { const select = document.querySelector('.shade select');
            select.value = 'log-probability'; select.dispatchEvent(new Event('change')); })()");
     let colours = "new Set([...document.querySelectorAll('.panel .piece')].map((it) =>
@@ -212,7 +215,7 @@ fn tokens_are_shaded(browser: &mut Browser, report: &str) {
     browser.wait(colours, true);
     assert_eq!(browser.js("document.querySelector('.panel .scale').checkVisibility()"), true);
     let text = browser
-        .text("document.querySelector('#rows > tr:first-child .cut:last-child').textContent");
+        .text("document.querySelector('#rows > tr:first-child > :last-child .cut').textContent");
     let pieces = browser.text(&quote("Completion"));
     assert!(pieces.starts_with(&text), "the tokens make {pieces}, and the text is {text}");
 }
@@ -220,7 +223,7 @@ fn tokens_are_shaded(browser: &mut Browser, report: &str) {
 fn the_page_fits_a_phone_and_a_dark_room(browser: &mut Browser) {
     let colours =
         "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color,
-        getComputedStyle(document.querySelector('#figures svg text')).fill].join(' ')";
+                    getComputedStyle(document.querySelector('#figures svg text')).fill].join(' ')";
     let light = browser.text(colours);
     browser.prefer("dark");
     let dark = browser.text(colours);

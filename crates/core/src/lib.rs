@@ -31,6 +31,7 @@ mod run_name;
 mod seed;
 mod source;
 mod tracker;
+mod trained;
 
 pub use advantage::{AdvantageEstimator, Advantages};
 pub use completion::{Completion, Detokenizer, FinishReason};
@@ -47,3 +48,4 @@ pub use run_name::{RunNameError, check_run_name};
 pub use seed::{Seed, Stream};
 pub use source::PromptSource;
 pub use tracker::{TrackError, Tracker};
+pub use trained::Trained;

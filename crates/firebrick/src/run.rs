@@ -20,8 +20,8 @@ use firebrick_core::{Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
-    Completions, HELDOUT, Heldout, RunFolder, Seconds, Store, Summary, TRAIN, TokensPerSecond,
-    peak_rss_bytes, write_atomically,
+    Completions, HELDOUT, Heldout, Outcome, RunFolder, Seconds, Store, Summary, TRAIN,
+    TokensPerSecond, peak_rss_bytes, write_atomically,
 };
 use firebrick_train::{SamplingReport, StepReport, TrainError, Trainer, UpdateTotals};
 use rand::seq::IndexedRandom;
@@ -334,7 +334,7 @@ impl<M: PolicyModel> Run<M> {
         let room = self.wired.trainer.state.room;
         lock(&self.journal).turn_to(Some((TRAIN, step)));
         let phases = &mut Phases(self.watcher.as_mut());
-        let StepReport { sampling, update, mut metrics, groups, fates, skipped, stop } =
+        let StepReport { sampling, update, mut metrics, groups, fates, trained, skipped, stop } =
             self.wired.trainer.step(phases)?;
         self.explain_room(room);
         self.explain_journal(sampling.completions);
@@ -353,7 +353,7 @@ impl<M: PolicyModel> Run<M> {
         let began = Instant::now();
         // A step that ends the run trained on nothing.
         let fates = if stop.is_none() { fates } else { BTreeMap::new() };
-        self.record(step, &metrics, groups, fates);
+        self.record(step, &metrics, groups, Outcome { fates, trained });
         self.look_for_alarms(step);
         lock(&self.journal).spend(began);
         let (count, most) =

@@ -19,8 +19,8 @@ mod writer;
 pub use error::RunError;
 pub use folder::{RunFolder, publish_folder, write_atomically};
 pub use store::{
-    Given, HELDOUT, Judged, Listed, ListedGroup, Store, TRAIN, Told, Which, Written, json_line,
-    json_object,
+    Given, HELDOUT, Judged, Listed, ListedGroup, Looked, Outcome, Store, TRAIN, Told, Which,
+    Written, json_line, json_object,
 };
 pub use summary::{Completions, Heldout, Seconds, Summary, TokensPerSecond, peak_rss_bytes};
 pub use sums::{SUMS, find_damage, write_sums};

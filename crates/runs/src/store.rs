@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 use self::schema::{APPLICATION, PROMPTS, UNUSED, VERSION, creation, migration};
 pub use self::{
     asked::{Given, Judged, Which},
-    browsed::{Listed, ListedGroup, Told, Written},
-    sampled::{HELDOUT, TRAIN},
+    browsed::{Listed, ListedGroup, Looked, Told, Written},
+    sampled::{HELDOUT, Outcome, TRAIN},
 };
 use crate::RunError;
 
@@ -32,6 +32,7 @@ use crate::RunError;
 /// | `groups` | sampled group | `group_id`, `source`, `step`, `draw`, `policy_step`, `prompt_id`, `prompt`, `reference`, `spread`, `fate` |
 /// | `completions` | completion | `group_id`, `completion`, `text`, `tokens`, `finish`, `policy_version`, `mean_logprob`, `verdict`, `credit`, `extracted`, `parts`, `accuracy`, `shaped`, `live` |
 /// | `sampled` | group with its tokens | `group_id`, `request`, `completions` |
+/// | `trained` | completion that was trained on | `group_id`, `completion`, `advantage`, `ratios`, `entropies` |
 /// | `prompts` | prompt that was sampled for training | `prompt_id`, `prompt`, `groups`, `completions`, `right`, `last_draw`, `last_step`, `last_mean`, `last_variance` |
 ///
 /// `source` is `train`, or an evaluation's: `heldout`, and `initial` for the one before a warm-up. A group is written
@@ -42,6 +43,9 @@ use crate::RunError;
 /// `policy_version` of each, and with a `mask` where the policy did not write all tokens. `request` is a hash of everything
 /// that they follow from: a run that goes on finds by it what it need not sample again. The steps since the last checkpoint
 /// are there, and those that the recipe has kept (`record.tokens_every`).
+///
+/// `trained` has the mean advantage of each such completion; and in the steps that keep their tokens, as JSON arrays with a
+/// number for each token, its ratio to the policy that sampled it and the entropy there, both when its update began.
 ///
 /// `prompts` is a view, made from `groups` and `completions` when it is asked for: the history of
 /// each prompt, in which the numbers from `last_draw` on are those of its last group, and mean and
@@ -218,6 +222,7 @@ impl Store {
                 "DELETE FROM metrics WHERE step > ?1",
                 "UPDATE groups SET spread = NULL, fate = NULL WHERE step > ?1",
                 "DELETE FROM completions WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)",
+                "DELETE FROM trained WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)",
             ] {
                 transaction.execute(sql, [signed(step)])?;
             }
@@ -249,7 +254,7 @@ impl Tracker for Store {
     }
 
     fn log_groups(&mut self, step: Step, groups: &[RewardedGroup]) -> Result<(), TrackError> {
-        self.record(TRAIN, step, groups, &BTreeMap::new())
+        self.record(TRAIN, step, groups, &Outcome::default())
             .map_err(|error| TrackError(Box::new(error)))
     }
 }
@@ -468,7 +473,7 @@ mod tests {
         // Judged, it is there still, until its step is saved and no step whose tokens stay.
         let mut judged = group(7, &[true, false]);
         judged.group = told.clone();
-        store.record(TRAIN, 3, &[judged], &BTreeMap::new()).unwrap();
+        store.record(TRAIN, 3, &[judged], &Outcome::default()).unwrap();
         assert_eq!(count(&store, "completions"), 2);
         store.truncate_after(2).unwrap();
         assert_eq!(count(&store, "completions"), 0);

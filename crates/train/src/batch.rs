@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use firebrick_core::{Completion, TokenId};
+use firebrick_core::{Completion, TokenId, Trained};
 use firebrick_models::{Padding, TokenBatch};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,9 @@ pub struct Sample {
     pub live: bool,
     /// Which group it belongs to.
     pub group: u64,
+    /// Which of the group's completions it is, from 0.
+    #[serde(default)]
+    pub place: usize,
 }
 
 impl Sample {
@@ -68,6 +71,7 @@ impl Sample {
             token_values: None,
             live: true,
             group,
+            place: 0,
         }
     }
 
@@ -80,6 +84,12 @@ impl Sample {
     /// How many tokens count in the loss.
     pub fn counted(&self) -> usize {
         if self.live { self.own().count() } else { 0 }
+    }
+
+    /// What an update makes of it, as far as that is known before.
+    pub(crate) fn trained(&self) -> Trained {
+        let sum: f32 = self.own().map(|place| self.advantages[place]).sum();
+        Trained { advantage: sum / self.own().count().max(1) as f32, ..Trained::default() }
     }
 
     /// The places of the tokens that the policy wrote.

@@ -103,6 +103,11 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             self.updated.skipped.push(self.samples.to_vec());
         } else {
             self.updated.shared += report.shared * report.tokens as f64;
+            if self.updated.looks {
+                let trained = report.seen.read(self.samples)?;
+                let keys = self.samples.iter().map(|sample| (sample.group, sample.place));
+                self.updated.trained.extend(keys.zip(trained));
+            }
             self.updated.add(report.metrics, report.tokens, outcome.grad_norm);
             trainer.step_critic(report.of_critic, self.updated)?;
         }

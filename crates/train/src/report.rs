@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use firebrick_core::{Completion, Fate, FinishReason, Metrics, Reward, RewardedGroup, Verdict};
+use firebrick_core::{
+    Completion, Fate, FinishReason, Metrics, Reward, RewardedGroup, Trained, Verdict,
+};
 
 use crate::{
     LARGEST_CHANGE, Record, Repeats, Sample, adaptive, critic::CriticUpdates, memory::Recalled,
@@ -201,6 +203,10 @@ pub(crate) struct Updated {
     pub(crate) repeats: Vec<Repeats>,
     pub(crate) grad_norm: f64,
     pub(crate) skipped: Vec<Vec<Sample>>,
+    /// Whether each token is looked at.
+    pub(crate) looks: bool,
+    /// What the updates made of the completions, by their groups among those that are trained on, and their places in them.
+    pub(crate) trained: BTreeMap<(u64, usize), Trained>,
     pub(crate) critic: CriticUpdates,
     pub(crate) lr: f64,
     pub(crate) seconds: f64,

@@ -16,8 +16,8 @@ pub(crate) fn samples_of(
         // By its place and not by its draw: the copy of a group is a group of its own.
         let sample = |completion| Sample::new(&group.group.prompt.tokens, completion, index as u64);
         let completions = group.group.completions.iter().map(sample).zip(&group.rewards);
-        samples.extend(completions.map(|(mut sample, reward)| {
-            (sample.reward, sample.live) = (reward.shaped, reward.live);
+        samples.extend(completions.enumerate().map(|(place, (mut sample, reward))| {
+            (sample.place, sample.reward, sample.live) = (place, reward.shaped, reward.live);
             sample
         }));
     }

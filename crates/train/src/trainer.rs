@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, time::Instant};
 use burn::module::Module;
 use firebrick_core::{
     AdvantageEstimator, Fate, Group, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
-    RewardShaper, RewardedGroup, Seed, Verdict, Verifier,
+    RewardShaper, RewardedGroup, Seed, Trained, Verdict, Verifier,
 };
 use firebrick_models::{Compute, PolicyModel};
 use firebrick_rollout::{RolloutEngine, RolloutError, Sampling};
@@ -116,6 +116,8 @@ pub struct TrainConfig {
     pub importance_cap: Option<f64>,
     /// Whose log-probabilities are the old policy's; with a cap they are recomputed.
     pub old_logprobs: OldLogprobs,
+    /// Every so many steps each token's ratio and entropy are read ([`StepReport::trained`]); 0 is never.
+    pub look_every: u64,
     /// The largest share of completions that may have no verdict, in [0, 1]: above it nothing is learnt or measured.
     pub max_errors: f64,
 }
@@ -220,6 +222,8 @@ pub struct StepReport {
     pub groups: Vec<RewardedGroup>,
     /// The fate of each, by its draw.
     pub fates: BTreeMap<u64, Fate>,
+    /// What the updates made of the completions that were trained on, by the draws of their groups and their places in them.
+    pub trained: BTreeMap<(u64, usize), Trained>,
     /// Mini-batches that were skipped because their gradient was not finite.
     pub skipped: Vec<Vec<Sample>>,
     /// Why the run should end here, if it should.
@@ -409,11 +413,14 @@ impl<M: PolicyModel> Trainer<M> {
     ) -> Result<Updated, TrainError> {
         let began = Instant::now();
         let total = samples.len();
+        let trained = samples.iter().map(|sample| ((sample.group, sample.place), sample.trained()));
+        let trained = trained.collect();
         let mut units = self.units(samples);
         units.shuffle(&mut self.seed.derive("mini_batches", &[step]).rng());
         let count = total.div_ceil(self.config.mini_batch.max(1)).min(units.len());
         let lr = self.policy_lr()?;
-        let mut updated = Updated { lr, ..Updated::default() };
+        let looks = self.config.look_every > 0 && step.is_multiple_of(self.config.look_every);
+        let mut updated = Updated { lr, looks, trained, ..Updated::default() };
         observer.begin(Phase::Update, count);
         for index in 0..count {
             let batch =
@@ -443,8 +450,14 @@ impl<M: PolicyModel> Trainer<M> {
         units
     }
 
-    fn report(&self, sampled: Sampled, updated: Updated, began: Instant) -> StepReport {
+    fn report(&self, sampled: Sampled, mut updated: Updated, began: Instant) -> StepReport {
         let mut metrics = Metrics::default();
+        // A group and its copies have one draw.
+        let trained = std::mem::take(&mut updated.trained).into_iter();
+        let trained = trained.map(|((group, place), trained)| {
+            ((sampled.kept[group as usize].group.draw, place), trained)
+        });
+        let trained = trained.collect();
         let sampling = sampled.measure(&mut metrics);
         self.phrases.measure(&sampled.all, &mut metrics);
         let (update, skipped) = updated.measure(&mut metrics);
@@ -455,6 +468,6 @@ impl<M: PolicyModel> Trainer<M> {
         }
         metrics.set("time/step", began.elapsed().as_secs_f64());
         let Sampled { all, fates, stop, .. } = sampled;
-        StepReport { sampling, update, metrics, groups: all, fates, skipped, stop }
+        StepReport { sampling, update, metrics, groups: all, fates, trained, skipped, stop }
     }
 }

@@ -11,7 +11,7 @@ use burn::{
     optim::GradientsParams,
     tensor::{DType, Device, Tensor},
 };
-use firebrick_core::Metrics;
+use firebrick_core::{Metrics, Trained};
 use firebrick_kernels::together;
 use firebrick_models::{
     GradientSum, Loads, PolicyModel, head_backward, head_logprobs, head_record,
@@ -123,6 +123,41 @@ pub struct UpdateReport {
     pub tokens: usize,
     /// The share of prompts' and completions' tokens that were not computed, because a prompt was shared.
     pub shared: f64,
+    /// What was seen of each token.
+    pub seen: Seen,
+}
+
+/// The log-probability and the entropy of each token that the policy wrote, before an update. They stay on the device until they
+/// are read.
+#[derive(Default)]
+pub struct Seen {
+    /// The numbers of a micro-batch's samples, its log-probabilities and its entropies.
+    parts: Vec<(Vec<usize>, [Tensor<1>; 2])>,
+}
+
+impl Seen {
+    /// What became of the update's samples, in their order: ratios to the policies that sampled them, and entropies. A sample that
+    /// does not count has neither.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn read(self, samples: &[Sample]) -> Result<Vec<Trained>, TrainError> {
+        let mut trained: Vec<Trained> = samples.iter().map(Sample::trained).collect();
+        for (indices, [logprobs, entropies]) in self.parts {
+            let (logprobs, entropies) = (read(logprobs)?, read(entropies)?);
+            let mut numbers = logprobs.into_iter().zip(entropies);
+            for index in indices {
+                let (sample, trained) = (&samples[index], &mut trained[index]);
+                trained.ratios = vec![0.0; sample.completion.len()];
+                trained.entropies = trained.ratios.clone();
+                for (place, (logprob, entropy)) in sample.own().zip(&mut numbers) {
+                    trained.ratios[place] = (logprob - sample.behaviour_logprobs[place]).exp();
+                    trained.entropies[place] = entropy;
+                }
+            }
+        }
+        Ok(trained)
+    }
 }
 
 /// The metric that is a maximum over the update's tokens: how far the log-probability of a token has
@@ -207,10 +242,11 @@ impl Updater {
         let (mut gradients, mut of_critic) = (GradientSum::default(), GradientSum::default());
         let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
         let mut largest: Option<Tensor<1>> = None;
+        let mut seen = Seen::default();
         let device = policy.device();
-        for (_, batch) in self.batches(samples, layout, &divisors, &device) {
+        for (indices, batch) in self.batches(samples, layout, &divisors, &device) {
             self.check_interrupted()?;
-            let (parts, change) = together(&device, || {
+            let (parts, change, numbers) = together(&device, || {
                 // Before the policy's pass: its activations are gone when the policy's come.
                 if let Some(critic) = critic {
                     add(&mut sums, critic.on_own_trunk(&batch, &self.cut, &mut of_critic));
@@ -223,6 +259,7 @@ impl Updater {
                 None => change,
             });
             add(&mut sums, parts);
+            seen.parts.push((indices, numbers));
         }
         let mut metrics = Metrics::default();
         if let Some(largest) = largest {
@@ -249,6 +286,7 @@ impl Updater {
             metrics,
             tokens: divisors.tokens as usize,
             shared,
+            seen,
         })
     }
 
@@ -354,7 +392,7 @@ impl Updater {
     }
 
     /// Adds the gradient of a micro-batch to those of the policy and of the critic; gives its parts of sums
-    /// over the update, and the largest change of a log-probability.
+    /// over the update, the largest change of a log-probability, and log-probabilities and entropies themselves.
     ///
     /// The backward pass has three stages, so that logits need not exist for more than a block of the vocabulary at a time:
     /// loss to log-probabilities by autodiff on `[rows, tokens]`; log-probabilities to hidden
@@ -369,7 +407,7 @@ impl Updater {
         moves: Moves,
         batch: &MicroBatch,
         (sum, of_critic): (&mut GradientSum, &mut GradientSum),
-    ) -> (Parts, Tensor<1>) {
+    ) -> (Parts, Tensor<1>, [Tensor<1>; 2]) {
         let context = policy.context(&batch.tokens);
         // Where the policy stands still, nothing is kept of the way.
         let pass = match moves {
@@ -395,6 +433,7 @@ impl Updater {
         let at_once = [logits, waiting];
         let now = head_record(&values, &head, &batch.labels, temperature, at_once);
 
+        let numbers = [now.logprobs.clone(), now.entropy.clone()];
         let leaf =
             |numbers: &Tensor<1>| Tensor::from_inner(batch.by_row(numbers.clone())).require_grad();
         let (logprobs, entropy) = (leaf(&now.logprobs), leaf(&now.entropy));
@@ -447,7 +486,7 @@ impl Updater {
         ];
         parts.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
         parts.extend(judged);
-        (parts, difference.max())
+        (parts, difference.max(), numbers)
     }
 }
 

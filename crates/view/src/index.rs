@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use firebrick_core::{Completion, Verdict};
-use firebrick_runs::{Listed, ListedGroup, TRAIN};
+use firebrick_runs::{Listed, ListedGroup, Looked, TRAIN};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -50,6 +50,7 @@ struct Groups {
     run: Vec<usize>,
     source: Vec<usize>,
     step: Vec<u64>,
+    /// The draw of its prompt; for evaluations, which draw none, the prompt's number: it tells the groups of a step apart.
     /// As text: a script would round one beyond 2⁵³.
     draw: Vec<String>,
     prompt: Vec<usize>,
@@ -119,7 +120,8 @@ impl Index {
                 };
                 let sampled = sampled.as_ref().and_then(|all| all.get(completion as usize));
                 if let (Some(sampled), Some(pieces)) = (sampled, pieces) {
-                    row["pieces"] = shaded(sampled, &pieces(&sampled.tokens));
+                    let looked = store.looked_at(group, completion)?;
+                    row["pieces"] = shaded(sampled, &pieces(&sampled.tokens), looked.as_ref());
                 }
                 rows.push(row);
             }
@@ -140,7 +142,8 @@ impl Index {
         self.groups.run.push(run);
         self.groups.source.push(place(&mut names.sources, &group.source));
         self.groups.step.push(group.step);
-        self.groups.draw.push(group.draw.to_string());
+        let draw = if group.source == TRAIN { group.draw } else { group.prompt_id };
+        self.groups.draw.push(draw.to_string());
         self.groups.prompt.push(prompt);
         self.groups.fate.push(group.fate.map(|fate| place(&mut names.fates, &fate)));
         self.groups.spread.push(group.spread);
@@ -151,7 +154,7 @@ impl Index {
             self.rows.finish.push(place(&mut names.finishes, &of.finish));
             self.rows.verdict.push(place(&mut names.verdicts, &of.verdict));
             self.rows.reward.push(of.reward);
-            self.rows.advantage.push(None);
+            self.rows.advantage.push(of.advantage);
             self.keys.push((run, group.id, of.completion));
         }
     }
@@ -175,12 +178,15 @@ fn place(words: &mut Vec<String>, word: &str) -> usize {
     })
 }
 
-/// Each token's text with its log-probability, where the policy wrote it.
-fn shaded(sampled: &Completion, pieces: &[String]) -> Value {
+/// Each token's text, and where the policy wrote it, its log-probability, ratio and entropy as far as they are known.
+fn shaded(sampled: &Completion, pieces: &[String], looked: Option<&Looked>) -> Value {
     let of_token = |(index, piece): (usize, &String)| {
-        let own = sampled.mask.get(index).copied().unwrap_or(false);
-        let logprob = sampled.logprobs.get(index).filter(|_| own);
-        json!([piece, logprob, null, null])
+        if !sampled.mask.get(index).copied().unwrap_or(false) {
+            return json!([piece, null, null, null]);
+        }
+        let ratio = looked.and_then(|looked| looked.ratios.get(index));
+        let entropy = looked.and_then(|looked| looked.entropies.get(index));
+        json!([piece, sampled.logprobs.get(index), ratio, entropy])
     };
     pieces.iter().enumerate().map(of_token).collect()
 }

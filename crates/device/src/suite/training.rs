@@ -164,6 +164,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             sampling: sampling(1.0, 0, 1.0, 4),
             importance_cap: None,
             old_logprobs: OldLogprobs::Sampled,
+            look_every: 0,
             max_errors: 1.0,
         },
         seed: Seed::run(8),

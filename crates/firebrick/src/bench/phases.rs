@@ -159,6 +159,7 @@ impl<'a> Phases<'a> {
                 sampling: drawn(length),
                 importance_cap: None,
                 old_logprobs: OldLogprobs::Sampled,
+                look_every: 0,
                 max_errors: 1.0,
             },
             seed: self.seed,

@@ -1,10 +1,10 @@
 //! Evaluations: of the held-out prompts, of further sets, and how far a warm-up has come.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::time::Instant;
 
 use firebrick_core::{Metrics, Prompt, RewardedGroup, Seed, Step};
 use firebrick_models::PolicyModel;
-use firebrick_runs::HELDOUT;
+use firebrick_runs::{HELDOUT, Outcome};
 use firebrick_train::EvalReport;
 
 use super::{Progress, Run};
@@ -44,7 +44,7 @@ impl<M: PolicyModel> Run<M> {
         self.show_accuracy(step, Some(accuracy));
         let mut measured = Metrics::default();
         measured.set("eval/heldout_accuracy", accuracy);
-        self.record(step, &measured, Vec::new(), BTreeMap::new());
+        self.record(step, &measured, Vec::new(), Outcome::default());
         self.progress.heldout.r#final = Some(accuracy);
         match self.progress.best.is_none_or(|(_, best)| accuracy > best) {
             true => (self.progress.best, self.progress.since_best) = (Some((step, accuracy)), 0),
@@ -106,7 +106,7 @@ impl<M: PolicyModel> Run<M> {
             report.accuracy, report.samples, report.majority
         ));
         if step > 0 {
-            self.record(step, &metrics, Vec::new(), BTreeMap::new());
+            self.record(step, &metrics, Vec::new(), Outcome::default());
         }
         if report.accuracy.is_finite() {
             self.progress.sets.insert(name.clone(), report.accuracy);

@@ -1,10 +1,10 @@
 //! What a run hands to the thread that writes its database.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::time::Instant;
 
-use firebrick_core::{Fate, Metrics, RewardedGroup, Step, Tracker as _};
+use firebrick_core::{Metrics, RewardedGroup, Step, Tracker as _};
 use firebrick_models::PolicyModel;
-use firebrick_runs::{HELDOUT, RunError, Store, TRAIN};
+use firebrick_runs::{HELDOUT, Outcome, RunError, Store, TRAIN};
 
 use super::Run;
 use crate::{
@@ -20,7 +20,7 @@ impl<M: PolicyModel> Run<M> {
         step: Step,
         metrics: &Metrics,
         groups: Vec<RewardedGroup>,
-        fates: BTreeMap<u64, Fate>,
+        outcome: Outcome,
     ) {
         let Run { journal, trackers, watcher, .. } = self;
         for tracker in trackers {
@@ -34,7 +34,7 @@ impl<M: PolicyModel> Run<M> {
             // The numbers last, because the database brings everything before them to the disk with them; and in any case,
             // because they are small and may have room where completions have none.
             let sampled =
-                store.record(TRAIN, step, &groups, &fates).err().map(|error| error.to_string());
+                store.record(TRAIN, step, &groups, &outcome).err().map(|error| error.to_string());
             let numbers = store.log(step, &metrics).err().map(|error| error.to_string());
             Some(format!("step {step} is not in run.db: {}", sampled.or(numbers)?))
         });
@@ -50,7 +50,7 @@ impl<M: PolicyModel> Run<M> {
         let (began, source) = (Instant::now(), source.to_owned());
         let mut journal = lock(&self.journal);
         journal.store.later(move |store| {
-            let error = store.record(&source, step, &groups, &BTreeMap::new()).err()?;
+            let error = store.record(&source, step, &groups, &Outcome::default()).err()?;
             Some(format!("the evaluation of step {step} is not in run.db: {error}"))
         });
         journal.spend(began);

@@ -55,8 +55,8 @@ pub struct Listed {
     pub verdict: String,
     /// The reward after shaping.
     pub reward: Option<f64>,
-    /// Whether it counts in the loss.
-    pub live: bool,
+    /// Its mean advantage; none where it was not trained on.
+    pub advantage: Option<f64>,
 }
 
 /// The rest of a completion.
@@ -68,6 +68,15 @@ pub struct Written {
     pub extracted: String,
     /// The parts of its reward as a JSON object, where there are any.
     pub parts: Option<String>,
+}
+
+/// The numbers of a completion's tokens; none for one that is not finite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Looked {
+    /// How many times as likely each token had become since it was sampled.
+    pub ratios: Vec<Option<f32>>,
+    /// The entropy at each, in nats.
+    pub entropies: Vec<Option<f32>>,
 }
 
 impl Store {
@@ -138,8 +147,16 @@ impl Store {
         let groups = "SELECT group_id, source, step, draw, prompt_id, prompt, reference, spread, fate FROM groups \
                       WHERE EXISTS (SELECT 1 FROM completions WHERE completions.group_id = groups.group_id) \
                       ORDER BY step, source <> 'train', source, draw, group_id";
-        let completions = "SELECT completion, tokens, finish, coalesce(verdict, ''), shaped, coalesce(live, 0) \
-                           FROM completions WHERE group_id = ?1 ORDER BY completion";
+        let completions = match self.has_trained()? {
+            true => {
+                "SELECT completion, tokens, finish, coalesce(verdict, ''), shaped, advantage \
+                 FROM completions LEFT JOIN trained USING (group_id, completion) WHERE group_id = ?1 ORDER BY completion"
+            }
+            false => {
+                "SELECT completion, tokens, finish, coalesce(verdict, ''), shaped, NULL \
+                 FROM completions WHERE group_id = ?1 ORDER BY completion"
+            }
+        };
         let group = |row: &Row<'_>| {
             Ok(ListedGroup {
                 id: row.get(0)?,
@@ -160,7 +177,7 @@ impl Store {
                 finish: row.get(2)?,
                 verdict: row.get(3)?,
                 reward: row.get(4)?,
-                live: row.get(5)?,
+                advantage: row.get(5)?,
             })
         };
         let mut read = || {
@@ -205,6 +222,35 @@ impl Store {
         };
         let tokens = read().map_err(self.fault("read"))?;
         Ok(tokens.and_then(|tokens| serde_json::from_str(&tokens).ok()))
+    }
+
+    /// By token, what the update of a completion began with: ratios to the policy that sampled, and entropies; none where the step
+    /// was not looked at so closely.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn looked_at(&self, group: i64, completion: u64) -> Result<Option<Looked>, RunError> {
+        if !self.has_trained()? {
+            return Ok(None);
+        }
+        let sql = "SELECT ratios, entropies FROM trained WHERE group_id = ?1 AND completion = ?2";
+        let read = || {
+            let mut query = self.connection.prepare_cached(sql)?;
+            let lists = |row: &Row<'_>| {
+                Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<String>>(1)?))
+            };
+            query.query_row(params![group, signed(completion)], lists).optional()
+        };
+        let lists = read().map_err(self.fault("read"))?;
+        let numbers = |list: Option<String>| serde_json::from_str::<Vec<Option<f32>>>(&list?).ok();
+        Ok(lists.and_then(|(ratios, entropies)| {
+            Some(Looked { ratios: numbers(ratios)?, entropies: numbers(entropies)? })
+        }))
+    }
+
+    /// Versions before 4 have no such table.
+    fn has_trained(&self) -> Result<bool, RunError> {
+        Ok(self.version()?.is_some_and(|version| version >= 4))
     }
 
     /// The shares of right completions of each prompt, by step, in the evaluations of that name. Completions that could not be

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use firebrick_core::{Completion, Fate, Group, Reward, RewardedGroup, Step};
+use firebrick_core::{Completion, Fate, Group, Reward, RewardedGroup, Step, Trained};
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{Store, cell, signed, unsigned};
@@ -13,6 +13,15 @@ pub const TRAIN: &str = "train";
 
 /// The [`Store`]'s `source` of evaluations on the held-out prompts.
 pub const HELDOUT: &str = "heldout";
+
+/// What a step made of its groups.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// What became of each group, by its draw.
+    pub fates: BTreeMap<u64, Fate>,
+    /// What the updates made of the completions that were trained on, by the draws of their groups and their places in them.
+    pub trained: BTreeMap<(u64, usize), Trained>,
+}
 
 impl Store {
     /// Writes groups that have just arrived and nobody has judged, so that a run that is killed has them. Each comes with its
@@ -67,8 +76,8 @@ impl Store {
         Ok(sampled.and_then(|sampled| serde_json::from_str(&sampled).ok()))
     }
 
-    /// Writes what became of a step's groups, and by their draws what the step made of them; of those that [`Store::keep`] has
-    /// written the tokens stay.
+    /// Writes a step's groups with their verdicts, and what the step made of them; of those that [`Store::keep`] has written the
+    /// tokens stay.
     ///
     /// # Errors
     /// When it can't be written.
@@ -77,14 +86,14 @@ impl Store {
         source: &str,
         step: Step,
         groups: &[RewardedGroup],
-        fates: &BTreeMap<u64, Fate>,
+        outcome: &Outcome,
     ) -> Result<(), RunError> {
         self.transaction(|transaction| {
             let sql = "UPDATE groups SET spread = ?5, policy_step = ?6, fate = ?7 \
                        WHERE source = ?1 AND step = ?2 AND draw = ?3 AND prompt_id = ?4 RETURNING group_id";
             let mut find = transaction.prepare_cached(sql)?;
             for RewardedGroup { group, rewards } in groups {
-                let fate = fates.get(&group.draw).map(|fate| fate.name());
+                let fate = outcome.fates.get(&group.draw).map(|fate| fate.name());
                 let (spread, policy) = (cell(spread(rewards)), signed(group.step));
                 let (draw, prompt) = (signed(group.draw), signed(group.prompt.id));
                 let mut found = || {
@@ -100,6 +109,9 @@ impl Store {
                     }
                 };
                 replace_completions(transaction, id, &group.completions, rewards)?;
+                for (&(_, place), trained) in outcome.trained.range((group.draw, 0)..=(group.draw, usize::MAX)) {
+                    insert_trained(transaction, id, place, trained)?;
+                }
             }
             Ok(())
         })
@@ -171,7 +183,7 @@ impl Store {
         let mut removed = 0;
         self.transaction(|transaction| {
             let chosen = format!("SELECT group_id FROM groups WHERE {which}");
-            for table in ["completions", "sampled"] {
+            for table in ["completions", "sampled", "trained"] {
                 let sql = format!("DELETE FROM {table} WHERE group_id IN ({chosen})");
                 transaction.execute(&sql, [step])?;
             }
@@ -256,6 +268,30 @@ fn replace_completions(
             reward.live,
         ])?;
     }
+    Ok(())
+}
+
+/// What the updates made of a completion.
+fn insert_trained(
+    transaction: &Transaction<'_>,
+    group: i64,
+    place: usize,
+    trained: &Trained,
+) -> rusqlite::Result<()> {
+    // What is not finite becomes `null` in JSON.
+    let numbers = |numbers: &[f32]| {
+        let whole = serde_json::to_string(numbers).unwrap_or_default();
+        (!numbers.is_empty()).then_some(whole)
+    };
+    let sql = "INSERT OR REPLACE INTO trained (group_id, completion, advantage, ratios, entropies) \
+               VALUES (?1, ?2, ?3, ?4, ?5)";
+    transaction.prepare_cached(sql)?.execute(params![
+        group,
+        place as i64,
+        cell(trained.advantage.into()),
+        numbers(&trained.ratios),
+        numbers(&trained.entropies),
+    ])?;
     Ok(())
 }
 

@@ -1,21 +1,22 @@
 //! The tables of a run's database, and the way from older ones.
 
 /// Goes up with every change that an older program could not read.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
 
 /// "FBRK": tells a run's database from any other.
 pub(super) const APPLICATION: i64 = 0x4642_524B;
 
 /// Makes the tables of an empty database.
 pub(super) fn creation() -> String {
-    format!("{NUMBERS} {SAMPLED}")
+    format!("{NUMBERS} {SAMPLED} {TRAINED}")
 }
 
 /// Turns the tables of an earlier version into the present ones; none for a version that never was.
 pub(super) fn migration(from: i64) -> Option<String> {
     match from {
-        2 => Some(FROM_TOKENS_BY_COMPLETION.to_owned()),
-        1 => Some(format!("{BEFORE_TOKENS} {SAMPLED} {FROM_BEFORE_TOKENS}")),
+        3 => Some(TRAINED.to_owned()),
+        2 => Some(format!("{FROM_TOKENS_BY_COMPLETION} {TRAINED}")),
+        1 => Some(format!("{BEFORE_TOKENS} {SAMPLED} {FROM_BEFORE_TOKENS} {TRAINED}")),
         _ => None,
     }
 }
@@ -46,6 +47,15 @@ const SAMPLED: &str = "
         accuracy REAL, shaped REAL, live INTEGER,
         PRIMARY KEY (group_id, completion)
     );
+";
+
+/// Version 3 did not say what the updates made of a completion.
+const TRAINED: &str = "
+    CREATE TABLE trained (
+        group_id INTEGER NOT NULL, completion INTEGER NOT NULL,
+        advantage REAL, ratios TEXT, entropies TEXT,
+        PRIMARY KEY (group_id, completion)
+    ) WITHOUT ROWID;
 ";
 
 /// Version 1 kept no tokens, nothing of evaluations and no events.

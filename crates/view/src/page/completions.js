@@ -280,8 +280,7 @@ function tableRow(row) {
         make("td", { role: "cell", class: kind, "data-label": label }, ...children);
     const step = whole.format(list.steps[row]);
     const button = make("button", { type: "button", tabindex: "-1", "aria-expanded": "false" }, step);
-    const place = `Step ${step}, draw ${groups.draw[group]}, completion ${rows.completion[row]}`;
-    button.setAttribute("aria-label", place);
+    button.setAttribute("aria-label", `Step ${step}, ${placeInStep(row)}`);
     const run = runs.length > 1 ? [make("span", { class: "run" }, runs[groups.run[group]])] : [];
     const asked = excerpt(prompts[groups.prompt[group]].text);
     const completion = cell("text", "Completion", make("span", { class: "cut" }, "…"));
@@ -295,6 +294,14 @@ function tableRow(row) {
         cell("number", "Tokens", whole.format(rows.tokens[row])),
         cell("text", "Prompt", make("span", { class: "cut", dir: "auto" }, asked)),
         completion);
+}
+
+// Evaluations draw no prompts: what they have in place of a draw is only for links.
+function placeInStep(row) {
+    const { names, groups, rows } = list.index;
+    const group = rows.group[row];
+    const drawn = names.sources[groups.source[group]] === "train";
+    return `${drawn ? `draw ${groups.draw[group]}, ` : ""}completion ${rows.completion[row]}`;
 }
 
 async function fillExcerpt(span, row) {
@@ -400,12 +407,11 @@ function facts(row, entry) {
     const source = names.sources[groups.source[group]];
     const undecided = source === "train" ? "not decided yet" : "sampled to evaluate, not to train on";
     const fate = names.fates[groups.fate[group]];
-    const place = `draw ${groups.draw[group]}, completion ${rows.completion[row]}`;
     const parts = Object.entries(entry?.parts ?? {}).map((part) => `${words(part[0])} ${numeral(part[1])}`);
     const pairs = [
         ["Run", runs[groups.run[group]]],
         ["Source", words(source)],
-        ["Step", `${whole.format(list.steps[row])}, ${place}`],
+        ["Step", `${whole.format(list.steps[row])}, ${placeInStep(row)}`],
         ["Verdict", verdictBadge(names.verdicts[rows.verdict[row]])],
         ["Answer found", make("bdi", { class: "answer" }, visible(entry?.extracted ?? "") || "none")],
         ["Reward", numeral(rows.reward[row])],
@@ -523,12 +529,13 @@ function linkTo(row) {
 
 function rowOfLink(link) {
     const { names, groups, rows, runs } = list.index;
-    const [run, source, ...numbers] = link.slice("#completion/".length).split("/").map(decodeURIComponent);
-    const [step, draw, completion] = numbers.map(Number);
+    const parts = link.slice("#completion/".length).split("/").map(decodeURIComponent);
+    const [run, source, step, draw, completion] = parts;
     const group = groups.run.findIndex((_, nth) =>
         runs[groups.run[nth]] === run && names.sources[groups.source[nth]] === source
-        && groups.step[nth] === step && groups.draw[nth] === draw);
-    const row = rows.group.findIndex((entry, nth) => entry === group && rows.completion[nth] === completion);
+        && groups.step[nth] === Number(step) && groups.draw[nth] === draw);
+    const row = rows.group.findIndex((entry, nth) =>
+        entry === group && rows.completion[nth] === Number(completion));
     return row < 0 ? null : row;
 }
 
