@@ -1,5 +1,7 @@
 //! Progress bars.
 
+use std::time::Duration;
+
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::terminal::Width;
@@ -7,12 +9,15 @@ use crate::terminal::Width;
 /// The progress bars of what takes long. Clones draw in the same place, so that the
 /// [`Terminal`](crate::terminal::Terminal)'s lines and the bars keep out of each other's way.
 #[derive(Clone, Debug)]
-pub struct Bars(MultiProgress);
+pub struct Bars {
+    all: MultiProgress,
+    quiet: bool,
+}
 
 impl Bars {
     /// Bars drawn on `target`.
     pub fn new(target: ProgressDrawTarget) -> Self {
-        Bars(MultiProgress::with_draw_target(target))
+        Bars { all: MultiProgress::with_draw_target(target), quiet: false }
     }
 
     /// Bars on standard error, which are not drawn where it is no terminal.
@@ -20,34 +25,46 @@ impl Bars {
         Bars::new(ProgressDrawTarget::stderr())
     }
 
-    /// Bars that nobody sees.
+    /// Bars that nobody sees, of a program that says nothing about what it waits for.
     pub fn hidden() -> Self {
-        Bars::new(ProgressDrawTarget::hidden())
+        Bars { quiet: true, ..Bars::new(ProgressDrawTarget::hidden()) }
+    }
+
+    /// Whether lines about what is waited for are unwanted too.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
     }
 
     /// A bar for `total` units, such as completions to sample; 0 when it is unknown how many.
     pub fn bar(&self, name: &str, total: u64) -> Bar {
-        let (bar, template) = if total == 0 {
-            (ProgressBar::no_length(), "{prefix:>10} {spinner} {pos} {msg}")
-        } else {
-            // The bar gets what the numbers leave it, and no more than one can take in.
-            let template = match Width::Terminal.columns().is_some_and(|columns| columns < 80) {
-                true => "{prefix:>10} [{wide_bar}] {pos}/{len} {msg}",
-                false => "{prefix:>10} [{bar:30}] {pos}/{len} {msg} ({eta} left)",
-            };
-            (ProgressBar::new(total), template)
+        // The bar gets what the numbers leave it, and no more than one can take in.
+        let narrow = Width::Terminal.columns().is_some_and(|columns| columns < 80);
+        let template = match (total, narrow) {
+            (0, true) => "{prefix:>10} {spinner} {elapsed}",
+            (0, false) => "{prefix:>10} {spinner} {elapsed}{msg}",
+            (_, true) => "{prefix:>10} [{wide_bar}] {pos}/{len}",
+            (_, false) => "{prefix:>10} [{bar:30}] {pos}/{len}, {eta} left{msg}",
         };
         let style = ProgressStyle::with_template(template)
             .unwrap_or_else(|_| ProgressStyle::default_bar())
             .progress_chars("=> ");
-        Bar { bar: self.0.add(bar).with_style(style).with_prefix(name.to_owned()) }
+        let bar = if total == 0 { ProgressBar::no_length() } else { ProgressBar::new(total) };
+        let bar = self.all.add(bar).with_style(style).with_prefix(name.to_owned());
+        if total == 0 && !self.all.is_hidden() {
+            // Nothing moves it but time.
+            bar.enable_steady_tick(TICK);
+        }
+        Bar { bar }
     }
 
     /// Does `write` while no bar is on the screen.
     pub(crate) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
-        self.0.suspend(write)
+        self.all.suspend(write)
     }
 }
+
+/// How often a bar without a length turns.
+const TICK: Duration = Duration::from_millis(200);
 
 /// A bar that is shown until it is dropped. It may move to the thread that works.
 #[derive(Debug)]
@@ -66,9 +83,9 @@ impl Bar {
         self.bar.inc(units);
     }
 
-    /// Puts a few words behind the bar.
+    /// Puts a few words behind the bar, where there is room.
     pub fn note(&self, text: &str) {
-        self.bar.set_message(text.to_owned());
+        self.bar.set_message(format!(" {text}"));
     }
 }
 

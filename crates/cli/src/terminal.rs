@@ -36,6 +36,8 @@ pub struct Terminal {
     columns: Vec<&'static Column>,
     /// Seconds of the last steps, for the time left.
     recent: VecDeque<f64>,
+    /// The time left of the run, once a step has shown it.
+    left: Option<String>,
     heldout: Option<f64>,
     /// Answers of the evaluation whose accuracy comes next.
     answers: Vec<Answer>,
@@ -84,6 +86,7 @@ impl Terminal {
             lines: 0,
             columns: Vec::new(),
             recent: VecDeque::new(),
+            left: None,
             heldout: None,
             answers: Vec::new(),
             prompt: None,
@@ -118,7 +121,11 @@ impl Terminal {
 
 impl Watcher for Terminal {
     fn begin(&mut self, stage: Stage, total: u64) {
-        self.stages.push(self.bars.bar(stage.name(), total));
+        let bar = self.bars.bar(stage.name(), total);
+        if let Some(left) = &self.left {
+            bar.note(&format!("({left} to the end)"));
+        }
+        self.stages.push(bar);
     }
 
     fn extend(&mut self, units: u64) {
@@ -232,7 +239,7 @@ impl Terminal {
     fn close(&mut self, summary: &Summary) -> io::Result<()> {
         self.line("")?;
         for row in closing::table(summary, summary.checkpoint.as_deref()) {
-            self.line(&row)?;
+            self.note(&row);
         }
         if let Some(device) = self.next {
             for row in closing::next(summary, self.prompt.as_deref(), device) {
@@ -271,6 +278,7 @@ impl Terminal {
         let count = format!("{step:>digits$}/{}", self.total);
         let cells = self.row(|column| (column.cell)(metrics));
         let left = self.time_left(step, metrics);
+        self.left = (!self.recent.is_empty() && step < self.total).then(|| left.clone());
         self.line(&format!("{count:>width$}{cells}{GAP}{left:>LEFT$}"))
     }
 

@@ -63,6 +63,56 @@ fn without_a_terminal_lines_are_printed() {
     assert!(!lines.contains('\u{1b}'), "{lines}");
 }
 
+#[test]
+fn lines_and_bars_keep_to_any_width() {
+    let place = Place::new();
+    let recipe = repository("recipes/ci/tiny.toml");
+    for columns in [40, 80, 200] {
+        // A warm-up that is long enough to be seen.
+        let train = format!("train {recipe} --set name=w{columns} --set warmup.steps=1500");
+        let mut screen = Screen::open(&place, columns, 30, &train);
+        let bar = screen.wait_for("warm-up [");
+        assert_eq!(bar.contains(" left"), columns >= 80, "{columns}:\n{bar}");
+        assert_eq!(screen.end(), 0, "{columns} columns");
+        let seen = screen.text();
+        assert!(!seen.contains('['), "a bar is left over:\n{seen}");
+        let rows = screen.terminal.screen();
+        let wide: Vec<String> = rows
+            .rows(0, columns)
+            .enumerate()
+            .filter(|(at, _)| rows.row_wrapped(*at as u16))
+            .map(|(_, row)| row)
+            .collect();
+        // A command stays in one piece, to be typed again.
+        assert!(wide.iter().all(|row| row.contains("  firebrick ")), "{columns} columns: {wide:?}");
+    }
+}
+
+#[test]
+fn a_run_may_be_silent_or_speak_to_programs() {
+    let place = Place::new();
+    let recipe = repository("recipes/ci/tiny.toml");
+    let train = |name: &str, how: &str| {
+        place.succeed(&["train", &recipe, "--set", &format!("name={name}"), how])
+    };
+    let silent = train("silent", "--quiet");
+    assert_eq!((silent.stdout.as_str(), silent.stderr.as_str()), ("", ""));
+
+    let spoken = train("spoken", "--json");
+    assert_eq!(spoken.stderr, "");
+    let lines: Vec<serde_json::Value> =
+        spoken.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    let rewards = of("metrics").iter().filter(|line| line["reward/mean"].is_f64()).count();
+    assert_eq!(rewards, 6);
+    assert!(of("begin").len() > 6 && of("begin").len() == of("end").len());
+    assert!(!of("example").is_empty());
+    let finished = of("finished");
+    assert_eq!(finished.len(), 1);
+    assert_eq!(finished[0]["stopped_because"], "steps");
+    assert_eq!(finished[0]["checkpoint"], "runs/spoken/checkpoints/step-000006");
+}
+
 /// A place with a run of that name that has ended.
 fn run(name: &str) -> Place {
     let place = Place::new();

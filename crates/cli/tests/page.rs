@@ -66,9 +66,11 @@ fn a_report_is_read_in_a_browser() {
 /// Where tokens are kept the page shows those, so they are taken from the completion whose text is replaced.
 fn write_what_is_hostile(store: &Connection) {
     let group: i64 = store
-        .query_row("SELECT group_id FROM groups WHERE source = 'train' AND step = 2", [], |row| {
-            row.get(0)
-        })
+        .query_row(
+            "SELECT group_id FROM groups WHERE source = 'train' AND fate <> 'kept'",
+            [],
+            |row| row.get(0),
+        )
         .unwrap();
     let text = "UPDATE completions SET text = ?2 WHERE group_id = ?1 AND completion = 1";
     assert_eq!(store.execute(text, (group, HOSTILE)).unwrap(), 1);
@@ -140,14 +142,9 @@ fn curves_are_drawn_and_read(browser: &mut Browser, store: &Connection) {
     browser.press("ArrowLeft");
     let readout = "document.querySelector('#chart-reward .readout')";
     browser.wait(&format!("{readout}.querySelector('.at').textContent"), "Step 5");
-    let read =
-        browser.text(&format!("{readout}.querySelector('.value').textContent")).replace('−', "-");
+    let read = browser.text(&format!("{readout}.querySelector('.value').textContent"));
     let sql = "SELECT value FROM metrics WHERE name = 'reward/mean' AND step = 5";
-    let value: f64 = store.query_row(sql, [], |row| row.get(0)).unwrap();
-    assert!(
-        (read.parse::<f64>().unwrap() - value).abs() <= 1e-3 * value.abs(),
-        "{read} is not {value}"
-    );
+    same_number(&read, store.query_row(sql, [], |row| row.get(0)).unwrap());
 }
 
 fn hostile_texts_are_shown_and_not_obeyed(browser: &mut Browser, report: &str, store: &Connection) {
@@ -204,20 +201,45 @@ fn links_open_what_they_were_taken_from(browser: &mut Browser, report: &str, sto
 }
 
 fn tokens_are_shaded(browser: &mut Browser, report: &str, store: &Connection) {
-    browser.open(&format!("{report}#completions?sort=longest&source=train&step=3-"));
-    found(browser, store, "source = 'train' AND step >= 3");
+    browser.open(&format!("{report}#completions?sort=longest&fate=kept"));
+    found(browser, store, "fate = 'kept'");
     browser.click("#rows > tr:first-child .verdict");
     browser.wait("document.querySelector('.shade select')?.value", "nothing");
-    browser.js("(() => { const select = document.querySelector('.shade select');
-           select.value = 'log-probability'; select.dispatchEvent(new Event('change')); })()");
-    let colours = "new Set([...document.querySelectorAll('.panel .piece')].map((it) =>
-        getComputedStyle(it).backgroundColor)).size > 1";
-    browser.wait(colours, true);
-    assert_eq!(browser.js("document.querySelector('.panel .scale').checkVisibility()"), true);
-    let text = browser
-        .text("document.querySelector('#rows > tr:first-child > :last-child .cut').textContent");
-    let pieces = browser.text(&quote("Completion"));
+    for shade in ["log-probability", "ratio", "entropy"] {
+        browser.js(&shade_by(shade));
+        let legend = "document.querySelector('.panel .scale').checkVisibility()";
+        assert_eq!(browser.js(legend), true, "{shade}");
+        // All ratios of a step's first update are 1.
+        let colours = "new Set([...document.querySelectorAll('.panel .piece')].map((it) =>
+            getComputedStyle(it).backgroundColor)).size > 1";
+        assert!(shade == "ratio" || browser.js(colours) == true, "{shade} has one colour");
+    }
+    let cell =
+        |name| format!("document.querySelector('#rows > tr > [data-label={name}]').textContent");
+    let (text, pieces) = (browser.text(&cell("Completion")), browser.text(&quote("Completion")));
     assert!(pieces.starts_with(&text), "the tokens make {pieces}, and the text is {text}");
+
+    let link = browser.text(LINK);
+    let place: Vec<&str> = link.split('/').skip(3).collect();
+    let sql = "SELECT advantage FROM trained JOIN groups USING (group_id) \
+               WHERE source = 'train' AND step = ?1 AND draw = ?2 AND completion = ?3";
+    let advantage = store.query_row(sql, [place[0], place[1], place[2]], |row| row.get(0)).unwrap();
+    same_number(&browser.text(&cell("Advantage")), advantage);
+}
+
+/// Chooses what the tokens of the open completion are shaded by.
+fn shade_by(name: &str) -> String {
+    format!(
+        "(() => {{ const select = document.querySelector('.shade select');
+           select.value = '{name}'; select.dispatchEvent(new Event('change')); }})()"
+    )
+}
+
+/// A number as the page writes it, in four digits, is this one.
+#[track_caller]
+fn same_number(shown: &str, value: f64) {
+    let number: f64 = shown.replace('−', "-").parse().unwrap();
+    assert!((number - value).abs() <= 1e-3 * value.abs(), "{shown} is not {value}");
 }
 
 fn the_page_fits_a_phone_and_a_dark_room(browser: &mut Browser) {
@@ -310,13 +332,13 @@ fn pictures_of_a_report_are_taken() {
         browser.open(&report);
         browser.wait("document.querySelectorAll('#rows td.step').length > 0", true);
         fs::write(to.join(format!("{name}-top.png")), browser.picture()).unwrap();
+        browser.open(&format!("{report}#completions?fate=kept"));
+        browser.wait("document.querySelector('[name=fate]').value", "kept");
         browser.click("#rows > tr:first-child .verdict");
         browser.wait("document.querySelectorAll('.panel').length", 1);
-        browser.js(
-            "(() => { const select = document.querySelector('.shade select');
-               if (select) { select.value = 'log-probability'; select.dispatchEvent(new Event('change')); }
-               document.querySelector('#rows > tr').scrollIntoView({ behavior: 'instant' }); })()",
-        );
+        // Where the run kept no tokens there is no choice.
+        browser.js(&format!("document.querySelector('.shade') && {}", shade_by("log-probability")));
+        browser.js("document.querySelector('#rows > tr').scrollIntoView({ behavior: 'instant' })");
         fs::write(to.join(format!("{name}-completion.png")), browser.picture()).unwrap();
     }
     assert_eq!(browser.errors(), [""; 0]);

@@ -28,7 +28,7 @@ use crate::{
     resume::{Change, changes},
     run::{HELDOUT_PROMPTS, Progress, Run, read_progress},
     source::Sources,
-    watch::Watcher,
+    watch::{Stage, Watcher},
     wire::{Given, Wired, now, wire_given, wire_with},
 };
 
@@ -332,6 +332,7 @@ impl<M: PolicyModel> Session<M> {
         let warmed_up = warmup.clone().filter(|folder| folder.is_dir()).map(|folder| (0, folder));
         let checkpoint = checkpoint.or(warmed_up);
         let path = checkpoint.as_ref().map(|(_, path)| path.as_path());
+        watcher.begin(Stage::Load, 0);
         let wired = match wiring {
             Wiring::Recipe(wire) => wire(&recipe, parts, path, &sources, now),
             Wiring::Given(given) => wire_given(&recipe, parts, *given, path),
@@ -342,6 +343,7 @@ impl<M: PolicyModel> Session<M> {
                 Some(path) => error.of_checkpoint(path),
                 None => error,
             })?;
+        watcher.end();
         // A new folder is made last: whatever can be wrong before is found before.
         let (folder, damaged, changes) = match earlier {
             Some(earlier) => (earlier.folder, earlier.damaged, earlier.changes),

@@ -134,6 +134,8 @@ pub(crate) fn examples(groups: &[RewardedGroup], seed: Seed) -> Vec<Example<'_>>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
+    /// Reading the model and the data; nobody knows how long that takes.
+    Load,
     /// Supervised steps.
     Warmup,
     /// Sampling; a unit is a completion.
@@ -142,16 +144,20 @@ pub enum Stage {
     Update,
     /// Evaluation; a unit is a completion.
     Eval,
+    /// Writing a checkpoint, of which nobody knows either.
+    Save,
 }
 
 impl Stage {
     /// A word or two for a person.
     pub fn name(self) -> &'static str {
         match self {
+            Stage::Load => "loading",
             Stage::Warmup => "warm-up",
             Stage::Rollout => "rollout",
             Stage::Update => "update",
             Stage::Eval => "held-out",
+            Stage::Save => "saving",
         }
     }
 }

@@ -89,7 +89,7 @@ fn a_watcher_hears_every_stage_and_changes_nothing() {
     let told = heard.0.lock().unwrap().clone();
     let (last, before) = told.split_last().unwrap();
     assert_eq!(*last, Told::Finished(2, true));
-    assert!(matches!(&before[0], Told::Note(note) if note.starts_with("watched: ")), "{told:?}");
+    assert!(matches!(&before[2], Told::Note(note) if note.starts_with("watched: ")), "{told:?}");
     let mut open: Vec<(Stage, u64, u64)> = Vec::new();
     let mut done: Vec<Stage> = Vec::new();
     for one in before {
@@ -111,9 +111,14 @@ fn a_watcher_hears_every_stage_and_changes_nothing() {
         }
     }
     assert!(open.is_empty(), "{open:?}");
-    for (stage, times) in
-        [(Stage::Warmup, 1), (Stage::Rollout, 2), (Stage::Update, 2), (Stage::Eval, 2)]
-    {
+    for (stage, times) in [
+        (Stage::Load, 1),
+        (Stage::Warmup, 1),
+        (Stage::Rollout, 2),
+        (Stage::Update, 2),
+        (Stage::Eval, 2),
+        (Stage::Save, 1),
+    ] {
         assert!(done.iter().filter(|&&of| of == stage).count() >= times, "{stage:?}: {done:?}");
     }
     let steps: Vec<Step> = before

@@ -51,10 +51,12 @@ impl Eval {
         let sources = super::sources::sources(&bars);
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let recipe = super::recipes::load(&self.recipe_path(&folder)?, &set)?.recipe;
+        let loading = bars.bar(Stage::Load.name(), 0);
         let mut evaluation = wire::evaluation(&recipe, &folder, &sources, wire::now())?;
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
         }
+        drop(loading);
         let lines = self.completions.as_deref().map(open_for_lines).transpose()?;
         let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
         let heldout = EvalSet {

@@ -5,7 +5,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use firebrick::{
-    Error,
+    Error, Stage,
     card::CARD,
     model::{Folders, trained_weights},
     source::Need,
@@ -18,7 +18,7 @@ use firebrick_models::{
 use firebrick_runs::publish_folder;
 use serde_json::Value;
 
-use crate::ProgramError;
+use crate::{ProgramError, bars::Bars};
 
 /// The arguments of `firebrick export`.
 #[derive(Args)]
@@ -76,8 +76,11 @@ impl Export {
         let as_it_is = inventory(&folders.weights)?.dtype().unwrap_or_default();
         // Rounded once, from what was trained.
         let trained = Folders { weights: trained_weights(&folders.weights), ..folders.clone() };
+        let bars = Bars::on_stderr();
+        let loading = bars.bar(Stage::Load.name(), 0);
         let decoder =
             trained.load(Base::F32, &open(Name::default(), Precision::F32)?, super::warn)?;
+        drop(loading);
 
         // Under another name until all of it is there.
         let name = self.out.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -87,6 +90,7 @@ impl Export {
             fs::remove_dir_all(&temporary).map_err(file)?;
         }
         fs::create_dir_all(&temporary).map_err(file)?;
+        let _saving = bars.bar(Stage::Save.name(), 0);
         let written = self.write(&folder, &folders, decoder, &config, as_it_is, &temporary);
         if let Err(error) = written.and_then(|()| Ok(tokenizer.save(&temporary)?)) {
             // Gone or not, the error is the one that matters.

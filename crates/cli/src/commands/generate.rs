@@ -11,7 +11,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use firebrick::{
-    Error,
+    Error, Stage,
     model::{self, Folders},
     plan::{Memory, Pieces},
     recipe::{BaseType, ComputeType},
@@ -25,7 +25,7 @@ use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
 use serde_json::{Map, Value, json};
 
-use crate::{ProgramError, inspect::printable};
+use crate::{ProgramError, bars::Bars, inspect::printable};
 
 /// The arguments of `firebrick generate`.
 #[derive(Args)]
@@ -171,7 +171,9 @@ impl Generate {
             let device = firebrick_device::open(self.device, Precision::F32)?;
             let compute = model::compute(self.dtype.into(), self.device, &device)?;
             let base = model::base_of(self.base.into(), compute);
+            let loading = Bars::on_stderr().bar(Stage::Load.name(), 0);
             let policy = folders.load(base, &device, super::warn)?;
+            drop(loading);
             let memory = Memory::of(self.device).bytes;
             let grain = Pieces::of(self.device, memory, policy.config().intermediate_size).grain();
             let longest = prompt.tokens.len() + sampling.max_completion_tokens;

@@ -36,8 +36,11 @@ const SHOWN: usize = 20;
 
 impl Replay {
     pub(super) fn run(self) -> Result<(), ProgramError> {
-        let sources = super::sources::sources(&Bars::on_stderr());
+        let bars = Bars::on_stderr();
+        let sources = super::sources::sources(&bars);
+        let computing = bars.bar("computing", 0);
         let replay = replay(&self.batch, self.checkpoint.as_deref(), &sources, wire::now())?;
+        drop(computing);
         let shown = |Gradient { loss, norm }: Gradient| (number(loss), number(norm));
         if self.json {
             let rows = replay.completions.iter().map(|row| {

@@ -5,7 +5,7 @@ use firebrick::runs::write_atomically;
 use firebrick_view::report;
 
 use super::watch::open;
-use crate::{ProgramError, closing::bytes, shell::word};
+use crate::{ProgramError, bars::Bars, closing::bytes, shell::word};
 
 /// The arguments of `firebrick report`.
 #[derive(Args)]
@@ -37,8 +37,10 @@ impl Report {
             (None, [run]) => run.join("report.html"),
             (None, _) => "report.html".into(),
         };
+        let writing = Bars::on_stderr().bar("writing", 0);
         let page = report(open(&self.runs)?, self.book.as_deref()).map_err(ProgramError::View)?;
         write_atomically(&out, page.as_bytes())?;
+        drop(writing);
         let size = bytes(page.len() as u64);
         super::print(&format!("{} ({size}): open it in a browser\n", word(&out.to_string_lossy())))
     }

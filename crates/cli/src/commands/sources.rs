@@ -1,4 +1,4 @@
-use firebrick::{Watcher as _, source::Sources};
+use firebrick::{Watcher, source::Sources};
 use firebrick_data::Progress;
 
 use crate::{
@@ -16,7 +16,10 @@ pub(super) fn alone() -> Sources {
 
 /// The Hub as the environment has it, with its downloads shown between `bars`.
 pub(super) fn sources(bars: &Bars) -> Sources {
-    let mut terminal = Terminal::plain(bars.clone());
+    let mut terminal: Box<dyn Watcher> = match bars.is_quiet() {
+        true => Box::new(()),
+        false => Box::new(Terminal::plain(bars.clone())),
+    };
     let bars = bars.clone();
     let mut bar: Option<Bar> = None;
     let mut bytes = 0;
@@ -25,9 +28,7 @@ pub(super) fn sources(bars: &Bars) -> Sources {
             let megabytes = size.div_ceil(MEGABYTE);
             // Where there is no terminal, a line says what a log will want to know.
             terminal.note(&format!("downloading {file}, {megabytes} MB"));
-            let begun = bars.bar("download", megabytes);
-            begun.note("MB");
-            (bar, bytes) = (Some(begun), 0);
+            (bar, bytes) = (Some(bars.bar("megabytes", megabytes)), 0);
         }
         Progress::Advance(more) => {
             let before = bytes / MEGABYTE;

@@ -16,6 +16,7 @@ use super::{PROGRESS, Run};
 use crate::{
     Error,
     card::{CARD, Card},
+    watch::Stage,
     wire::{TRAINER, WEIGHTS, Wired},
 };
 
@@ -68,6 +69,7 @@ impl<M: PolicyModel> Run<M> {
     pub(super) fn checkpoint(&mut self) -> Result<(), Error> {
         self.read_clock();
         let began = Instant::now();
+        self.watcher.begin(Stage::Save, 0);
         let step = self.wired.trainer.state.step;
         // A broken policy must not take the place of one that is not.
         let Trainer { policy, critic, .. } = &self.wired.trainer;
@@ -86,6 +88,7 @@ impl<M: PolicyModel> Run<M> {
             self.folder.prune(self.recipe.checkpoint.keep, best)?;
         }
         self.tidy(step);
+        self.watcher.end();
         self.progress.seconds.checkpoint += began.elapsed().as_secs_f64();
         Ok(())
     }
