@@ -187,7 +187,7 @@ impl Dashboard {
             _ => format!("{} {done} of {total}", stage.name()),
         };
         self.say(PHASE, &text);
-        let half = if total == 0 { 0 } else { WHOLE / 2 * done.min(total) / total };
+        let half = (WHOLE / 2 * done.min(total)).checked_div(total).unwrap_or(0);
         match stage {
             Stage::Rollout => self.share = self.share.max(half),
             Stage::Update => self.share = self.share.max(WHOLE / 2 + half),

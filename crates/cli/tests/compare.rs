@@ -103,6 +103,11 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
     // An empty line would end the HTML of a page that includes it.
     assert!(!figure.contains("\n\n"));
 
+    let page = fs::read_to_string(place.path("runs/compare-low-high/compare.html")).unwrap();
+    for run in ["low-seed17", "low-seed18", "high-seed17", "high-seed18"] {
+        assert!(page.contains(run), "{run}");
+    }
+
     // It began after the warm-up of the other, and came to what it would have come to alone.
     assert!(outcome.stderr.contains("resumed from runs/compare-low-high/warmups/seed17-"));
     place.succeed(&["train", "high.toml", "--set", "name=alone"]);

@@ -2,6 +2,7 @@
 
 mod history;
 mod rules;
+mod worth;
 
 use std::ops::RangeInclusive;
 

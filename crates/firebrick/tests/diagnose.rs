@@ -161,3 +161,53 @@ fn one_answer_to_everything_is_found() {
     assert!(findings[0].evidence[0].contains("\"7\" was given 400 times"), "{:?}", findings[0]);
     assert_eq!((findings[0].shown.len(), findings[0].shown[0].step), (3, 10));
 }
+
+#[test]
+fn rewards_without_worth_and_lost_speed_are_found() {
+    // In each step: right completions of 100, the credit of the form, held-out accuracy, seconds judged and tokens a second.
+    type Course = fn(f64) -> [f64; 5];
+    let courses: [(Course, &[&str]); 6] = [
+        (|done| [60.0 * done, 0.2 + 0.8 * done, 0.6 * done, 0.1, 900.0], &[]),
+        (|done| [5.0, 0.2 + 0.8 * done, 0.05, 0.1, 900.0], &["by-form"]),
+        (|done| [30.0 + 40.0 * done, 0.9, 0.6 - 0.4 * done, 0.1, 900.0], &["by-heart"]),
+        (|done| [30.0 + 40.0 * done, 0.9, 0.5 + 0.02 * done, 5.0, 900.0], &["slow"]),
+        (|done| [30.0 + 40.0 * done, 0.9, 0.5, 0.1, 900.0 - 700.0 * done], &["slow"]),
+        (|done| [30.0 + 40.0 * done, 0.9, 0.5, 0.1, 900.0 - 300.0 * done], &[]),
+    ];
+    let weighted = [
+        "reward.kind=weighted".to_owned(),
+        "reward.parts=[{ name = \"answer\", weight = 1.0, kind = \"integer\" }, \
+         { name = \"form\", weight = 1.0, kind = \"integer\" }]"
+            .to_owned(),
+    ];
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml");
+    let recipe = Recipe::load(&path, &weighted).unwrap().recipe;
+    for (number, (course, expected)) in courses.into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+        for step in 1..=40 {
+            let [right, form, heldout, judging, speed] = course(step as f64 / 40.0);
+            let pairs = [
+                ("loss/entropy", 0.5),
+                ("reward/accuracy", right / 100.0),
+                ("reward/right", right),
+                ("reward/part/form", form),
+                ("eval/heldout_accuracy", heldout),
+                ("rollout/length_mean", 80.0),
+                ("rollout/tokens_per_second", speed),
+                ("sampling/completions", 100.0),
+                ("time/step", 2.0 + judging),
+                ("time/rollout", 1.0),
+                ("time/update", 1.0),
+                ("time/reward", judging),
+                ("update/count", 1.0),
+                ("update/lr", 1e-6),
+            ];
+            let metrics = Metrics(pairs.map(|(name, value)| (name.to_owned(), value)).into());
+            store.log(step, &metrics).unwrap();
+        }
+        let findings = diagnose(&store, &recipe).unwrap().findings;
+        let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
+        assert_eq!(names, expected, "course {number}");
+    }
+}

@@ -94,7 +94,7 @@ fn figure(chart: &Chart, lines: &[Line], book: Option<&str>) -> Result<String, V
     let label = label(chart, lines);
     let draw = draw(lines, chart.scale, &label).map_err(ViewError::Page)?;
     let Drawing { svg, plot, x, y } = draw;
-    let series: Vec<Value> = lines.iter().map(|line| of_line(line)).collect();
+    let series: Vec<Value> = lines.iter().map(of_line).collect();
     let data = json!({
         "plot": plot, "x": x, "y": y, "log": chart.scale == crate::charts::Scale::Log, "series": series,
     });

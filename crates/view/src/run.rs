@@ -60,7 +60,7 @@ impl Run {
 
     /// The recipe's settings, as far as they can be read.
     pub(crate) fn settings(&self) -> Option<Recipe> {
-        Recipe::read(&self.folder.join("recipe.toml")).ok().map(|loaded| loaded.recipe)
+        Recipe::read(self.folder.join("recipe.toml")).ok().map(|loaded| loaded.recipe)
     }
 
     /// How far it is, and whether it goes on, as far as one can tell.

@@ -15,11 +15,13 @@ use firebrick::{
     resume::{Change, changes},
 };
 use firebrick_device::{Name, Precision, describe, guard, open};
-use firebrick_runs::{RunError, Summary};
+use firebrick_runs::{RunError, Summary, write_atomically};
+use firebrick_view::report;
 
 use super::{
     recipes::load,
     train::{interrupted, session, terminal},
+    watch::open as open_runs,
 };
 use crate::{
     ProgramError,
@@ -69,7 +71,8 @@ as they are and interrupted ones are resumed, so the same command goes on where
 it was stopped, and with more --seeds or recipes adds to what is there.
 
 The folder gets compare.md (the table, and in what the recipes differ),
-compare.json (every number) and compare.svg, anew after each run.
+compare.json (every number) and compare.svg, anew after each run; and at the end
+compare.html, a report of all runs laid over each other.
 
 Examples:
   firebrick compare ablation/0-grpo ablation/5-dapo --seeds 3
@@ -176,8 +179,9 @@ impl UnderWay {
             }
         }
         super::print(&format!("{}\n", self.summarise()?.table()))?;
-        let files = self.out.join("compare.{md,json,svg}");
-        self.say(&format!("table, numbers and figure: {}", files.display()));
+        self.report()?;
+        let files = self.out.join("compare.{md,json,svg,html}");
+        self.say(&format!("table, numbers, figure and report: {}", files.display()));
         let mut runs = self.recipes.iter().flat_map(|recipe| &recipe.runs);
         Ok(u8::from(runs.any(|run| run.state.measured().is_none())))
     }
@@ -224,6 +228,18 @@ impl UnderWay {
             .map_err(|source| Error::File { path: self.out.clone(), source })?;
         comparison.write(&self.out)?;
         Ok(comparison)
+    }
+
+    /// Lays the runs that are finished over each other, on a page.
+    fn report(&self) -> Result<(), ProgramError> {
+        let runs = self.recipes.iter().flat_map(|recipe| &recipe.runs);
+        let finished = runs.filter(|run| run.state.measured().is_some());
+        let folders: Vec<PathBuf> = finished.map(|run| run.folder.clone()).collect();
+        if folders.is_empty() {
+            return Ok(());
+        }
+        let page = report(open_runs(&folders)?, None).map_err(ProgramError::View)?;
+        Ok(write_atomically(&self.out.join("compare.html"), page.as_bytes())?)
     }
 
     fn say(&mut self, text: &str) {

@@ -68,11 +68,11 @@ impl Watch {
         let runs = open(&self.runs)?;
         let mut watched =
             Watched::listen(runs, self.port, self.book).map_err(ProgramError::View)?;
+        let stop = interrupted(None);
         super::print(&format!(
             "{}\nCtrl-C ends the watching; the run goes on.\n",
             watched.address()
         ))?;
-        let stop = interrupted(None);
         watched.serve(&stop).map_err(ProgramError::View)
     }
 
@@ -122,7 +122,7 @@ fn wait(stop: &Arc<AtomicBool>, watcher: &mut Box<dyn Watcher>) {
 
 /// The steps that the run's recipe wants.
 fn steps(run: &std::path::Path) -> Option<Step> {
-    Recipe::read(&run.join("recipe.toml")).ok().map(|loaded| loaded.recipe.train.steps)
+    Recipe::read(run.join("recipe.toml")).ok().map(|loaded| loaded.recipe.train.steps)
 }
 
 /// Opens runs to be looked at, with the texts of their tokens where a tokenizer is there.

@@ -4,6 +4,7 @@ use firebrick_core::Step;
 use firebrick_runs::{Given, RunError, Store};
 
 use super::ENDED;
+use crate::HELDOUT_PROMPTS;
 
 /// The numbers of a run that the rules look at.
 pub(super) struct History {
@@ -12,6 +13,8 @@ pub(super) struct History {
     pub(super) errors: (u64, u64),
     /// The answer that was given most often in recent steps.
     pub(super) given: Option<Given>,
+    /// How many prompts a held-out accuracy is of, where that is known.
+    pub(super) heldout: Option<u64>,
     /// Why the last process ended, as far as it could say so.
     pub(super) ended: Option<String>,
 }
@@ -22,44 +25,18 @@ pub(super) const RECENT: Step = 10;
 /// The steps at the beginning that show what the policy was like.
 const FIRST: Step = 5;
 
-const NAMES: &[&str] = &[
-    "loss/approx_kl",
-    "loss/clip_fraction_high",
-    "loss/clip_fraction_low",
-    "loss/entropy",
-    "loss/logprob_change_max",
-    "reward/accuracy",
-    "reward/unparsable",
-    "rollout/length_mean",
-    "rollout/logprob_diff_mean",
-    "rollout/truncated",
-    "sampling/completions",
-    "sampling/groups_all_right",
-    "sampling/groups_all_wrong",
-    "sampling/groups_carried",
-    "sampling/groups_filtered",
-    "sampling/groups_sampled",
-    "time/reward",
-    "time/rollout",
-    "time/step",
-    "time/update",
-    "update/count",
-    "update/lr",
-    "update/skipped",
-];
-
 impl History {
     /// Reads all numbers of the run.
     pub(super) fn whole(store: &Store) -> Result<Self, RunError> {
-        History::of(store, store.series(NAMES, &(0..=store.last_step()?))?)
+        History::of(store, store.all_series(&(0..=store.last_step()?))?)
     }
 
     /// Reads the numbers of the first steps and the last ones, which is quick however long the run is.
     pub(super) fn ends(store: &Store) -> Result<Self, RunError> {
         let last = store.last_step()?;
         let late = last.saturating_sub(2 * RECENT).max(FIRST + 1);
-        let mut series = store.series(NAMES, &(0..=FIRST))?;
-        for (name, points) in store.series(NAMES, &(late..=last))? {
+        let mut series = store.all_series(&(0..=FIRST))?;
+        for (name, points) in store.all_series(&(late..=last))? {
             series.entry(name).or_default().extend(points);
         }
         History::of(store, series)
@@ -67,7 +44,8 @@ impl History {
 
     fn of(store: &Store, series: BTreeMap<String, Vec<(Step, f64)>>) -> Result<Self, RunError> {
         let ended = store.info(ENDED)?.filter(|why| !why.is_empty());
-        let mut history = History { series, errors: (0, 0), given: None, ended };
+        let heldout = store.info(HELDOUT_PROMPTS)?.and_then(|count| count.parse().ok());
+        let mut history = History { series, errors: (0, 0), given: None, heldout, ended };
         let recent = history.recent();
         history.errors = store.errors(&recent)?;
         history.given = store.most_given(&recent)?;
@@ -116,6 +94,21 @@ impl History {
     /// The mean over the first steps.
     pub(super) fn mean_first(&self, name: &str) -> Option<f64> {
         mean(&self.values(name, &(1..=FIRST)))
+    }
+
+    /// The newest value.
+    pub(super) fn newest(&self, name: &str) -> Option<f64> {
+        self.points(name).iter().rev().map(|(_, value)| *value).find(|value| value.is_finite())
+    }
+
+    /// The share of right completions in the recent steps.
+    pub(super) fn share_right(&self) -> Option<f64> {
+        self.share("reward/right", "sampling/completions")
+    }
+
+    /// The share of right completions in the first steps.
+    pub(super) fn share_right_at_first(&self) -> Option<f64> {
+        Some(self.mean_first("reward/right")? / self.mean_first("sampling/completions")?.max(1.0))
     }
 
     /// The value of step 1.

@@ -4,7 +4,10 @@ use firebrick_core::Verdict;
 use firebrick_recipe::{LossKind, Recipe, RewardKind};
 use firebrick_runs::Which;
 
-use super::history::History;
+use super::{
+    history::History,
+    worth::{by_form, by_heart, slow},
+};
 
 /// One thing that may be wrong.
 pub(super) struct Rule {
@@ -25,7 +28,7 @@ pub(super) struct Suspicion {
     pub(super) which: Option<Which>,
 }
 
-/// Machinery first, then answers, then what there is to learn from, then how the policy moves.
+/// Machinery first, then answers, then what there is to learn from, then how the policy moves, and last what it is worth and costs.
 pub(super) const RULES: &[Rule] = &[
     Rule { name: "judge", after: &[], look: judge },
     Rule { name: "skipped", after: &[], look: skipped },
@@ -45,6 +48,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "entropy-gone", after: &["too-easy", "one-answer", "still"], look: entropy_gone },
     Rule { name: "entropy-grows", after: &["too-fast", "mismatch", "still"], look: entropy_grows },
     Rule { name: "length-grows", after: &["cut-off", "too-fast"], look: length_grows },
+    Rule { name: "by-form", after: &["judge", "too-fast", "cut-off"], look: by_form },
+    Rule { name: "by-heart", after: &["too-fast"], look: by_heart },
+    Rule { name: "slow", after: &[], look: slow },
 ];
 
 fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
@@ -432,7 +438,7 @@ fn length_grows(history: &History, _: &Recipe) -> Option<Suspicion> {
     })
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 

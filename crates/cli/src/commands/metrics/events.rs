@@ -93,7 +93,7 @@ impl Export<'_> {
     fn identity(&self, started: SystemTime) -> Identity {
         let folder = self.run.canonicalize().unwrap_or_else(|_| self.run.into());
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let recipe = Recipe::read(&folder.join("recipe.toml")).ok();
+        let recipe = Recipe::read(folder.join("recipe.toml")).ok();
         let config = recipe.map(|loaded| values(&loaded.recipe)).unwrap_or_default();
         // W&B's ids have fewer letters than names of folders.
         let letter = |letter: char| {

@@ -1,0 +1,136 @@
+//! Rules about what a reward is worth, and about what a step costs.
+
+use firebrick_core::Verdict;
+use firebrick_recipe::{Recipe, RewardKind};
+use firebrick_runs::Which;
+
+use super::{
+    history::History,
+    rules::{Suspicion, percent},
+};
+
+/// A weighted reward whose form is learnt, and whose answers are not.
+pub(super) fn by_form(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    const LEARNT: f64 = 0.8;
+    const RISEN: f64 = 0.1;
+    const FEW: f64 = 0.2;
+    const GAIN: f64 = 0.05;
+    let RewardKind::Weighted { parts } = recipe.reward_kind() else { return None };
+    // The first part's verdict is the completion's.
+    let (right, before) = (history.share_right()?, history.share_right_at_first()?);
+    let risen = |name: &str| {
+        let part = format!("reward/part/{name}");
+        let (first, now) = (history.mean_first(&part)?, history.mean(&part)?);
+        (now >= LEARNT && now - first >= RISEN).then_some((first, now))
+    };
+    let (part, (first, now)) =
+        parts.iter().skip(1).find_map(|part| Some((part, risen(&part.name)?)))?;
+    if !history.is_long() || right > FEW || right > before + GAIN {
+        return None;
+    }
+    Some(Suspicion {
+        what: format!("The reward is earned by its part {}, and not by right answers.", part.name),
+        evidence: vec![
+            format!("reward/part/{} rose from {first:.2} to {now:.2}", part.name),
+            format!(
+                "{} of the recent completions are right, and {} were at first",
+                percent(right),
+                percent(before)
+            ),
+        ],
+        remedy: format!(
+            "Give this part less weight in reward.parts ({}): the whole form should be worth less than one right answer. If \
+             the form is learnt by now, leave the part out.",
+            part.weight
+        ),
+        which: Some(Which::Verdict(Verdict::Wrong)),
+        ..Suspicion::default()
+    })
+}
+
+/// Training prompts get better while those that are never trained on get worse.
+pub(super) fn by_heart(history: &History, _: &Recipe) -> Option<Suspicion> {
+    const FALLEN: f64 = 0.1;
+    const RISEN: f64 = 0.1;
+    /// Standard errors of a difference of two accuracies that chance does not make in a run of many evaluations.
+    const ERRORS: f64 = 3.0;
+    let chance =
+        history.heldout.map_or(0.0, |prompts| ERRORS * (0.5 / prompts.max(1) as f64).sqrt());
+    let fallen = FALLEN.max(chance);
+    let (first, now) = (history.mean_first("reward/accuracy")?, history.mean("reward/accuracy")?);
+    let (best_step, best) = history.most("eval/heldout_accuracy")?;
+    let last = history.newest("eval/heldout_accuracy")?;
+    if !history.is_long() || now - first < RISEN || best - last < fallen || now - last < fallen {
+        return None;
+    }
+    Some(Suspicion {
+        what: "The policy gets better on the prompts that it is trained on, and worse on others.".into(),
+        evidence: vec![
+            format!("reward/accuracy rose from {first:.3} to {now:.3}"),
+            format!("eval/heldout_accuracy is {last:.3}, and was {best:.3} after step {best_step}"),
+        ],
+        remedy: "Take more prompts (data.train), or end the run earlier: train.patience ends it, and checkpoint.best = true keeps the \
+                 best checkpoint. If right answers of the training prompts look wrong to you, the judge is too kind to them."
+            .into(),
+        which: Some(Which::Verdict(Verdict::Right)),
+        ..Suspicion::default()
+    })
+}
+
+/// Speed that is lost: to the judge, or from step to step.
+pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    /// The share of a step that may be waiting.
+    const WAITING: f64 = 0.3;
+    /// Steps of less are over before anybody waits.
+    const SECONDS: f64 = 1.0;
+    /// What is left of the speed; on a shared machine half of it comes and goes.
+    const LEFT: f64 = 0.4;
+    /// Longer completions take longer, by token too.
+    const LONGER: f64 = 1.5;
+    let step = history.mean("time/step").filter(|seconds| *seconds > SECONDS)?;
+    let phases = ["time/rollout", "time/update", "time/record"];
+    let busy: f64 = phases.iter().filter_map(|phase| history.mean(phase)).sum();
+    let judging = history.mean("time/reward").unwrap_or(0.0);
+    let waiting = (step - busy).min(judging);
+    if waiting > WAITING * step {
+        let judge = match recipe.reward_kind() {
+            RewardKind::Command { .. } => {
+                "Let more copies of it judge at once (reward.processes), or make the program of reward.program faster."
+            }
+            RewardKind::Model { .. } => {
+                "Let the reward model score more at once (reward.batch_tokens), or take a smaller one."
+            }
+            _ => {
+                "Look at the slowest completions: a verifier that gives up on many (reward/over_budget) is slow on all of them."
+            }
+        };
+        return Some(Suspicion {
+            what: format!("{} of a step is spent waiting for the judge.", percent(waiting / step)),
+            evidence: vec![format!(
+                "time/step is {step:.1} s, of which sampling, updating and the record take {busy:.1} s; time/reward is {judging:.1} s"
+            )],
+            remedy: judge.into(),
+            ..Suspicion::default()
+        });
+    }
+    let grown = history.mean("rollout/length_mean")? / history.mean_first("rollout/length_mean")?;
+    if !history.is_long() || grown > LONGER {
+        return None;
+    }
+    let lost = |name: &str| {
+        let (first, now) = (history.mean_first(name)?, history.mean(name)?);
+        (now < LEFT * first).then_some((first, now))
+    };
+    let speeds =
+        [("Sampling", "rollout/tokens_per_second"), ("Updating", "update/tokens_per_second")];
+    let (phase, name, (first, now)) =
+        speeds.into_iter().find_map(|(phase, name)| Some((phase, name, lost(name)?)))?;
+    Some(Suspicion {
+        what: format!("{phase} has become slow, at completions of about the same length."),
+        evidence: vec![format!("{name} was {first:.0} in the first steps and is {now:.0}")],
+        remedy: "Look for another program on the processor or the GPU, for a machine that swaps (memory/peak_bytes against \
+                 its memory), and for heat. `firebrick bench` says what the device reaches alone."
+            .into(),
+        ..Suspicion::default()
+    })
+}
