@@ -1,7 +1,7 @@
 //! A completion as one line of a terminal.
 
 use firebrick::{Example, runs::Judged};
-use firebrick_core::{Completion, FinishReason, Prompt, Score, Verdict};
+use firebrick_core::{FinishReason, Verdict};
 use textwrap::core::display_width;
 
 use crate::inspect::printable;
@@ -18,10 +18,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn of(example: &Example) -> Self {
-        Answer::of_parts(example.prompt, example.completion, example.score)
-    }
-
-    pub(crate) fn of_parts(prompt: &Prompt, completion: &Completion, score: &Score) -> Self {
+        let Example { prompt, completion, score, .. } = example;
         let cut_off = completion.finish == FinishReason::Length;
         let end = if cut_off { "…" } else { "" };
         let right = score.verdict == Verdict::Right;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use firebrick::INTERRUPTED;
+use firebrick::{INTERRUPTED, reason};
 use firebrick_device::Name;
 use firebrick_runs::Summary;
 
@@ -45,17 +45,6 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
         lines.push(format!("{shown:<17}  {part:<13}  {value}"));
     }
     lines
-}
-
-/// Why a run ended, in words; a stop in the middle has its own.
-pub(crate) fn reason(stopped_because: &str) -> &str {
-    match stopped_because {
-        "steps" => "all its steps are done",
-        "epochs" => "all its epochs are done",
-        "stop_at" => "train.stop_at is reached",
-        "patience" => "no evaluation was better for train.patience of them",
-        other => other,
-    }
 }
 
 /// The commands that one would give next: to measure the model, to ask it `prompt` on `device`, and last to go

@@ -23,8 +23,8 @@ use burn_train::{
     },
 };
 use firebrick::{Example, Stage, Watcher};
-use firebrick_core::{Metrics, RewardedGroup, Step, Verdict};
-use firebrick_runs::{Summary, peak_rss_bytes};
+use firebrick_core::{Metrics, Step, Verdict};
+use firebrick_runs::Summary;
 
 use crate::{answer::Answer, inspect::printable, terminal::Terminal};
 
@@ -36,6 +36,7 @@ pub(crate) struct Dashboard {
     /// Set when the reader ends the run.
     stop: Arc<AtomicBool>,
     name: String,
+    leave: &'static str,
     afterwards: Terminal,
     notes: Vec<String>,
     /// The metrics that the renderer knows.
@@ -44,12 +45,10 @@ pub(crate) struct Dashboard {
     phases: Vec<(Stage, u64, u64)>,
     /// How much of the step is done, of [`WHOLE`].
     share: u64,
-    /// Whether this process is the one that trains.
-    own: bool,
 }
 
 /// The curves, the first of which is shown first. The renderer has one for each name.
-const CURVES: [(&str, &str); 14] = [
+const CURVES: [(&str, &str); 15] = [
     ("reward/mean", "Reward"),
     ("eval/heldout_accuracy", "Held-out"),
     ("reward/accuracy", "Accuracy"),
@@ -64,37 +63,46 @@ const CURVES: [(&str, &str); 14] = [
     ("rollout/tokens_per_second", "Tokens/s"),
     ("time/rollout", "Sampling s"),
     ("time/update", "Updating s"),
+    ("memory/peak_bytes", "Memory GiB"),
 ];
+
+/// In bytes.
+const GIBIBYTE: f64 = (1_u64 << 30) as f64;
 
 /// Parts of a step that a bar tells apart.
 const WHOLE: u64 = 1000;
 
-// The panel of completions: the first entries of the list, so that they are seen on a small terminal too.
+// The first entries of the list: what is seen on a small terminal too.
 const RIGHT: &str = "Right";
 const WRONG: &str = "Wrong";
 const NOTE: &str = "Note";
 const PHASE: &str = "Phase";
-const MEMORY: &str = "Memory GiB";
 
 impl Dashboard {
-    /// Shows the run `name` from its first phase on; `own` says whether this process trains it. `afterwards` hears of notes and
-    /// of the end once the terminal is given back, and `stop` is set when the reader asks for the end.
-    pub(crate) fn new(name: &str, own: bool, stop: Arc<AtomicBool>, afterwards: Terminal) -> Self {
+    /// Shows the run `name` from its first phase on. `leave` says what ends when the reader leaves, for the renderer's own words fit
+    /// a program that trains. `afterwards` hears of notes and of the end once the terminal is given back, and `stop` is set when the
+    /// reader asks for the end.
+    pub(crate) fn new(
+        name: &str,
+        leave: &'static str,
+        stop: Arc<AtomicBool>,
+        afterwards: Terminal,
+    ) -> Self {
         Dashboard {
             renderer: None,
             interrupter: Interrupter::new(),
             stop,
             name: printable(name),
+            leave,
             afterwards,
             notes: Vec::new(),
             known: BTreeSet::new(),
             phases: Vec::new(),
             share: 0,
-            own,
         }
     }
 
-    /// Takes the terminal over, unless that has been done. Before, a model may have been downloaded, with lines of its own.
+    /// Takes the terminal over, unless that has been done.
     fn open(&mut self) {
         if self.renderer.is_some() {
             return;
@@ -105,9 +113,11 @@ impl Dashboard {
         keep_ctrl_c();
         self.renderer = Some(renderer);
         self.turn_to(1);
-        for entry in [RIGHT, WRONG, PHASE, NOTE] {
+        for entry in [PHASE, RIGHT, WRONG] {
             self.say(entry, "–");
         }
+        let leave = self.leave;
+        self.say(NOTE, leave);
         // What a reader wants first comes first, whichever has a value first.
         for (_, curve) in &CURVES[..2] {
             self.define(curve, numeric());
@@ -138,6 +148,7 @@ impl Dashboard {
     fn tell(&mut self, tell: impl FnOnce(&mut TuiMetricsRendererWrapper)) {
         let Some(renderer) = &mut self.renderer else { return };
         if catch_unwind(AssertUnwindSafe(|| tell(renderer))).is_err() {
+            self.afterwards.note(self.leave);
             exit(130);
         }
     }
@@ -252,11 +263,9 @@ impl Watcher for Dashboard {
         self.open();
         for (name, curve) in CURVES {
             if let Some(value) = metrics.get(name) {
+                let value = if name.ends_with("_bytes") { value / GIBIBYTE } else { value };
                 self.draw(curve, value, name.starts_with("eval/"));
             }
-        }
-        if let Some(bytes) = peak_rss_bytes().filter(|_| self.own) {
-            self.draw(MEMORY, bytes as f64 / (1_u64 << 30) as f64, false);
         }
         match metrics.get("reward/mean") {
             Some(_) if step < self.afterwards.total() => self.turn_to(step + 1),
@@ -265,25 +274,14 @@ impl Watcher for Dashboard {
         }
     }
 
-    fn groups(&mut self, _: Step, groups: &[RewardedGroup]) {
-        let all = || {
-            groups.iter().flat_map(|RewardedGroup { group, rewards }| {
-                let completions = group.completions.iter().zip(rewards);
-                completions.map(|(completion, reward)| (&group.prompt, completion, &reward.score))
-            })
-        };
-        for (entry, right) in [(RIGHT, true), (WRONG, false)] {
-            let mut all = all();
-            let found = all.find(|(_, _, score)| (score.verdict == Verdict::Right) == right);
-            if let Some((prompt, completion, score)) = found {
-                self.answer(entry, &Answer::of_parts(prompt, completion, score));
-            }
-        }
+    fn sampled(&mut self, _: Step, example: &Example) {
+        let right = example.score.verdict == Verdict::Right;
+        self.answer(if right { RIGHT } else { WRONG }, &Answer::of(example));
     }
 
     fn example(&mut self, example: &Example) {
-        let right = example.score.verdict == Verdict::Right;
-        self.answer(if right { RIGHT } else { WRONG }, &Answer::of(example));
+        self.afterwards.remember(example);
+        self.sampled(0, example);
     }
 
     fn finished(&mut self, summary: &Summary) {

@@ -67,10 +67,16 @@ pub enum ProgramError {
         remedy: &'static str,
     },
     /// A path that should be a run's folder is none.
-    #[error("{} holds no run: it has no run.db", path.display())]
+    #[error("{} holds no run: {}", path.display(), no_run(path))]
     NotARun {
         /// As given.
         path: PathBuf,
+    },
+    /// A folder for numbers that are printed.
+    #[error("--out {} is for --form tensorboard and wandb", out.display())]
+    NoOut {
+        /// As given.
+        out: PathBuf,
     },
     /// Several runs for a view that has room for one.
     #[error("several runs are seen beside each other on a page alone")]
@@ -184,12 +190,15 @@ impl ProgramError {
                 | ViewError::File { .. }
                 | ViewError::WandbId { .. },
             ) => return None,
+            ProgramError::NoOut { out } => {
+                format!("the other forms are printed: for a file, end the command with > {}", out.display())
+            }
             ProgramError::TooManyRuns => "add --web, or give one run".into(),
             ProgramError::View(ViewError::Listen { .. }) => {
                 "choose another --port, or none for any that is free".into()
             }
-            ProgramError::View(ViewError::NotARun { .. }) | ProgramError::NotARun { .. } => {
-                "give the folder of a run, such as runs/quickstart".into()
+            ProgramError::View(ViewError::NotARun { path }) | ProgramError::NotARun { path } => {
+                runs_near(path)
             }
             ProgramError::NoMetric { run, .. } => format!(
                 "`firebrick metrics {} --last 1` shows all that are there; a star stands for any letters",
@@ -220,5 +229,32 @@ impl ProgramError {
             ProgramError::Library(error) => error.exit_code(),
             _ => 2,
         }
+    }
+}
+
+/// Why there is no run at a path.
+fn no_run(path: &Path) -> &'static str {
+    match path {
+        path if !path.exists() => "there is no such folder",
+        path if path.is_file() => "it is a file, and a run is a folder",
+        _ => "it has no run.db",
+    }
+}
+
+/// Which run may have been meant.
+fn runs_near(path: &Path) -> String {
+    let is_run = |folder: &PathBuf| folder.join("run.db").is_file();
+    if let Some(folder) =
+        path.parent().map(Path::to_owned).filter(|_| path.is_file()).filter(is_run)
+    {
+        return format!("give its folder: {}", folder.display());
+    }
+    let there = std::fs::read_dir(path).into_iter().flatten();
+    let mut runs: Vec<PathBuf> =
+        there.filter_map(|entry| Some(entry.ok()?.path())).filter(is_run).collect();
+    runs.sort();
+    match runs.first() {
+        Some(run) => format!("give one of the runs in it, such as {}", run.display()),
+        None => "give the folder of a run, such as runs/quickstart".into(),
     }
 }

@@ -98,6 +98,15 @@ impl Terminal {
         self.total
     }
 
+    /// Keeps the prompt of an answer for the commands at the end.
+    pub(crate) fn remember(&mut self, example: &Example) {
+        let is_shell_word = |text: &&str| {
+            text.chars().count() <= 30
+                && !text.contains(|c: char| c.is_control() || c == '\'' || c == '<')
+        };
+        self.prompt = Some(example.prompt.asked()).filter(is_shell_word).map(String::from);
+    }
+
     /// One for a command that trains nothing, on standard error.
     pub fn plain(bars: Bars) -> Self {
         Terminal::new(Box::new(io::stderr()), bars, false, 0).within(Width::Terminal)
@@ -157,11 +166,7 @@ impl Watcher for Terminal {
     }
 
     fn example(&mut self, example: &Example) {
-        let is_shell_word = |text: &&str| {
-            text.chars().count() <= 30
-                && !text.contains(|c: char| c.is_control() || c == '\'' || c == '<')
-        };
-        self.prompt = Some(example.prompt.asked()).filter(is_shell_word).map(String::from);
+        self.remember(example);
         self.answers.push(Answer::of(example));
     }
 

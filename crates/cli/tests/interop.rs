@@ -1,5 +1,5 @@
-//! What a run writes opens in Python: its checkpoints in `transformers`, its adapters in `peft`.
-//! `FIREBRICK_PYTHON` names that Python.
+//! What a run writes opens in Python: its checkpoints in `transformers`, its adapters in `peft`,
+//! its numbers in TensorBoard and W&B. `FIREBRICK_PYTHON` names that Python.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -49,6 +49,37 @@ fn interop_checkpoints_of_a_run_open_in_python() {
     open(&python, &place, &[model, "--adapter", adapter]);
     place.succeed(&["export", adapter, "merged", "--merge"]);
     open(&python, &place, &["merged"]);
+}
+
+#[test]
+fn interop_event_files_are_read_by_their_own_readers() {
+    let Some(python) = env::var_os("FIREBRICK_PYTHON") else {
+        writeln!(std::io::stderr(), "skipped: FIREBRICK_PYTHON names no Python").unwrap();
+        return;
+    };
+    let place = Place::new();
+    place.train_tiny("a", &[]).success();
+    // No run of a second has them.
+    let strange = "INSERT INTO metrics VALUES (7, 'odd/nan', NULL), (7, 'odd/most', 9e999), (7, 'odd/least', -9e999), \
+                   (7, 'odd/small', 5e-324), (7, 'reward/mean', 0.1)";
+    let database = rusqlite::Connection::open(place.path("runs/a/run.db")).unwrap();
+    database.execute(strange, []).unwrap();
+    let lines = place.succeed(&["metrics", "runs/a"]).stdout;
+    place.write("metrics.jsonl", &lines);
+    for form in ["tensorboard", "wandb"] {
+        // Written twice, a run is there once.
+        for _ in 0..2 {
+            place.succeed(&["metrics", "runs/a", "--form", form, "--out", form]);
+        }
+    }
+    let mut command = Command::new(python);
+    command.arg(repository("tests/interop/events.py"));
+    command.args(["tensorboard/a", "wandb", "metrics.jsonl"]).current_dir(place.path(""));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    // What is not installed is skipped by the script, aloud; CI has both.
+    writeln!(std::io::stderr(), "{said}").unwrap();
 }
 
 fn open(python: &OsStr, place: &Place, arguments: &[&str]) {

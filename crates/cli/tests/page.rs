@@ -285,6 +285,16 @@ fn a_page_follows_a_run_and_nobody_else() {
     assert!(took < Duration::from_secs(10), "the page took {took:?} to follow");
     assert_eq!(browser.js("document.querySelector('#chart-reward .about').open"), true);
     browser.wait("document.querySelector('#status').textContent", "step 7 of 6");
+    // An evaluation comes after the numbers of its step.
+    let evaluated = "INSERT INTO metrics VALUES (7, 'eval/heldout_accuracy', 0.625)";
+    store.execute(evaluated, []).unwrap();
+    let accuracy = "JSON.parse(document.querySelector('#chart-heldout').dataset.chart).series[0].points.at(-1)[1]";
+    browser.wait(accuracy, 0.625);
+    store.execute("INSERT INTO info VALUES ('ended', 'steps')", []).unwrap();
+    browser.wait(
+        "document.querySelector('#status').textContent",
+        "step 7 of 6; it ended: all its steps are done",
+    );
     assert_eq!(browser.errors(), [""; 0]);
 
     nobody_else_is_answered(&address);

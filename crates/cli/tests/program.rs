@@ -59,7 +59,7 @@ fn a_seed_makes_a_run() {
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(
         lines[0],
-        "step,reward/right,time/record,time/reward,time/rollout,time/step,time/update"
+        "step,reward/right,time/clock,time/record,time/reward,time/rollout,time/step,time/update"
     );
     assert_eq!((lines.len(), lines[6].split(',').count()), (7, 7));
     let table = shown(&["--form", "table", "--last", "2", "loss/entropy"]);

@@ -7,6 +7,23 @@ mod place;
 use place::Place;
 use rusqlite::Connection;
 
+/// A group that was put aside is trained on by a later step, and so are its completions.
+#[test]
+fn groups_of_an_earlier_step_are_trained_on_too() {
+    let place = Place::new();
+    place.train_tiny("a", &["sampling.prompts_per_step=2", "train.steps=12"]).success();
+    let carried: f64 = place.values("a", "sampling/groups_carried").iter().sum();
+    assert!(carried > 0.0, "no group was put aside and used: the test shows nothing");
+    let database = Connection::open(place.path("runs/a/run.db")).unwrap();
+    let count = |fate: &str| -> f64 {
+        let sql = "SELECT count(DISTINCT group_id) FROM groups JOIN trained USING (group_id) WHERE fate = ?1";
+        database.query_row(sql, [fate], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(count("surplus"), carried);
+    assert_eq!(count("kept") + carried, 2.0 * 12.0);
+    assert_eq!(count("filtered"), 0.0);
+}
+
 #[test]
 fn tokens_are_recorded_with_what_their_update_began_with() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-/// What an update made of a completion.
+/// What an update made of a completion that counted in it; of several updates, the first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trained {
     /// The mean advantage of the tokens that the policy wrote.

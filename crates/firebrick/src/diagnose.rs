@@ -36,6 +36,17 @@ pub struct Diagnosis {
     pub filtered: Option<f64>,
 }
 
+impl Diagnosis {
+    /// What to say where nothing was found: it depends on how long the run is.
+    pub fn nothing_found(&self) -> &'static str {
+        match self.steps {
+            0 => "No step is finished: there are no numbers to look at.",
+            1..20 => "Nothing is wrong so far. Entropy and length are looked at from step 20 on.",
+            _ => "Nothing is wrong, as far as the numbers show.",
+        }
+    }
+}
+
 /// Something that is wrong with a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use firebrick_core::{
-    Completion, Group, Metrics, Prompt, Reward, RewardedGroup, Score, Step, Verdict,
-};
+use firebrick_core::{Completion, Metrics, Prompt, Score, Step, Verdict};
 use firebrick_runs::{HELDOUT, Judged, RunError, Store, TRAIN};
 
 use crate::{
@@ -23,12 +21,14 @@ pub struct Follow {
     lines: usize,
     /// Groups of the step that goes on, once there are some.
     under_way: Option<u64>,
+    /// How often the run had gone on from an earlier step; none before the first look.
+    cuts: Option<u64>,
 }
 
 impl Follow {
     /// From the run's beginning.
     pub fn new() -> Self {
-        Follow { step: 0, told: BTreeSet::new(), lines: 0, under_way: None }
+        Follow { step: 0, told: BTreeSet::new(), lines: 0, under_way: None, cuts: None }
     }
 
     /// Tells what is new; says why the run's last process ended, if it did and could say so.
@@ -42,41 +42,51 @@ impl Follow {
     ) -> Result<Option<String>, RunError> {
         let ended = store.info(ENDED)?.filter(|why| !why.is_empty());
         let last = store.last_step()?;
-        if last < self.step {
-            (self.step, self.told) = (last, BTreeSet::new());
+        if self.has_gone_back(store)? {
+            let (_, step) = store.cuts()?;
+            let known = store.all_series(&(step..=step))?;
+            (self.step, self.told) = (step, known.into_keys().collect());
         }
+        self.cuts = Some(store.cuts()?.0);
         let lines = store.told(self.lines)?;
         self.lines += lines.len();
         let mut lines = lines.into_iter().peekable();
         // So many steps at once, that a long run takes little memory.
-        for from in (self.step..=last).step_by(AT_ONCE as usize) {
-            let mut steps = by_step(store, from, last.min(from + AT_ONCE - 1))?;
-            for (step, metrics) in &mut steps {
-                while let Some(line) = lines.next_if(|line| line.step < *step) {
+        let mut from = self.step;
+        loop {
+            let steps = store.steps(from, AT_ONCE)?;
+            let (Some(&first), Some(&last)) = (steps.first(), steps.last()) else { break };
+            for (step, mut metrics) in by_step(store, first, last)? {
+                while let Some(line) = lines.next_if(|line| line.step < step) {
                     watcher.note(&line.text);
                 }
-                if *step == self.step {
+                if step == self.step {
                     metrics.0.retain(|name, _| !self.told.contains(name));
                 } else {
-                    (self.step, self.told) = (*step, BTreeSet::new());
+                    (self.step, self.told) = (step, BTreeSet::new());
                 }
                 self.told.extend(metrics.0.keys().cloned());
                 if !metrics.0.is_empty() {
-                    self.step(store, *step, metrics, watcher)?;
+                    self.step(store, step, &metrics, watcher)?;
                 }
             }
+            if steps.len() < AT_ONCE {
+                break;
+            }
+            from = last + 1;
         }
         lines.for_each(|line| watcher.note(&line.text));
         self.progress(store, last + 1, watcher)?;
         Ok(ended)
     }
 
-    /// Whether the run went on from an earlier checkpoint, so that steps come that were told already.
+    /// Whether the run has gone on from an earlier step than was told, so that steps come again.
     ///
     /// # Errors
     /// When the record can't be read.
-    pub fn is_ahead_of(&self, store: &Store) -> Result<bool, RunError> {
-        Ok(store.last_step()? < self.step)
+    pub fn has_gone_back(&self, store: &Store) -> Result<bool, RunError> {
+        let (cuts, step) = store.cuts()?;
+        Ok(self.cuts.is_some_and(|known| known != cuts) && step < self.step)
     }
 
     fn step(
@@ -91,15 +101,14 @@ impl Follow {
         }
         if metrics.get("eval/heldout_accuracy").is_some() {
             for judged in store.examples(HELDOUT, step)? {
-                let RewardedGroup { group, rewards } = group(judged);
-                let (prompt, completion) = (&group.prompt, &group.completions[0]);
-                watcher.example(&Example { prompt, completion, score: &rewards[0].score });
+                show(judged, |example| watcher.example(example));
             }
         }
         watcher.metrics(step, metrics);
         if metrics.get("reward/mean").is_some() {
-            let groups: Vec<_> = store.examples(TRAIN, step)?.into_iter().map(group).collect();
-            watcher.groups(step, &groups);
+            for judged in store.examples(TRAIN, step)? {
+                show(judged, |example| watcher.sampled(step, example));
+            }
         }
         Ok(())
     }
@@ -133,7 +142,7 @@ impl Default for Follow {
 }
 
 /// Steps that are read at once.
-const AT_ONCE: Step = 500;
+const AT_ONCE: usize = 500;
 
 /// The numbers of these steps, step by step.
 fn by_step(store: &Store, first: Step, last: Step) -> Result<Vec<(Step, Metrics)>, RunError> {
@@ -146,16 +155,14 @@ fn by_step(store: &Store, first: Step, last: Step) -> Result<Vec<(Step, Metrics)
     Ok(steps.into_iter().collect())
 }
 
-/// A group of the one completion.
-fn group(judged: Judged) -> RewardedGroup {
-    let Judged { step, prompt, reference, text, verdict, extracted, .. } = judged;
+/// Shows a completion of the record, as far as the record has it: without tokens.
+fn show(judged: Judged, show: impl FnOnce(&Example)) {
+    let Judged { prompt, reference, text, verdict, extracted, .. } = judged;
     let known = Verdict::ALL.into_iter().find(|known| known.name() == verdict);
     let verdict = known.unwrap_or(Verdict::Error);
     let credit = if verdict == Verdict::Right { 1.0 } else { 0.0 };
     let score = Score { verdict, credit, extracted, parts: Vec::new() };
-    let reward =
-        Reward { score, accuracy: credit, shaped: credit, live: verdict != Verdict::Error };
     let prompt = Prompt { text: prompt, reference, ..Prompt::default() };
-    let completions = vec![Completion::of_text(text)];
-    RewardedGroup { group: Group { prompt, completions, step, draw: 0 }, rewards: vec![reward] }
+    let completion = Completion::of_text(text);
+    show(&Example { prompt: &prompt, completion: &completion, score: &score });
 }

@@ -16,7 +16,7 @@ use std::{
     time::{Instant, UNIX_EPOCH},
 };
 
-use firebrick_core::{Step, Tracker, WorkedExample};
+use firebrick_core::{Seed, Step, Tracker, WorkedExample};
 use firebrick_device::{Cause, Failure};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{
@@ -31,7 +31,7 @@ use crate::{
     Error, device,
     journal::{Journal, lock},
     recipe::Recipe,
-    watch::{Phases, Stage, Watcher},
+    watch::{Phases, Stage, Watcher, examples},
     wire::{TRAINER, Wired},
 };
 
@@ -63,6 +63,17 @@ pub(crate) struct Run<M: PolicyModel> {
 
 /// `stopped_because` of a run that Ctrl-C ended.
 pub const INTERRUPTED: &str = "interrupted";
+
+/// Why a run ended, in words: of `stopped_because`, which has the name of a limit, or of an error's message, which stays.
+pub fn reason(stopped_because: &str) -> &str {
+    match stopped_because {
+        "steps" => "all its steps are done",
+        "epochs" => "all its epochs are done",
+        "stop_at" => "train.stop_at is reached",
+        "patience" => "no evaluation was better for train.patience of them",
+        other => other,
+    }
+}
 
 /// The fact in `run.db` that says how many prompts an accuracy is measured on.
 pub const HELDOUT_PROMPTS: &str = "heldout_prompts";
@@ -345,7 +356,10 @@ impl<M: PolicyModel> Run<M> {
             metrics.set("memory/peak_bytes", bytes as f64);
         }
         self.watcher.metrics(step, &metrics);
-        self.watcher.groups(step, &groups);
+        let seed = Seed::run(self.recipe.seed).derive("sampled", &[step]);
+        for example in examples(&groups, seed) {
+            self.watcher.sampled(step, &example);
+        }
         self.pass_on_notes();
         *told = *told || self.explain_errors(step, &metrics, sampling.completions);
         self.explain_empty(&sampling, &update);

@@ -43,9 +43,10 @@ pub trait Watcher: Send {
         let _ = (step, metrics);
     }
 
-    /// What was sampled for training in `step`, judged, kept or not; its numbers came before.
-    fn groups(&mut self, step: Step, groups: &[RewardedGroup]) {
-        let _ = (step, groups);
+    /// A completion that was sampled for training in `step`, whose numbers came before: a right one and a wrong one where there
+    /// are such, of other prompts each time.
+    fn sampled(&mut self, step: Step, example: &Example) {
+        let _ = (step, example);
     }
 
     /// A completion of an evaluation on the held-out prompts, whose numbers come next: a right one and a
@@ -85,8 +86,8 @@ impl<T: Watcher + ?Sized> Watcher for Box<T> {
         (**self).metrics(step, metrics);
     }
 
-    fn groups(&mut self, step: Step, groups: &[RewardedGroup]) {
-        (**self).groups(step, groups);
+    fn sampled(&mut self, step: Step, example: &Example) {
+        (**self).sampled(step, example);
     }
 
     fn example(&mut self, example: &Example) {

@@ -199,7 +199,7 @@ fn rewards_without_worth_and_lost_speed_are_found() {
                 ("time/step", 2.0 + judging),
                 ("time/rollout", 1.0),
                 ("time/update", 1.0),
-                ("time/reward", judging),
+                ("time/reward_wait", judging),
                 ("update/count", 1.0),
                 ("update/lr", 1e-6),
             ];

@@ -7,9 +7,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use firebrick::{Recipe, Session, Stage, Watcher};
-use firebrick_core::{Metrics, Step};
-use firebrick_runs::Summary;
+use firebrick::{Recipe, Session, Stage, Watcher, diagnose::ENDED, follow::Follow};
+use firebrick_core::{Metrics, Step, Tracker as _};
+use firebrick_runs::{Store, Summary};
 
 /// Everything that was heard, in its order.
 #[derive(Clone, Default)]
@@ -129,4 +129,49 @@ fn a_watcher_hears_every_stage_and_changes_nothing() {
         })
         .collect();
     assert_eq!(steps, [1, 2]);
+}
+
+#[test]
+fn who_follows_a_record_hears_each_number_once_and_again_what_comes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+    let log = |store: &mut Store, step: Step, name: &str| {
+        store.log(step, &Metrics([(name.to_owned(), 0.5)].into())).unwrap();
+    };
+    let mut follow = Follow::new();
+    let mut hear = |store: &Store| {
+        let heard = Heard::default();
+        let ended = follow.catch_up(store, &mut heard.clone()).unwrap();
+        let told = std::mem::take(&mut *heard.0.lock().unwrap());
+        let numbers = told.into_iter().filter_map(|told| match told {
+            Told::Metrics(step, names) => Some((step, names.join(" "))),
+            _ => None,
+        });
+        (numbers.collect::<Vec<_>>(), ended)
+    };
+    let told = |pairs: &[(Step, &str)]| {
+        pairs.iter().map(|(step, name)| (*step, (*name).to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(hear(&store), (vec![], None));
+    for step in 1..=3 {
+        log(&mut store, step, "reward/mean");
+    }
+    let all = [(1, "reward/mean"), (2, "reward/mean"), (3, "reward/mean")];
+    assert_eq!(hear(&store).0, told(&all));
+    assert_eq!(hear(&store).0, vec![]);
+    log(&mut store, 3, "eval/heldout_accuracy");
+    assert_eq!(hear(&store).0, told(&[(3, "eval/heldout_accuracy")]));
+    // It goes on from an earlier checkpoint, and comes as far as it was before anybody looks.
+    store.truncate_after(1).unwrap();
+    for step in 2..=3 {
+        log(&mut store, step, "reward/mean");
+    }
+    assert_eq!(hear(&store).0, told(&all[1..]));
+    // Steps that are no run's, and one beyond many that are not there.
+    for step in [1 << 40, u64::MAX, 1 << 62] {
+        log(&mut store, step, "reward/mean");
+    }
+    assert_eq!(hear(&store).0, told(&[(1 << 40, "reward/mean")]));
+    store.set_info(ENDED, "steps").unwrap();
+    assert_eq!(hear(&store).1.as_deref(), Some("steps"));
 }

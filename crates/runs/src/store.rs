@@ -226,10 +226,27 @@ impl Store {
             ] {
                 transaction.execute(sql, [signed(step)])?;
             }
+            let sql = "INSERT INTO info (key, value) VALUES (?1, '1 ' || ?2) ON CONFLICT DO UPDATE SET \
+                       value = (CAST(value AS INTEGER) + 1) || ' ' || ?2";
+            transaction.execute(sql, params![CUT, signed(step)])?;
             Ok(())
         })
     }
+
+    /// How often numbers were forgotten, and after which step the last time: whoever follows the run has told steps that come
+    /// again. (0, 0) where it never happened.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn cuts(&self) -> Result<(u64, Step), RunError> {
+        let cuts = self.info(CUT)?.unwrap_or_default();
+        let (count, step) = cuts.split_once(' ').unwrap_or_default();
+        Ok((count.parse().unwrap_or(0), step.parse().unwrap_or(0)))
+    }
 }
+
+/// The fact that says how often numbers were forgotten, and after which step.
+const CUT: &str = "cut";
 
 /// Each call is one transaction, so a step's record is there whole or not at all. Logging a step
 /// again replaces what it said.

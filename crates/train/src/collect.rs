@@ -100,7 +100,9 @@ impl<'a> Collection<'a> {
                 self.flight.cancel(engine);
                 judge.end();
             }
-            self.sampled.rollout_seconds = began.elapsed().as_secs_f64() - outcome?;
+            self.sampled.waited_seconds = outcome?;
+            let seconds = began.elapsed().as_secs_f64();
+            self.sampled.rollout_seconds = seconds - self.sampled.waited_seconds;
             Ok(())
         })
     }

@@ -76,6 +76,11 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     }
 
     fn apply(&mut self, report: UpdateReport) -> Result<bool, TrainError> {
+        // Read while nothing has moved.
+        let trained = match self.updated.looks {
+            true => report.seen.read(self.samples)?,
+            false => self.samples.iter().map(Sample::trained).collect(),
+        };
         let trainer = &mut *self.trainer;
         let before = std::mem::replace(&mut trainer.midway, true);
         let stepped = trainer.optimizer.step(trainer.policy.clone(), report.gradients, self.lr);
@@ -103,10 +108,11 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             self.updated.skipped.push(self.samples.to_vec());
         } else {
             self.updated.shared += report.shared * report.tokens as f64;
-            if self.updated.looks {
-                let trained = report.seen.read(self.samples)?;
-                let keys = self.samples.iter().map(|sample| (sample.group, sample.place));
-                self.updated.trained.extend(keys.zip(trained));
+            // Of several updates the first is told: the others begin where it ended.
+            for (sample, trained) in
+                self.samples.iter().zip(trained).filter(|(sample, _)| sample.live)
+            {
+                self.updated.trained.entry((sample.group, sample.place)).or_insert(trained);
             }
             self.updated.add(report.metrics, report.tokens, outcome.grad_norm);
             trainer.step_critic(report.of_critic, self.updated)?;

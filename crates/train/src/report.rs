@@ -71,6 +71,8 @@ pub(crate) struct Sampled {
     pub(crate) records: BTreeMap<u64, Record>,
     pub(crate) rollout_seconds: f64,
     pub(crate) reward_seconds: f64,
+    /// Seconds in which nothing was sampled because a verdict was waited for.
+    pub(crate) waited_seconds: f64,
     pub(crate) stop: Option<String>,
 }
 
@@ -167,6 +169,7 @@ impl Sampled {
         }
         metrics.set("time/rollout", self.rollout_seconds);
         metrics.set("time/reward", self.reward_seconds);
+        metrics.set("time/reward_wait", self.waited_seconds);
         let unparsable =
             completions().filter(|(_, reward)| reward.score.verdict == Verdict::Unparsable);
         SamplingReport {

@@ -222,7 +222,8 @@ pub struct StepReport {
     pub groups: Vec<RewardedGroup>,
     /// The fate of each, by its draw.
     pub fates: BTreeMap<u64, Fate>,
-    /// What the updates made of the completions that were trained on, by the draws of their groups and their places in them.
+    /// What the updates made of the completions that counted in one, by the draws of their groups and their places in them. A group
+    /// may be of an earlier step.
     pub trained: BTreeMap<(u64, usize), Trained>,
     /// Mini-batches that were skipped because their gradient was not finite.
     pub skipped: Vec<Vec<Sample>>,
@@ -413,14 +414,12 @@ impl<M: PolicyModel> Trainer<M> {
     ) -> Result<Updated, TrainError> {
         let began = Instant::now();
         let total = samples.len();
-        let trained = samples.iter().map(|sample| ((sample.group, sample.place), sample.trained()));
-        let trained = trained.collect();
         let mut units = self.units(samples);
         units.shuffle(&mut self.seed.derive("mini_batches", &[step]).rng());
         let count = total.div_ceil(self.config.mini_batch.max(1)).min(units.len());
         let lr = self.policy_lr()?;
         let looks = self.config.look_every > 0 && step.is_multiple_of(self.config.look_every);
-        let mut updated = Updated { lr, looks, trained, ..Updated::default() };
+        let mut updated = Updated { lr, looks, ..Updated::default() };
         observer.begin(Phase::Update, count);
         for index in 0..count {
             let batch =

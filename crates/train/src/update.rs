@@ -143,17 +143,23 @@ impl Seen {
     /// When the device fails.
     pub fn read(self, samples: &[Sample]) -> Result<Vec<Trained>, TrainError> {
         let mut trained: Vec<Trained> = samples.iter().map(Sample::trained).collect();
-        for (indices, [logprobs, entropies]) in self.parts {
-            let (logprobs, entropies) = (read(logprobs)?, read(entropies)?);
-            let mut numbers = logprobs.into_iter().zip(entropies);
-            for index in indices {
-                let (sample, trained) = (&samples[index], &mut trained[index]);
-                trained.ratios = vec![0.0; sample.completion.len()];
-                trained.entropies = trained.ratios.clone();
-                for (place, (logprob, entropy)) in sample.own().zip(&mut numbers) {
-                    trained.ratios[place] = (logprob - sample.behaviour_logprobs[place]).exp();
-                    trained.entropies[place] = entropy;
-                }
+        if self.parts.is_empty() {
+            return Ok(trained);
+        }
+        let tensors = |which: usize| {
+            Tensor::cat(self.parts.iter().map(|(_, numbers)| numbers[which].clone()).collect(), 0)
+        };
+        // One read-back for all of them.
+        let numbers = read(Tensor::cat(vec![tensors(0), tensors(1)], 0))?;
+        let (logprobs, entropies) = numbers.split_at(numbers.len() / 2);
+        let mut numbers = logprobs.iter().zip(entropies);
+        for &index in self.parts.iter().flat_map(|(indices, _)| indices) {
+            let (sample, trained) = (&samples[index], &mut trained[index]);
+            trained.ratios = vec![0.0; sample.completion.len()];
+            trained.entropies = trained.ratios.clone();
+            for (place, (logprob, entropy)) in sample.own().zip(&mut numbers) {
+                trained.ratios[place] = (logprob - sample.behaviour_logprobs[place]).exp();
+                trained.entropies[place] = *entropy;
             }
         }
         Ok(trained)

@@ -223,11 +223,21 @@ pub(crate) const HEADINGS: &[Heading] = &[
                     ("time/rollout", "sampling"),
                     ("time/reward", "judging"),
                     ("time/update", "updating"),
+                    ("time/reward_wait", "waiting for the judge"),
                     ("time/record", "waiting for the record"),
                 ],
                 scale: Scale::Linear,
                 about: "Judging goes on beside sampling, so the phases need not add up. The longest phase is the one to make \
                         faster.",
+                section: "time-memory-and-evaluation",
+            },
+            Chart {
+                id: "memory",
+                title: "Memory",
+                unit: "the most so far, bytes",
+                lines: &[("memory/peak_bytes", "peak")],
+                scale: Scale::Linear,
+                about: "What the process held of the machine's memory, not of a GPU's. It should be constant after the first steps.",
                 section: "time-memory-and-evaluation",
             },
             Chart {
@@ -247,31 +257,45 @@ pub(crate) const HEADINGS: &[Heading] = &[
     },
 ];
 
-/// A curve: its words, and its points.
-pub(crate) type Curve = (String, Vec<(Step, f64)>);
+/// A curve of a chart.
+pub(crate) struct Curve {
+    /// Its place among the chart's lines, whichever of them have numbers: what it is told apart by.
+    pub(crate) place: usize,
+    pub(crate) metric: String,
+    pub(crate) words: String,
+    pub(crate) points: Vec<(Step, f64)>,
+}
+
+/// Curves that a pattern may stand for; more would be told apart by nobody.
+const MOST: usize = 16;
 
 impl Chart {
     /// The chart's curves among a run's metrics. One that has no number is left out, and so is one that is 0 throughout, beside
-    /// others.
+    /// others of which some is not.
     pub(crate) fn curves(&self, series: &BTreeMap<String, Vec<(Step, f64)>>) -> Vec<Curve> {
         let mut curves = Vec::new();
-        for (pattern, words) in self.lines {
-            if let Some(points) = series.get(*pattern) {
-                curves.push(((*words).to_owned(), points.clone()));
-            } else {
-                for (name, points) in series {
-                    if let Some(rest) = rest(pattern, name) {
-                        curves.push((format!("{words}{rest}"), points.clone()));
-                    }
-                }
+        for (place, (pattern, words)) in self.lines.iter().enumerate() {
+            let named = series.iter().filter_map(|(name, points)| {
+                let rest = if pattern == name { Some("") } else { rest(pattern, name) };
+                rest.map(|rest| (name, format!("{words}{rest}"), points))
+            });
+            for (more, (name, words, points)) in named.take(MOST).enumerate() {
+                let (metric, points) = (name.clone(), points.clone());
+                curves.push(Curve { place: place + more, metric, words, points });
             }
         }
-        curves.retain(|(_, points)| points.iter().any(|(_, value)| value.is_finite()));
-        let is_flat = |(_, points): &Curve| points.iter().all(|(_, value)| *value == 0.0);
-        if !curves.iter().all(is_flat) {
-            curves.retain(|curve| !is_flat(curve));
+        curves.retain(|curve| curve.points.iter().any(|(_, value)| value.is_finite()));
+        // Counts of what did not happen; an accuracy of 0 is a result.
+        let is_empty = |curve: &Curve| curve.points.iter().all(|(_, value)| *value == 0.0);
+        if self.scale != Scale::Share && !curves.iter().all(is_empty) {
+            curves.retain(|curve| !is_empty(curve));
         }
         curves
+    }
+
+    /// Whether there is never more than one curve for a run.
+    pub(crate) fn has_one_line(&self) -> bool {
+        self.lines.len() == 1 && !self.lines[0].0.contains('*')
     }
 }
 

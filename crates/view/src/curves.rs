@@ -4,13 +4,12 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use firebrick_core::Step;
 use firebrick_runs::HELDOUT;
-use firebrick_train::interval;
 use serde_json::{Value, json};
 
 use crate::{
     ViewError,
-    charts::{Chart, HEADINGS},
-    draw::{COLORS, Drawing, Line, draw, short, thinned},
+    charts::{Chart, Curve, HEADINGS, Scale},
+    draw::{COLORS, Drawing, Line, draw, short, thin},
     html,
     run::Run,
 };
@@ -53,38 +52,44 @@ fn lines(
     chart: &Chart,
 ) -> Result<Vec<Line>, ViewError> {
     let mut lines = Vec::new();
+    let alone = runs.len() == 1;
     for (number, (run, series)) in runs.iter().zip(series).enumerate() {
-        let curves = chart.curves(series);
-        let (alone, only) = (runs.len() == 1, curves.len() == 1);
-        for (index, (words, points)) in curves.into_iter().enumerate() {
-            let band = match words == "held-out" {
-                true => band(run, &points)?,
+        for Curve { place, metric, words, mut points } in chart.curves(series) {
+            let band = match metric == "eval/heldout_accuracy" {
+                true => band(run, &mut points)?,
                 false => Vec::new(),
             };
-            let points: Vec<_> = points.iter().map(|&(step, value)| (step as f64, value)).collect();
+            let points = points.iter().map(|&(step, value)| (step as f64, value));
             lines.push(Line {
-                name: match (alone, only) {
-                    (true, _) => words,
-                    (_, true) => run.name.clone(),
-                    _ => format!("{} · {words}", run.name),
+                name: match alone {
+                    true => words,
+                    false if chart.has_one_line() => run.name.clone(),
+                    false => format!("{} · {words}", run.name),
                 },
-                color: if alone { index % COLORS } else { number % COLORS },
-                dash: if alone { 0 } else { index },
+                color: if alone { place % COLORS } else { number % COLORS },
+                dash: if alone { 0 } else { place },
                 run: number,
-                points: thinned(&points, POINTS),
+                points: points.collect(),
                 band,
             });
         }
     }
+    thin(&mut lines, POINTS);
     Ok(lines)
 }
 
-/// Where the held-out accuracy lies with a probability of 95 %, as far as the record still has the evaluations.
-fn band(run: &Run, points: &[(Step, f64)]) -> Result<Vec<(f64, f64, f64)>, ViewError> {
+/// Where the held-out accuracy lies with a probability of 95 %, as far as the record still has the evaluations. The one before the
+/// first step is no metric of a step: its accuracy is put before the others.
+fn band(run: &Run, points: &mut Vec<(Step, f64)>) -> Result<Vec<(f64, f64, f64)>, ViewError> {
     let shares = run.store.evaluated(HELDOUT)?;
+    if let Some(first) = shares.get(&0)
+        && points.first().is_none_or(|point| point.0 > 0)
+    {
+        points.insert(0, (0, first.iter().sum::<f64>() / first.len() as f64));
+    }
     let known = points.iter().filter_map(|(step, _)| Some((*step, shares.get(step)?)));
     let bounds = known.map(|(step, shares)| {
-        let (low, high) = interval(shares);
+        let (low, high) = run.interval(step, shares);
         (step as f64, low, high)
     });
     Ok(bounds.collect())
@@ -96,7 +101,7 @@ fn figure(chart: &Chart, lines: &[Line], book: Option<&str>) -> Result<String, V
     let Drawing { svg, plot, x, y } = draw;
     let series: Vec<Value> = lines.iter().map(of_line).collect();
     let data = json!({
-        "plot": plot, "x": x, "y": y, "log": chart.scale == crate::charts::Scale::Log, "series": series,
+        "plot": plot, "x": x, "y": y, "log": chart.scale == Scale::Log, "series": series,
     });
     let unit = match chart.unit {
         "" => String::new(),

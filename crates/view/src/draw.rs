@@ -1,6 +1,6 @@
 //! A chart as SVG, whose colours are the page's.
 
-use std::{error::Error, ops::Range};
+use std::{collections::BTreeSet, error::Error, ops::Range};
 
 use plotters::{
     chart::ChartBuilder,
@@ -108,8 +108,13 @@ fn paint(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, Box<dyn E
     Ok(Drawing { svg: in_the_pages_colors(&svg, lines, label), plot, x, y })
 }
 
+/// Values beyond are gaps.
+const LARGEST: f64 = 1e300;
+
 impl Scale {
     fn of(self, value: f64) -> f64 {
+        // Of larger ones the difference need not be a number.
+        let value = if value.abs() < LARGEST { value } else { f64::NAN };
         match self {
             Scale::Log => value.log10(),
             _ => value,
@@ -162,8 +167,12 @@ const GRID: RGBColor = RGBColor(1, 0, 2);
 const LINE: u8 = 2;
 const BAND: u8 = 3;
 
+/// Patterns of dashes; the page's keys have the same ones.
+const DASHES: [&str; 5] = ["", "6 4", "2 3", "10 3 2 3", "14 4"];
+
 fn mark(kind: u8, line: &Line) -> RGBColor {
-    RGBColor(kind, (line.run % 256) as u8, (line.color % COLORS * 4 + line.dash % 4) as u8)
+    let look = line.color % COLORS * DASHES.len() + line.dash % DASHES.len();
+    RGBColor(kind, (line.run % 256) as u8, look as u8)
 }
 
 fn text() -> TextStyle<'static> {
@@ -180,12 +189,10 @@ fn in_the_pages_colors(svg: &str, lines: &[Line], label: &str) -> String {
     svg = svg.replace(&hex(INK), "\"var(--ink)\"").replace(&hex(GRID), "\"var(--grid)\"");
     for line in lines {
         let (run, color) = (line.run, line.color % COLORS);
-        let dashes = [
-            "",
-            " stroke-dasharray=\"6 4\"",
-            " stroke-dasharray=\"2 3\"",
-            " stroke-dasharray=\"9 3 2 3\"",
-        ][line.dash % 4];
+        let dashes = match DASHES[line.dash % DASHES.len()] {
+            "" => String::new(),
+            pattern => format!(" stroke-dasharray=\"{pattern}\""),
+        };
         let stroke = format!("stroke={}", hex(mark(LINE, line)));
         let of_page = format!("class=\"run-{run}\" stroke=\"var(--series-{color})\"{dashes}");
         svg = svg.replace(&stroke, &of_page);
@@ -212,18 +219,73 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// At most some `most` points, of which each stretch keeps its lowest and its highest.
-pub(crate) fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
-    if points.len() <= most {
-        return points.to_vec();
+/// Leaves so many steps to the lines of a chart, about: the same ones to all, the first and the last among them, and in each stretch
+/// between those at which some line is lowest or highest.
+pub(crate) fn thin(lines: &mut [Line], most: usize) {
+    let mut steps: Vec<u64> =
+        lines.iter().flat_map(|line| &line.points).map(|point| point.0 as u64).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    let (Some(&first), Some(&last)) = (steps.first(), steps.last()) else { return };
+    if steps.len() <= most {
+        return;
     }
-    let stretch = points.len().div_ceil(most / 2);
-    let extremes = points.chunks(stretch).flat_map(|points| {
-        let by_value = |one: &&(f64, f64), other: &&(f64, f64)| one.1.total_cmp(&other.1);
-        let mut kept: Vec<_> = points.iter().min_by(by_value).into_iter().copied().collect();
-        kept.extend(points.iter().max_by(by_value).filter(|most| **most != kept[0]));
-        kept.sort_by(|one, other| one.0.total_cmp(&other.0));
-        kept
-    });
-    extremes.collect()
+    let stretches = (most / (2 * lines.len())).max(2);
+    let mut kept = BTreeSet::from([first, last]);
+    for line in lines.iter() {
+        let stretch = line.points.len().div_ceil(stretches).max(1);
+        for points in line.points.chunks(stretch) {
+            let finite = || points.iter().filter(|point| point.1.is_finite());
+            let by_value = |one: &&(f64, f64), other: &&(f64, f64)| one.1.total_cmp(&other.1);
+            let extremes = [finite().min_by(by_value), finite().max_by(by_value)];
+            kept.extend(extremes.into_iter().flatten().map(|point| point.0 as u64));
+        }
+    }
+    for line in lines {
+        line.points.retain(|point| kept.contains(&(point.0 as u64)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(points: Vec<(f64, f64)>) -> Line {
+        Line { name: "a".into(), color: 0, dash: 0, run: 0, points, band: Vec::new() }
+    }
+
+    #[test]
+    fn lines_of_a_chart_keep_the_same_steps_and_their_extremes() {
+        let wave =
+            |offset: f64| (0..5000).map(|step| (f64::from(step), (f64::from(step) + offset).sin()));
+        let mut lines = [line(wave(0.0).collect()), line(wave(1.0).collect())];
+        lines[0].points[2500].1 = 9.0;
+        lines[1].points[3000].1 = f64::NAN;
+        thin(&mut lines, 400);
+        let steps = |line: &Line| line.points.iter().map(|point| point.0).collect::<Vec<_>>();
+        assert_eq!(steps(&lines[0]), steps(&lines[1]));
+        assert!((200..=402).contains(&lines[0].points.len()), "{}", lines[0].points.len());
+        assert_eq!((lines[0].points[0].0, lines[0].points.last().unwrap().0), (0.0, 4999.0));
+        assert!(lines[0].points.contains(&(2500.0, 9.0)));
+    }
+
+    #[test]
+    fn whatever_the_numbers_are_a_chart_comes() {
+        let numbers = [
+            vec![],
+            vec![(0.0, f64::NAN)],
+            vec![(1.0, 0.0)],
+            vec![(0.0, 1.7e308), (1.0, -1.7e308)],
+            vec![(0.0, f64::INFINITY), (1.0, 5e-324), (2.0, -0.0)],
+            vec![(0.0, 1e16), (1.0, 1e16 + 2.0)],
+            vec![(9e15, 1.0), (0.0, 2.0)],
+        ];
+        for points in numbers {
+            for scale in [Scale::Linear, Scale::Share, Scale::Log] {
+                let drawing = draw(&[line(points.clone())], scale, "<a & \"b\">").unwrap();
+                assert!(drawing.svg.contains("aria-label=\"&lt;a &amp; &quot;b&quot;&gt;\""));
+                assert!(drawing.y[0] < drawing.y[1], "{points:?}: {:?}", drawing.y);
+            }
+        }
+    }
 }

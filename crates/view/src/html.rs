@@ -18,7 +18,12 @@ pub(crate) fn text(text: &str) -> String {
                 safe.push(char::from_u32(0x2400 + u32::from(letter)).unwrap_or('\u{fffd}'));
             }
             '\x7f' => safe.push('\u{2421}'),
-            '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            '\u{80}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => {
                 let _ = write!(safe, "‹U+{:04X}›", u32::from(letter));
             }
             _ => safe.push(letter),

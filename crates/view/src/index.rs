@@ -12,6 +12,9 @@ use crate::{ViewError, run::Run};
 /// Completions of a block.
 const BLOCK: usize = 500;
 
+/// Bytes of their texts, about, after which a block is closed sooner.
+const BLOCK_BYTES: u64 = 2 << 20;
+
 /// A list of all judged completions, for a script to sort and to filter: columns, and words by their numbers.
 #[derive(Serialize)]
 pub(crate) struct Index {
@@ -20,7 +23,13 @@ pub(crate) struct Index {
     prompts: Vec<Prompt>,
     groups: Groups,
     rows: Rows,
-    block: usize,
+    /// The first row of each block.
+    blocks: Vec<usize>,
+    /// Which list it is, of those that a server has given.
+    pub(crate) id: u64,
+    /// Bytes of the texts of the last block.
+    #[serde(skip)]
+    bytes: u64,
     /// Of each completion the run's number, the group and the place in it.
     #[serde(skip)]
     keys: Vec<(usize, i64, u64)>,
@@ -71,14 +80,16 @@ struct Rows {
 
 impl Index {
     /// Lists the completions of these runs.
-    pub(crate) fn of(runs: &[Run]) -> Result<Self, ViewError> {
+    pub(crate) fn of(runs: &[Run], id: u64) -> Result<Self, ViewError> {
         let mut index = Index {
             runs: runs.iter().map(|run| run.name.clone()).collect(),
             names: Names::default(),
             prompts: Vec::new(),
             groups: Groups::default(),
             rows: Rows::default(),
-            block: BLOCK,
+            blocks: Vec::new(),
+            id,
+            bytes: 0,
             keys: Vec::new(),
             known: BTreeMap::new(),
         };
@@ -91,21 +102,18 @@ impl Index {
 
     /// How many blocks there are.
     pub(crate) fn blocks(&self) -> usize {
-        self.keys.len().div_ceil(BLOCK)
-    }
-
-    /// How many completions there are.
-    pub(crate) fn len(&self) -> usize {
-        self.keys.len()
+        self.blocks.len()
     }
 
     /// The texts of block `number`; none beyond the last one.
     pub(crate) fn block(&self, runs: &[Run], number: usize) -> Result<Option<Value>, ViewError> {
-        let Some(keys) = self.keys.chunks(BLOCK).nth(number) else { return Ok(None) };
+        let Some(&first) = self.blocks.get(number) else { return Ok(None) };
+        let end = self.blocks.get(number + 1).map_or(self.keys.len(), |end| *end);
+        let keys = &self.keys[first..end];
         let mut rows = Vec::with_capacity(keys.len());
         for of_group in keys.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
             let (run, group, _) = of_group[0];
-            let Run { store, pieces, .. } = &runs[run];
+            let (store, pieces) = (&runs[run].store, runs[run].pieces());
             let sampled = if pieces.is_some() { store.tokens(group)? } else { None };
             for &(_, _, completion) in of_group {
                 let mut row = match store.written(group, completion)? {
@@ -148,6 +156,14 @@ impl Index {
         self.groups.fate.push(group.fate.map(|fate| place(&mut names.fates, &fate)));
         self.groups.spread.push(group.spread);
         for of in completions {
+            let row = self.keys.len();
+            if self.blocks.last().is_none_or(|first| row - first >= BLOCK)
+                || self.bytes > BLOCK_BYTES
+            {
+                self.blocks.push(row);
+                self.bytes = 0;
+            }
+            self.bytes += of.bytes;
             self.rows.group.push(number);
             self.rows.completion.push(of.completion);
             self.rows.tokens.push(of.tokens);

@@ -9,6 +9,7 @@ mod draw;
 mod error;
 mod html;
 mod index;
+mod live;
 mod page;
 mod records;
 mod run;

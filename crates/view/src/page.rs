@@ -29,7 +29,7 @@ const SCRIPT: &str =
 /// When a run's record can't be read.
 pub fn report(mut runs: Vec<Run>, book: Option<&str>) -> Result<String, ViewError> {
     distinguish(&mut runs);
-    let index = Index::of(&runs)?;
+    let index = Index::of(&runs, 0)?;
     let mut data = embedded("index", &index)?;
     for number in 0..index.blocks() {
         if let Some(block) = index.block(&runs, number)? {
@@ -71,7 +71,7 @@ pub(crate) fn page(
 /// How far the runs are, in a line.
 pub(crate) fn status(runs: &[Run]) -> Result<String, ViewError> {
     let of_run = |run: &Run| {
-        let text = run.status()?.text();
+        let text = run.status()?;
         Ok(if runs.len() > 1 { format!("{}: {text}", run.name) } else { text })
     };
     Ok(runs.iter().map(of_run).collect::<Result<Vec<_>, ViewError>>()?.join(" · "))
@@ -88,11 +88,11 @@ pub(crate) fn findings(runs: &[Run], book: Option<&str>) -> Result<String, ViewE
             page += "<p>The run keeps no recipe that can be read, so nothing was looked for.</p>";
             continue;
         };
-        let findings = diagnosis?.findings;
-        if findings.is_empty() {
-            page += "<p>Nothing is wrong, as far as the numbers show.</p>";
+        let diagnosis = diagnosis?;
+        if diagnosis.findings.is_empty() {
+            let _ = write!(page, "<p>{}</p>", diagnosis.nothing_found());
         }
-        for finding in findings {
+        for finding in diagnosis.findings {
             let evidence: String = finding
                 .evidence
                 .iter()
@@ -170,18 +170,18 @@ fn recipes(runs: &[Run]) -> String {
 
 /// Data in the page itself, compressed.
 fn embedded(name: &str, value: &impl Serialize) -> Result<String, ViewError> {
-    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
-    serde_json::to_writer(&mut encoder, value)
-        .map_err(std::io::Error::from)
-        .and_then(|()| encoder.flush())
-        .and_then(|()| encoder.finish())
-        .map(|bytes| {
-            format!(
-                "<script type=\"application/octet-stream\" id=\"{name}\">{}</script>\n",
-                STANDARD.encode(bytes)
-            )
-        })
-        .map_err(|error| ViewError::Page(error.to_string()))
+    // In one piece: the encoder clears its buffer for each that it gets.
+    let compress = || {
+        let json = serde_json::to_vec(value)?;
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&json)?;
+        encoder.finish()
+    };
+    let bytes = compress().map_err(|error| ViewError::Page(error.to_string()))?;
+    Ok(format!(
+        "<script type=\"application/octet-stream\" id=\"{name}\">{}</script>\n",
+        STANDARD.encode(bytes)
+    ))
 }
 
 /// The frame with each `{{name}}` replaced, in one pass: what is put in is never looked at again.

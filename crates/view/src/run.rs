@@ -1,10 +1,16 @@
-use std::path::{Path, PathBuf};
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use firebrick::{
-    Recipe,
+    Recipe, Step,
     diagnose::{Diagnosis, ENDED, diagnose},
+    reason,
     runs::Store,
 };
+use firebrick_train::interval;
 
 use crate::ViewError;
 
@@ -19,7 +25,10 @@ pub struct Run {
     pub(crate) store: Store,
     /// The recipe as the run keeps it.
     pub(crate) recipe: String,
-    pub(crate) pieces: Option<Pieces>,
+    pieces: OnceCell<Pieces>,
+    find_pieces: Option<Box<dyn Fn() -> Option<Pieces> + Send>>,
+    /// Intervals that were worked out, by their evaluations' steps; for how many prompts they are.
+    intervals: RefCell<BTreeMap<Step, (usize, (f64, f64))>>,
 }
 
 impl Run {
@@ -37,19 +46,52 @@ impl Run {
         let recipe = std::fs::read_to_string(folder.join("recipe.toml")).unwrap_or_default();
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
         let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
-        Ok(Run { name, folder: folder.into(), store, recipe, pieces: None })
+        Ok(Run {
+            name,
+            folder: folder.into(),
+            store,
+            recipe,
+            pieces: OnceCell::new(),
+            find_pieces: None,
+            intervals: RefCell::default(),
+        })
     }
 
-    /// Shows tokens as `pieces` has them, where the record has tokens.
+    /// Shows tokens where the record has them, as soon as `find` knows their texts: a run has a tokenizer with its first
+    /// checkpoint.
     #[must_use]
-    pub fn with_pieces(mut self, pieces: Pieces) -> Self {
-        self.pieces = Some(pieces);
+    pub fn with_pieces(mut self, find: impl Fn() -> Option<Pieces> + Send + 'static) -> Self {
+        self.find_pieces = Some(Box::new(find));
         self
     }
 
     /// The run's folder, as it was given.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// How tokens are read, once that is known.
+    pub(crate) fn pieces(&self) -> Option<&Pieces> {
+        if self.pieces.get().is_none()
+            && let Some(pieces) = self.find_pieces.as_ref().and_then(|find| find())
+        {
+            let _ = self.pieces.set(pieces);
+        }
+        self.pieces.get()
+    }
+
+    /// Where an accuracy lies with a probability of 95 %, from the shares of right answers of each prompt. It is worked out once for
+    /// each step.
+    pub(crate) fn interval(&self, step: Step, shares: &[f64]) -> (f64, f64) {
+        let mut intervals = self.intervals.borrow_mut();
+        match intervals.get(&step) {
+            Some((prompts, interval)) if *prompts == shares.len() => *interval,
+            _ => {
+                let interval = interval(shares);
+                intervals.insert(step, (shares.len(), interval));
+                interval
+            }
+        }
     }
 
     /// What is wrong with it; none where its recipe can't be read.
@@ -63,40 +105,38 @@ impl Run {
         Recipe::read(self.folder.join("recipe.toml")).ok().map(|loaded| loaded.recipe)
     }
 
-    /// How far it is, and whether it goes on, as far as one can tell.
-    pub(crate) fn status(&self) -> Result<Status, ViewError> {
-        let ended = self.store.info(ENDED)?.filter(|why| !why.is_empty());
-        let steps = self.settings().map(|recipe| recipe.train.steps);
-        Ok(Status { step: self.store.last_step()?, steps, ended })
-    }
-}
-
-/// How far a run is.
-pub(crate) struct Status {
-    pub(crate) step: u64,
-    pub(crate) steps: Option<u64>,
     /// Why its last process ended; none while it goes on, or when it could not say so.
-    pub(crate) ended: Option<String>,
-}
+    pub(crate) fn ended(&self) -> Result<Option<String>, ViewError> {
+        Ok(self.store.info(ENDED)?.filter(|why| !why.is_empty()))
+    }
 
-impl Status {
-    pub(crate) fn text(&self) -> String {
-        let of = self.steps.map_or(String::new(), |steps| format!(" of {steps}"));
-        let ended = match self.ended.as_deref() {
-            Some("steps") => "; it has done all its steps".to_owned(),
-            Some(why) => format!("; it ended: {why}"),
+    /// How far it is, in words.
+    pub(crate) fn status(&self) -> Result<String, ViewError> {
+        let of = match self.settings() {
+            Some(recipe) => format!(" of {}", recipe.train.steps),
             None => String::new(),
         };
-        format!("step {}{of}{ended}", self.step)
+        let ended = match self.ended()? {
+            Some(why) => format!("; it ended: {}", reason(&why)),
+            None => String::new(),
+        };
+        Ok(format!("step {}{of}{ended}", self.store.last_step()?))
     }
 }
 
 /// Gives runs of the same name different ones.
 pub(crate) fn distinguish(runs: &mut [Run]) {
-    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
-    for run in runs {
-        if names.iter().filter(|name| **name == run.name).count() > 1 {
-            run.name = run.folder.display().to_string();
+    let is_taken = |runs: &[Run], at: usize, name: &str| {
+        runs.iter().enumerate().any(|(other, run)| other != at && run.name == name)
+    };
+    for at in 0..runs.len() {
+        if is_taken(runs, at, &runs[at].name.clone()) {
+            let path = runs[at].folder.display().to_string();
+            // The same folder may be given twice.
+            runs[at].name = match is_taken(runs, at, &path) {
+                true => format!("{path} ({})", at + 1),
+                false => path,
+            };
         }
     }
 }

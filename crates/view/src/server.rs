@@ -1,52 +1,65 @@
-//! The page of runs, served to a browser on the same machine.
+//! A server of one page, for browsers on the same machine.
 
 use std::{
-    io,
-    net::{Ipv4Addr, SocketAddr},
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
+    io::{self, Read, Write},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 use rand::RngExt as _;
-use serde_json::json;
-use tiny_http::{Header, Method, Request, Response, Server};
 
 use crate::{
     ViewError,
-    curves::curves,
-    index::Index,
-    page::{findings, page, status},
+    live::{HTML, Live},
     run::{Run, distinguish},
 };
 
 /// Serves the page of runs to browsers on this machine, and to nobody who does not know its address: a random word is part of
 /// it. Nothing is served but what the page shows.
+///
+/// It speaks as much HTTP as that takes: it reads the head of a GET request, answers, and closes. No body is ever read, and whoever
+/// is slow is left.
 pub struct Watched {
-    server: Server,
+    listener: TcpListener,
     address: SocketAddr,
     token: String,
-    runs: Vec<Run>,
-    book: Option<String>,
-    index: Option<Index>,
+    live: Arc<Mutex<Live>>,
 }
 
-/// How long a request is waited for, before the one who stops is asked.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Requests that are answered at once; further ones are closed.
+const AT_ONCE: usize = 32;
+
+/// The largest head of a request, in bytes.
+const HEAD: usize = 16 << 10;
+
+/// How long a request's head may take.
+const TO_ASK: Duration = Duration::from_secs(5);
+
+/// How long a browser may take to read what comes next.
+const TO_READ: Duration = Duration::from_secs(20);
+
+/// Between two looks whether somebody asks.
+const PAUSE: Duration = Duration::from_millis(20);
 
 impl Watched {
-    /// Listens on 127.0.0.1, at `port` or with 0 at any that is free.
+    /// Listens on 127.0.0.1, at `port` or with 0 at any that is free. `book` is the address of the book, to which charts and
+    /// findings link.
     ///
     /// # Errors
     /// When the port can't be had.
     pub fn listen(mut runs: Vec<Run>, port: u16, book: Option<String>) -> Result<Self, ViewError> {
         distinguish(&mut runs);
         let failed = |error| ViewError::Listen { port, error };
-        let server = Server::http((Ipv4Addr::LOCALHOST, port))
-            .map_err(|error| failed(io::Error::other(error)))?;
-        let address = server.server_addr().to_ip();
-        let address = address.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
         let token = format!("{:032x}", rand::rng().random::<u128>());
-        Ok(Watched { server, address, token, runs, book, index: None })
+        Ok(Watched { listener, address, token, live: Arc::new(Mutex::new(Live::new(runs, book))) })
     }
 
     /// Where the page is.
@@ -54,154 +67,209 @@ impl Watched {
         format!("http://{}/{}/", self.address, self.token)
     }
 
-    /// Answers requests until `stop` is set.
+    /// Answers requests until `stop` is set. A record that can't be read is told to the browser.
     ///
     /// # Errors
-    /// When the socket fails. A record that can't be read is told to the browser.
-    pub fn serve(&mut self, stop: &AtomicBool) -> Result<(), ViewError> {
+    /// When the socket fails.
+    pub fn serve(&self, stop: &AtomicBool) -> Result<(), ViewError> {
+        let open = Arc::new(AtomicUsize::new(0));
         while !stop.load(Ordering::Relaxed) {
-            let request = self.server.recv_timeout(PATIENCE);
-            let port = self.address.port();
-            if let Some(request) = request.map_err(|error| ViewError::Listen { port, error })? {
-                let answer = self.answer(&request);
-                // A browser that went away has no use for it.
-                let _ = request.respond(answer);
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if is_of_one_caller(&error) => {
+                    thread::sleep(PAUSE);
+                    continue;
+                }
+                Err(error) => {
+                    return Err(ViewError::Listen { port: self.address.port(), error });
+                }
+            };
+            if open.load(Ordering::Relaxed) >= AT_ONCE {
+                continue;
             }
+            let (token, live) = (self.token.clone(), Arc::clone(&self.live));
+            let taken = Taken::of(&open);
+            // Without another thread the caller is closed.
+            let _ = thread::Builder::new().spawn(move || {
+                let _taken = taken;
+                // A browser that went away has no use for an answer.
+                let _ = answer(stream, &token, &live);
+            });
         }
         Ok(())
     }
+}
 
-    fn answer(&mut self, request: &Request) -> Response<io::Cursor<Vec<u8>>> {
-        if let Err(refusal) = self.check(request) {
-            return text(403, refusal);
-        }
-        if !matches!(request.method(), Method::Get | Method::Head) {
-            return text(405, "The page only reads.");
-        }
-        let (path, query) = request.url().split_once('?').unwrap_or((request.url(), ""));
-        let begin = format!("/{}/", self.token);
-        let Some(asked) = path.strip_prefix(&begin) else {
-            return text(
-                404,
-                "Nothing is here: the address of the page has a word in it that the terminal shows.",
-            );
-        };
-        match self.content(asked, query) {
-            Ok(Some((kind, body))) => content(200, kind, body),
-            Ok(None) => text(404, "The page has no such part."),
-            Err(error) => text(500, &error.to_string()),
-        }
+/// Nobody asks at the moment, or whoever did has gone, or too many files are open for now.
+fn is_of_one_caller(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
+    matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted | ConnectionReset)
+        // EMFILE and ENFILE have no kind.
+        || matches!(error.raw_os_error(), Some(23 | 24))
+}
+
+/// One of the requests that are answered.
+struct Taken(Arc<AtomicUsize>);
+
+impl Taken {
+    fn of(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Taken(Arc::clone(open))
     }
+}
 
-    /// Other sites' pages may ask, as the browser's user; and another name for this machine may be theirs.
-    fn check(&self, request: &Request) -> Result<(), &'static str> {
-        let header = |name: &'static str| {
-            let header = request.headers().iter().find(|header| header.field.equiv(name));
-            header.map(|header| header.value.as_str())
-        };
-        let port = self.address.port();
-        let own = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
-        if !header("Host").is_some_and(|host| own.iter().any(|own| own == host)) {
-            return Err("The page is asked for by another name than 127.0.0.1 or localhost.");
-        }
-        let from_here = |origin: &str| {
-            origin.strip_prefix("http://").is_some_and(|host| own.iter().any(|own| own == host))
-        };
-        if header("Origin").is_some_and(|origin| !from_here(origin)) {
-            return Err("Another site's page asked.");
-        }
-        match header("Sec-Fetch-Site") {
-            Some("cross-site" | "same-site") => Err("Another site's page asked."),
-            _ => Ok(()),
-        }
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
 
-    /// A part of the page with its media type; none where there is no such part.
-    fn content(
-        &mut self,
-        asked: &str,
-        query: &str,
-    ) -> Result<Option<(&'static str, String)>, ViewError> {
-        let book = self.book.as_deref();
-        Ok(Some(match asked {
-            "" => (HTML, page(&self.runs, book, Some(&self.version()?), "")?),
-            "state" => (JSON, self.state()?),
-            "curves" => (HTML, curves(&self.runs, book)?),
-            "findings" => (HTML, findings(&self.runs, book)?),
-            "index" => (JSON, json(self.index.insert(Index::of(&self.runs)?))),
-            _ => {
-                let Some(Ok(number)) = asked.strip_prefix("block/").map(str::parse) else {
-                    return Ok(None);
-                };
-                let index = match self.index.take() {
-                    Some(index) => index,
-                    None => Index::of(&self.runs)?,
-                };
-                let index = self.index.insert(index);
-                // The blocks of another list than the page has would put texts beside other completions.
-                if query.strip_prefix("rows=").is_some_and(|rows| rows != index.len().to_string()) {
-                    return Ok(None);
-                }
-                match index.block(&self.runs, number)? {
-                    Some(block) => (JSON, json(&block)),
-                    None => return Ok(None),
-                }
+/// A request, as far as it matters here.
+struct Asked {
+    method: String,
+    path: String,
+    query: String,
+    /// Names in lower case, and values.
+    headers: Vec<(String, String)>,
+}
+
+fn answer(mut stream: TcpStream, token: &str, live: &Mutex<Live>) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(TO_READ))?;
+    let Some(asked) = read(&mut stream)? else {
+        return respond(
+            &mut stream,
+            400,
+            TEXT,
+            "This is no request that the page understands.",
+            true,
+        );
+    };
+    let body = asked.method != "HEAD";
+    let (status, kind, text) = content(&asked, token, live);
+    respond(&mut stream, status, kind, &text, body)
+}
+
+/// What is answered: a status, a media type and a text.
+fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str, String) {
+    if let Err(refusal) = check(asked) {
+        return (403, TEXT, refusal);
+    }
+    if !matches!(&*asked.method, "GET" | "HEAD") {
+        return (405, TEXT, "The page only reads.".into());
+    }
+    let Some(part) = asked.path.strip_prefix(&format!("/{token}/")) else {
+        let elsewhere =
+            "Nothing is here. The page's address has a word in it, which the terminal shows.";
+        return (404, TEXT, elsewhere.into());
+    };
+    // A part that failed on the way leaves nothing by halves.
+    let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
+    match live.content(part, &asked.query) {
+        Ok(Some((kind, text))) => (200, kind, text),
+        Ok(None) => (404, TEXT, "The page has no such part.".into()),
+        Err(error) => (500, TEXT, error.to_string()),
+    }
+}
+
+/// Other sites' pages may ask, as the browser's user; and a name for this machine may be theirs. So the host must be asked for by
+/// its own names, whatever the port, which a tunnel may change, and pages of other origins are refused.
+fn check(asked: &Asked) -> Result<(), String> {
+    let header = |name: &str| {
+        asked.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    };
+    let host = header("host").unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    if !["127.0.0.1", "localhost"].contains(&name) {
+        return Err("The page answers to 127.0.0.1 and localhost alone.".into());
+    }
+    let foreign = Err("Another site's page asked.".into());
+    if header("origin").is_some_and(|origin| origin != format!("http://{host}")) {
+        return foreign;
+    }
+    // A link to the page may stand anywhere; it shows the page to its reader, and tells the site nothing.
+    let shows = header("sec-fetch-mode") == Some("navigate")
+        && header("sec-fetch-dest") == Some("document");
+    match header("sec-fetch-site") {
+        Some("cross-site" | "same-site") if !shows => foreign,
+        _ => Ok(()),
+    }
+}
+
+/// Reads the head of a request; none if it is not one, is too long, or does not come.
+fn read(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
+    let until = Instant::now() + TO_ASK;
+    let mut head = Vec::new();
+    let mut bytes = [0; 2048];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || head.len() > HEAD {
+            return Ok(None);
+        }
+        stream.set_read_timeout(Some(left))?;
+        let count = stream.read(&mut bytes)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        head.extend(&bytes[..count]);
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&head) {
+            Ok(httparse::Status::Partial) => {}
+            Ok(httparse::Status::Complete(_)) => {
+                let (path, query) = request
+                    .path
+                    .unwrap_or_default()
+                    .split_once('?')
+                    .unwrap_or((request.path.unwrap_or_default(), ""));
+                let headers = request.headers.iter().map(|header| {
+                    let value = String::from_utf8_lossy(header.value).into_owned();
+                    (header.name.to_ascii_lowercase(), value)
+                });
+                return Ok(Some(Asked {
+                    method: request.method.unwrap_or_default().to_owned(),
+                    path: path.to_owned(),
+                    query: query.to_owned(),
+                    headers: headers.collect(),
+                }));
             }
-        }))
-    }
-
-    fn state(&self) -> Result<String, ViewError> {
-        let mut going = false;
-        for run in &self.runs {
-            going |= run.status()?.ended.is_none();
+            Err(_) => return Ok(None),
         }
-        let state = json!({
-            "version": self.version()?, "rows": self.rows()?, "status": status(&self.runs)?, "going": going,
-        });
-        Ok(state.to_string())
-    }
-
-    /// A text that changes with new numbers and new lines.
-    fn version(&self) -> Result<String, ViewError> {
-        let of_run =
-            |run: &Run| Ok(format!("{}.{}", run.store.last_step()?, run.store.told(0)?.len()));
-        Ok(self.runs.iter().map(of_run).collect::<Result<Vec<_>, ViewError>>()?.join("-"))
-    }
-
-    fn rows(&self) -> Result<u64, ViewError> {
-        let mut rows = 0;
-        for run in &self.runs {
-            rows += run.store.completions()?;
-        }
-        Ok(rows)
     }
 }
 
-const HTML: &str = "text/html; charset=utf-8";
-const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
 
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_else(|_| "null".into())
-}
-
-fn text(status: u16, text: &str) -> Response<io::Cursor<Vec<u8>>> {
-    content(status, "text/plain; charset=utf-8", text.to_owned())
-}
-
-fn content(status: u16, kind: &str, body: String) -> Response<io::Cursor<Vec<u8>>> {
-    let headers = [
-        ("Content-Type", kind),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Referrer-Policy", "no-referrer"),
-        ("Cross-Origin-Resource-Policy", "same-origin"),
-        ("X-Frame-Options", "DENY"),
-    ];
-    let mut response = Response::from_string(body).with_status_code(status);
-    for (name, value) in headers {
-        if let Ok(header) = Header::from_bytes(name, value) {
-            response.add_header(header);
-        }
+fn respond(
+    stream: &mut TcpStream,
+    status: u16,
+    kind: &str,
+    text: &str,
+    body: bool,
+) -> io::Result<()> {
+    let reason = match status {
+        200 => "OK",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        _ => "Internal Server Error",
+    };
+    let framing = if kind == HTML { "X-Frame-Options: DENY\r\n" } else { "" };
+    let head = format!(
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
+         Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+         Cross-Origin-Resource-Policy: same-origin\r\n{framing}\r\n",
+        text.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    if body {
+        stream.write_all(text.as_bytes())?;
     }
-    response
+    stream.flush()?;
+    // What was sent beyond the head is not waited for; closing at once might take the answer back.
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(Duration::from_millis(200)))?;
+    let _ = stream.read(&mut [0; 2048]);
+    Ok(())
 }

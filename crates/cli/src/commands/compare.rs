@@ -179,9 +179,14 @@ impl UnderWay {
             }
         }
         super::print(&format!("{}\n", self.summarise()?.table()))?;
-        self.report()?;
-        let files = self.out.join("compare.{md,json,svg,html}");
-        self.say(&format!("table, numbers, figure and report: {}", files.display()));
+        // Hours of runs are not lost for a page.
+        let page = self.report().map_err(|error| error.to_string());
+        let files = self.out.join("compare.{md,json,svg}");
+        self.say(&format!("table, numbers and figure: {}", files.display()));
+        self.say(&match page {
+            Ok(()) => format!("open {} in a browser", self.out.join("compare.html").display()),
+            Err(error) => format!("no page could be made of the runs: {error}"),
+        });
         let mut runs = self.recipes.iter().flat_map(|recipe| &recipe.runs);
         Ok(u8::from(runs.any(|run| run.state.measured().is_none())))
     }

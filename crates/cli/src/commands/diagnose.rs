@@ -4,13 +4,12 @@ use clap::Args;
 use firebrick::{
     Recipe,
     diagnose::{Diagnosis, Finding, diagnose},
+    reason,
     runs::{Judged, Store},
 };
 use serde_json::json;
 
-use crate::{
-    ProgramError, answer::Answer, closing::reason, inspect::printable, terminal::columns_of_stdout,
-};
+use crate::{ProgramError, answer::Answer, inspect::printable, terminal::columns_of_stdout};
 
 /// The arguments of `firebrick diagnose`.
 #[derive(Args)]
@@ -71,13 +70,7 @@ impl Diagnose {
             text += &wrapped(&line, "", width);
         }
         if findings.is_empty() {
-            text += match steps {
-                0 => "\nNo step is finished: there are no numbers to look at.\n",
-                1..20 => {
-                    "\nNothing is wrong so far. Entropy and length are looked at from step 20 on.\n"
-                }
-                _ => "\nNothing is wrong, as far as the numbers show.\n",
-            };
+            text += &format!("\n{}\n", diagnosis.nothing_found());
         }
         for (number, finding) in (1..).zip(findings) {
             text +=

@@ -72,7 +72,7 @@ enum Form {
 type Column = (String, String);
 
 /// Steps that are read at once.
-const AT_ONCE: Step = 1000;
+const AT_ONCE: usize = 1000;
 
 impl Metrics {
     pub(super) fn run(self) -> Result<(), ProgramError> {
@@ -81,6 +81,9 @@ impl Metrics {
             return Err(ProgramError::NotARun { path: self.run });
         }
         let store = Store::open_read_only(&database)?;
+        if let (Form::Jsonl | Form::Csv | Form::Table, Some(out)) = (self.form, &self.out) {
+            return Err(ProgramError::NoOut { out: out.clone() });
+        }
         if let (Form::TensorBoard | Form::Wandb, Some(out)) = (self.form, &self.out) {
             self.columns(&store)?;
             let column = |name: &str| self.column(name.to_owned());
@@ -106,7 +109,6 @@ impl Metrics {
         let mut headed = false;
         loop {
             let ended = store.info(ENDED)?.is_some_and(|why| !why.is_empty());
-            let last = store.last_step()?;
             if columns.is_empty() && self.follow {
                 columns = self.columns(store)?;
             }
@@ -115,13 +117,17 @@ impl Metrics {
                 self.head(&columns, out)?;
                 headed = true;
             }
-            while next <= last && !columns.is_empty() {
-                let steps = next..=last.min(next + AT_ONCE - 1);
-                next = steps.end() + 1;
-                self.rows(store, &columns, &steps, out)?;
+            while !columns.is_empty() {
+                let steps = store.steps(next, AT_ONCE)?;
+                let (Some(&first), Some(&last)) = (steps.first(), steps.last()) else { break };
+                self.rows(store, &columns, &(first..=last), out)?;
+                next = last + 1;
             }
             out.flush().map_err(closed)?;
             if !self.follow || ended {
+                if columns.is_empty() {
+                    super::warn("no step is finished: there are no numbers yet".into());
+                }
                 return Ok(());
             }
             thread::sleep(Duration::from_secs(1));
@@ -131,7 +137,11 @@ impl Metrics {
     /// The metrics that are asked for and there.
     fn columns(&self, store: &Store) -> Result<Vec<Column>, ProgramError> {
         let names = store.metric_names()?;
-        let unknown = |pattern: &&String| !names.iter().any(|name| matches(pattern, name));
+        let is_called = |pattern: &String, name: &String| {
+            matches(pattern, name)
+                || self.verl && verl_name(name).is_some_and(|name| matches(pattern, name))
+        };
+        let unknown = |pattern: &&String| !names.iter().any(|name| is_called(pattern, name));
         if !names.is_empty()
             && let Some(pattern) = self.names.iter().find(unknown)
         {
@@ -142,13 +152,13 @@ impl Metrics {
 
     /// What a metric is called, if it is asked for.
     fn column(&self, name: String) -> Option<Column> {
-        let asked =
-            self.names.is_empty() || self.names.iter().any(|pattern| matches(pattern, &name));
-        match (asked, self.verl) {
-            (false, _) => None,
-            (true, true) => verl_name(&name).map(|verl| (name, verl.to_owned())),
-            (true, false) => Some((name.clone(), name)),
-        }
+        let called = match self.verl {
+            true => verl_name(&name)?.to_owned(),
+            false => name.clone(),
+        };
+        let asked = |pattern: &String| matches(pattern, &name) || matches(pattern, &called);
+        let asked = self.names.is_empty() || self.names.iter().any(asked);
+        asked.then_some((name, called))
     }
 
     fn head(&self, columns: &[Column], out: &mut dyn Write) -> Result<(), ProgramError> {

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use clap::Args;
 use firebrick::runs::write_atomically;
@@ -33,12 +33,16 @@ Examples:
 impl Report {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let out = match (self.out, &self.runs[..]) {
+            (Some(out), _) if out.is_dir() => out.join("report.html"),
             (Some(out), _) => out,
             (None, [run]) => run.join("report.html"),
             (None, _) => "report.html".into(),
         };
         let writing = Bars::on_stderr().bar("writing", 0);
         let page = report(open(&self.runs)?, self.book.as_deref()).map_err(ProgramError::View)?;
+        if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).map_err(ProgramError::file(folder))?;
+        }
         write_atomically(&out, page.as_bytes())?;
         drop(writing);
         let size = bytes(page.len() as u64);

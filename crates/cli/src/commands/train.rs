@@ -85,7 +85,7 @@ impl Train {
             .with_next_commands(loaded.recipe.device.name());
         let own = (show == Show::Lines).then(|| bars.clone());
         let stop = Arc::new(AtomicBool::new(false));
-        let screen = screen(show, terminal, &loaded.name, true, &stop);
+        let screen = screen(show, terminal, &loaded.name, LEAVE, &stop);
         let interrupted = move || watch_for_interrupts(stop, own);
         let session = session(loaded, &self.runs, screen, &bars, interrupted);
         let summary = session.resume(self.resume).run()?;
@@ -114,6 +114,9 @@ fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
     }
 }
 
+/// What ends when the reader of a dashboard leaves.
+const LEAVE: &str = "q, then s, ends the run and saves it; the same command with --resume goes on";
+
 /// How a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Show {
@@ -135,19 +138,19 @@ impl Show {
     }
 }
 
-/// Shows the run `name`, which this process trains if it is `own`. A dashboard sets `stop` when its reader asks for the end,
-/// and gives the rest to `lines`.
+/// Shows the run `name`. A dashboard says with `leave` what ends when its reader leaves, sets `stop` then, and gives the rest to
+/// `lines`.
 pub(super) fn screen(
     show: Show,
     lines: Terminal,
     name: &str,
-    own: bool,
+    leave: &'static str,
     stop: &Arc<AtomicBool>,
 ) -> Box<dyn Watcher> {
     match show {
         #[cfg(feature = "tui")]
         Show::Dashboard => {
-            Box::new(crate::dashboard::Dashboard::new(name, own, stop.clone(), lines))
+            Box::new(crate::dashboard::Dashboard::new(name, leave, stop.clone(), lines))
         }
         #[cfg(not(feature = "tui"))]
         Show::Dashboard => Box::new(lines),

@@ -9,11 +9,13 @@ use std::{
 };
 
 use clap::Args;
-use firebrick::{Step, Watcher, data::Tokenizer, follow::Follow, recipe::Recipe, runs::Store};
+use firebrick::{
+    Step, Watcher, data::Tokenizer, follow::Follow, reason, recipe::Recipe, runs::Store,
+};
 use firebrick_view::{Pieces, Run, Watched};
 
 use super::train::{Show, interrupted, screen, terminal};
-use crate::{ProgramError, bars::Bars, closing::reason, inspect::printable};
+use crate::{ProgramError, bars::Bars, inspect::printable};
 
 /// The arguments of `firebrick watch`.
 #[derive(Args)]
@@ -37,7 +39,7 @@ pub struct Watch {
     /// Link the page's charts and findings to the book at this address
     #[arg(long, value_name = "ADDRESS", requires = "web")]
     book: Option<String>,
-    /// One line a step, as `train` prints them, also on a terminal
+    /// Print a line for each step and evaluation, also on a terminal
     #[arg(long, conflicts_with = "web")]
     plain: bool,
 }
@@ -51,6 +53,9 @@ see it from another machine, carry the port over: ssh -L 8080:127.0.0.1:8080.
 Examples:
   firebrick watch runs/quickstart
   firebrick watch runs/first runs/second --web --port 8080";
+
+/// What ends when the reader of the dashboard leaves.
+const LEAVE: &str = "q, then s, ends the watching; the run goes on";
 
 /// Between two looks at the record.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -66,8 +71,7 @@ impl Watch {
 
     fn serve(self) -> Result<(), ProgramError> {
         let runs = open(&self.runs)?;
-        let mut watched =
-            Watched::listen(runs, self.port, self.book).map_err(ProgramError::View)?;
+        let watched = Watched::listen(runs, self.port, self.book).map_err(ProgramError::View)?;
         let stop = interrupted(None);
         super::print(&format!(
             "{}\nCtrl-C ends the watching; the run goes on.\n",
@@ -92,7 +96,7 @@ impl Watch {
             Show::Dashboard
         };
         let stop = interrupted(None);
-        let mut watcher = screen(show, terminal(&bars, steps), &name, false, &stop);
+        let mut watcher = screen(show, terminal(&bars, steps), &name, LEAVE, &stop);
         let mut follow = Follow::new();
         let ended = loop {
             let ended = follow.catch_up(&store, &mut watcher)?;
@@ -129,10 +133,8 @@ fn steps(run: &std::path::Path) -> Option<Step> {
 pub(super) fn open(folders: &[PathBuf]) -> Result<Vec<Run>, ProgramError> {
     let open = |folder: &PathBuf| {
         let run = Run::open(folder).map_err(ProgramError::View)?;
-        Ok(match pieces(folder) {
-            Some(pieces) => run.with_pieces(pieces),
-            None => run,
-        })
+        let folder = folder.clone();
+        Ok(run.with_pieces(move || pieces(&folder)))
     };
     folders.iter().map(open).collect()
 }

@@ -86,7 +86,14 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
     {
         assert!(answer.contains(header), "{header} is missing");
     }
-    assert_eq!(status(&ask("GET", &state, &format!("Host: localhost:{port}\r\n"))), 200);
+    // A tunnel may have another port.
+    for host in [format!("localhost:{port}"), "localhost:8080".into(), "127.0.0.1".into()] {
+        assert_eq!(status(&ask("GET", &state, &format!("Host: {host}\r\n"))), 200, "{host}");
+    }
+    let link = format!(
+        "{own}Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n"
+    );
+    assert_eq!(status(&ask("GET", &page, &link)), 200);
     assert_eq!(
         status(&ask(
             "GET",
@@ -102,6 +109,11 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
         ("", ""),
         (&own, "Origin: http://evil.example\r\n"),
         (&own, "Origin: null\r\n"),
+        (&own, "Origin: http://localhost:3000\r\n"),
+        (
+            &own,
+            "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n",
+        ),
         (&own, "Sec-Fetch-Site: cross-site\r\n"),
     ] {
         let answer = ask("GET", &state, &format!("{host}{more}"));
@@ -125,6 +137,8 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
         "%2e%2e/run.db",
         "block/-1",
         "block/99",
+        "block/0",
+        "block/0?id=7",
         "block/0/../../run.db",
     ] {
         nowhere.insert(format!("/{token}/{part}"));
@@ -134,6 +148,7 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
         assert_eq!(status(&answer), 404, "{path}");
         assert!(!answer.contains(token), "{path} tells the address: {answer}");
     }
+    nobody_is_in_the_way(host, &|| assert_eq!(status(&ask("GET", &state, &own)), 200));
     if cfg!(target_os = "linux") {
         assert_eq!(
             listeners(port),
@@ -141,6 +156,44 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
             "it listens on 127.0.0.1 alone"
         );
     }
+}
+
+/// Callers who are slow, silent, many, or announce more than there is, hold nobody up.
+fn nobody_is_in_the_way(host: &str, others_are_answered: &dyn Fn()) {
+    let call = |text: &str| {
+        let mut stream = TcpStream::connect(host).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    };
+    let long = "x".repeat(40_000);
+    let calls = [
+        "POST / HTTP/1.1\r\nHost: evil\r\nContent-Length: 9000000000000000000\r\n\r\n".to_owned(),
+        "POST / HTTP/1.1\r\nHost: evil\r\nContent-Length: 100000\r\n\r\nbut no more".to_owned(),
+        "POST / HTTP/1.1\r\nHost: evil\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n"
+            .to_owned(),
+        format!("GET /{long}"),
+        "GET / HTTP/9.9\r\n\r\n".to_owned(),
+        "\0\u{1}\u{2}\r\n\r\n".to_owned(),
+        "GET / HT".to_owned(),
+    ];
+    let mut kept = Vec::new();
+    for text in calls {
+        kept.push(call(&text));
+        others_are_answered();
+    }
+    drop(kept);
+    // More than are answered at once: those that are too many are closed, and room comes back.
+    let idle: Vec<TcpStream> = (0..60).map(|_| TcpStream::connect(host).unwrap()).collect();
+    drop(idle);
+    let began = Instant::now();
+    while TcpStream::connect(host).is_ok_and(|mut stream| {
+        let _ = write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let mut answer = String::new();
+        !(stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 404"))
+    }) {
+        assert!(began.elapsed() < PATIENCE, "nobody is answered any more");
+    }
+    others_are_answered();
 }
 
 /// The addresses on which somebody listens at this port, as Linux writes them.

@@ -96,6 +96,11 @@ impl History {
         mean(&self.values(name, &(1..=FIRST)))
     }
 
+    /// The oldest value.
+    pub(super) fn oldest(&self, name: &str) -> Option<f64> {
+        self.points(name).iter().map(|(_, value)| *value).find(|value| value.is_finite())
+    }
+
     /// The newest value.
     pub(super) fn newest(&self, name: &str) -> Option<f64> {
         self.points(name).iter().rev().map(|(_, value)| *value).find(|value| value.is_finite())

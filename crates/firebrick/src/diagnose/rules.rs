@@ -6,7 +6,7 @@ use firebrick_runs::Which;
 
 use super::{
     history::History,
-    worth::{by_form, by_heart, slow},
+    worth::{by_form, by_heart, flat, slow},
 };
 
 /// One thing that may be wrong.
@@ -50,7 +50,27 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "length-grows", after: &["cut-off", "too-fast"], look: length_grows },
     Rule { name: "by-form", after: &["judge", "too-fast", "cut-off"], look: by_form },
     Rule { name: "by-heart", after: &["too-fast"], look: by_heart },
+    Rule { name: "flat", after: EXPLAIN_FLAT, look: flat },
     Rule { name: "slow", after: &[], look: slow },
+];
+
+/// Whatever else was found says more than that nothing is learnt.
+const EXPLAIN_FLAT: &[&str] = &[
+    "judge",
+    "skipped",
+    "still",
+    "mismatch",
+    "too-fast",
+    "cut-off",
+    "unparsable",
+    "one-answer",
+    "too-hard",
+    "too-easy",
+    "entropy-gone",
+    "entropy-grows",
+    "length-grows",
+    "by-form",
+    "by-heart",
 ];
 
 fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {

@@ -77,6 +77,52 @@ pub(super) fn by_heart(history: &History, _: &Recipe) -> Option<Suspicion> {
     })
 }
 
+/// A reward that stays where it was, though nothing else is wrong.
+pub(super) fn flat(history: &History, recipe: &Recipe) -> Option<Suspicion> {
+    const STEPS: u64 = 100;
+    const GAIN: f64 = 0.02;
+    /// Above it there may be nothing left to gain.
+    const GOOD: f64 = 0.85;
+    const MOST: f64 = 0.5;
+    let (first, now) = (history.mean_first("reward/accuracy")?, history.mean("reward/accuracy")?);
+    let heldout =
+        history.oldest("eval/heldout_accuracy").zip(history.newest("eval/heldout_accuracy"));
+    let gains = now > first + GAIN || heldout.is_some_and(|(first, now)| now > first + GAIN);
+    if history.last() < STEPS || gains || now > GOOD {
+        return None;
+    }
+    let filtered =
+        history.share("sampling/groups_filtered", "sampling/groups_sampled").unwrap_or(0.0);
+    let mut evidence =
+        vec![format!("reward/accuracy was {first:.3} in the first steps and is {now:.3}")];
+    evidence.extend(heldout.map(|(first, now)| {
+        format!("eval/heldout_accuracy was {first:.3} at first and is {now:.3}")
+    }));
+    evidence.push(format!(
+        "{} of the recent groups were filtered: they have no spread",
+        percent(filtered)
+    ));
+    let remedy = match filtered > MOST {
+        true => format!(
+            "Take prompts of which the model answers some right and not all: only such groups teach. A larger rollout.group_size ({}) \
+             finds spread in more of them.",
+            recipe.rollout.group_size
+        ),
+        false => format!(
+            "Raise optim.lr ({}) threefold, and again if loss/approx_kl stays below some thousandths. If that is no help, look at the \
+             completions: the judge may reward something else than what you want.",
+            recipe.optim.lr
+        ),
+    };
+    Some(Suspicion {
+        what: format!("Nothing has been learnt in {} steps.", history.last()),
+        evidence,
+        remedy,
+        which: Some(Which::Any),
+        ..Suspicion::default()
+    })
+}
+
 /// Speed that is lost: to the judge, or from step to step.
 pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     /// The share of a step that may be waiting.
@@ -88,10 +134,7 @@ pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     /// Longer completions take longer, by token too.
     const LONGER: f64 = 1.5;
     let step = history.mean("time/step").filter(|seconds| *seconds > SECONDS)?;
-    let phases = ["time/rollout", "time/update", "time/record"];
-    let busy: f64 = phases.iter().filter_map(|phase| history.mean(phase)).sum();
-    let judging = history.mean("time/reward").unwrap_or(0.0);
-    let waiting = (step - busy).min(judging);
+    let waiting = history.mean("time/reward_wait").unwrap_or(0.0);
     if waiting > WAITING * step {
         let judge = match recipe.reward_kind() {
             RewardKind::Command { .. } => {
@@ -107,7 +150,7 @@ pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         return Some(Suspicion {
             what: format!("{} of a step is spent waiting for the judge.", percent(waiting / step)),
             evidence: vec![format!(
-                "time/step is {step:.1} s, of which sampling, updating and the record take {busy:.1} s; time/reward is {judging:.1} s"
+                "time/step is {step:.1} s, and time/reward_wait {waiting:.1} s of it"
             )],
             remedy: judge.into(),
             ..Suspicion::default()

@@ -57,7 +57,7 @@ impl Store {
     /// # Errors
     /// When it can't be read.
     pub fn last_step(&self) -> Result<Step, RunError> {
-        let sql = "SELECT coalesce(max(step), 0) FROM metrics";
+        let sql = "SELECT coalesce(max(step), 0) FROM metrics WHERE step BETWEEN 0 AND 1 << 53";
         let last = self.connection.query_row(sql, [], |row| row.get(0));
         last.map(unsigned).map_err(self.fault("read"))
     }

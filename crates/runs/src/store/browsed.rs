@@ -57,6 +57,8 @@ pub struct Listed {
     pub reward: Option<f64>,
     /// Its mean advantage; none where it was not trained on.
     pub advantage: Option<f64>,
+    /// Letters of its text.
+    pub bytes: u64,
 }
 
 /// The rest of a completion.
@@ -80,7 +82,8 @@ pub struct Looked {
 }
 
 impl Store {
-    /// Every number of these steps: by metric, in order of steps.
+    /// Every number of these steps: by metric, in order of steps. What is no number counts as one that is not finite, and steps beyond
+    /// 2⁵³ are no run's.
     ///
     /// # Errors
     /// When they can't be read.
@@ -89,8 +92,8 @@ impl Store {
         steps: &RangeInclusive<Step>,
     ) -> Result<BTreeMap<String, Vec<(Step, f64)>>, RunError> {
         let read = || {
-            let sql =
-                "SELECT name, step, value FROM metrics WHERE step BETWEEN ?1 AND ?2 ORDER BY step";
+            let sql = "SELECT name, step, CASE WHEN typeof(value) IN ('real', 'integer') THEN value END FROM metrics \
+                       WHERE step BETWEEN ?1 AND ?2 AND step < 1 << 53 ORDER BY step";
             let mut query = self.connection.prepare_cached(sql)?;
             let mut rows = query.query([signed(*steps.start()), signed(*steps.end())])?;
             let mut series: BTreeMap<String, Vec<(Step, f64)>> = BTreeMap::new();
@@ -99,6 +102,21 @@ impl Store {
                 series.entry(row.get(0)?).or_default().push(point);
             }
             Ok(series)
+        };
+        read().map_err(self.fault("read"))
+    }
+
+    /// The first steps from `from` on that have numbers: `most` of them, or all that there are.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn steps(&self, from: Step, most: usize) -> Result<Vec<Step>, RunError> {
+        let read = || {
+            let sql = "SELECT DISTINCT step FROM metrics WHERE step >= ?1 AND step < 1 << 53 ORDER BY step LIMIT ?2";
+            let mut query = self.connection.prepare_cached(sql)?;
+            let steps =
+                query.query_map([signed(from), most as i64], |row| row.get(0).map(unsigned))?;
+            steps.collect::<rusqlite::Result<Vec<_>>>()
         };
         read().map_err(self.fault("read"))
     }
@@ -117,6 +135,16 @@ impl Store {
             query.query_map([known as i64], told)?.collect::<rusqlite::Result<Vec<_>>>()
         };
         read().map_err(self.fault("read"))
+    }
+
+    /// How many numbers and how many lines there are. Both grow while the run goes on; only a resumed run may have fewer.
+    ///
+    /// # Errors
+    /// When they can't be counted.
+    pub fn extent(&self) -> Result<(u64, u64), RunError> {
+        let sql = "SELECT (SELECT count(*) FROM metrics), (SELECT count(*) FROM events)";
+        let both = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
+        self.connection.query_row(sql, [], both).map_err(self.fault("read"))
     }
 
     /// Groups that were sampled in `step` so far, for training or for the evaluation of that name.
@@ -149,11 +177,11 @@ impl Store {
                       ORDER BY step, source <> 'train', source, draw, group_id";
         let completions = match self.has_trained()? {
             true => {
-                "SELECT completion, tokens, finish, coalesce(verdict, ''), shaped, advantage \
+                "SELECT completion, tokens, finish, coalesce(verdict, ''), shaped, advantage, length(text) \
                  FROM completions LEFT JOIN trained USING (group_id, completion) WHERE group_id = ?1 ORDER BY completion"
             }
             false => {
-                "SELECT completion, tokens, finish, coalesce(verdict, ''), shaped, NULL \
+                "SELECT completion, tokens, finish, coalesce(verdict, ''), shaped, NULL, length(text) \
                  FROM completions WHERE group_id = ?1 ORDER BY completion"
             }
         };
@@ -164,8 +192,8 @@ impl Store {
                 step: unsigned(row.get(2)?),
                 draw: unsigned(row.get(3)?),
                 prompt_id: unsigned(row.get(4)?),
-                prompt: row.get(5)?,
-                reference: row.get(6)?,
+                prompt: lossy(row, 5)?,
+                reference: lossy(row, 6)?,
                 spread: row.get(7)?,
                 fate: row.get(8)?,
             })
@@ -178,6 +206,7 @@ impl Store {
                 verdict: row.get(3)?,
                 reward: row.get(4)?,
                 advantage: row.get(5)?,
+                bytes: unsigned(row.get(6)?),
             })
         };
         let mut read = || {
@@ -201,7 +230,7 @@ impl Store {
     pub fn written(&self, group: i64, completion: u64) -> Result<Option<Written>, RunError> {
         let sql = "SELECT text, coalesce(extracted, ''), parts FROM completions WHERE group_id = ?1 AND completion = ?2";
         let written = |row: &Row<'_>| {
-            Ok(Written { text: row.get(0)?, extracted: row.get(1)?, parts: row.get(2)? })
+            Ok(Written { text: lossy(row, 0)?, extracted: lossy(row, 1)?, parts: row.get(2)? })
         };
         let read = || {
             let mut query = self.connection.prepare_cached(sql)?;
@@ -272,4 +301,10 @@ impl Store {
         };
         read().map_err(self.fault("read"))
     }
+}
+
+/// A text of which bytes that are none are replaced.
+fn lossy(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
+    let bytes = row.get_ref(column)?.as_bytes()?;
+    Ok(String::from_utf8_lossy(bytes).into_owned())
 }

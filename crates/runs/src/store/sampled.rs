@@ -92,6 +92,7 @@ impl Store {
             let sql = "UPDATE groups SET spread = ?5, policy_step = ?6, fate = ?7 \
                        WHERE source = ?1 AND step = ?2 AND draw = ?3 AND prompt_id = ?4 RETURNING group_id";
             let mut find = transaction.prepare_cached(sql)?;
+            let mut ids = BTreeMap::new();
             for RewardedGroup { group, rewards } in groups {
                 let fate = outcome.fates.get(&group.draw).map(|fate| fate.name());
                 let (spread, policy) = (cell(spread(rewards)), signed(group.step));
@@ -109,7 +110,16 @@ impl Store {
                     }
                 };
                 replace_completions(transaction, id, &group.completions, rewards)?;
-                for (&(_, place), trained) in outcome.trained.range((group.draw, 0)..=(group.draw, usize::MAX)) {
+                ids.insert(group.draw, id);
+            }
+            for (&(draw, place), trained) in &outcome.trained {
+                // A group of an earlier step, which was put aside then, has its row there.
+                let id = match ids.get(&draw) {
+                    Some(id) => Some(*id),
+                    None => earlier_group(transaction, (source, step), draw)?,
+                };
+                if let Some(id) = id {
+                    ids.insert(draw, id);
                     insert_trained(transaction, id, place, trained)?;
                 }
             }
@@ -269,6 +279,19 @@ fn replace_completions(
         ])?;
     }
     Ok(())
+}
+
+/// The newest group of that draw before `step`, if the record still has it. It is no older than a recipe lets it be used.
+fn earlier_group(
+    transaction: &Transaction<'_>,
+    (source, step): (&str, Step),
+    draw: u64,
+) -> rusqlite::Result<Option<i64>> {
+    const OLDEST: Step = 1000;
+    let sql = "SELECT group_id FROM groups WHERE source = ?1 AND step BETWEEN ?2 AND ?3 AND draw = ?4 \
+               ORDER BY step DESC LIMIT 1";
+    let asked = params![source, signed(step.saturating_sub(OLDEST)), signed(step), signed(draw)];
+    transaction.prepare_cached(sql)?.query_row(asked, |row| row.get(0)).optional()
 }
 
 /// What the updates made of a completion.

@@ -10,10 +10,15 @@ const SYMBOLS = { right: "✓", wrong: "✗", unparsable: "?", over_budget: "…
 const FATES = {
     kept: "trained on",
     filtered: "not trained on: all answers got the same reward, so no answer is better than the group",
-    no_spread: "not trained on: all answers got the same reward, so no answer is better than the group",
     surplus: "put aside: the step had enough groups",
     masked: "not trained on: none of its completions counts",
 };
+
+// A surplus group is trained on when it is used by a later step.
+function became(fate, advantage) {
+    if (fate === "surplus" && advantage !== null) return "put aside, and trained on in a later step";
+    return FATES[fate] ?? words(fate);
+}
 
 const SHADES = [
     { name: "log-probability", place: 1, ends: ["least likely", "most likely"] },
@@ -43,36 +48,49 @@ async function readPart(name) {
 
 async function readIndex() {
     const index = await readPart("index");
-    const { runs, names, prompts, groups, rows, block } = index;
+    const { runs, names, prompts, groups, rows, blocks: starts } = index;
     const even = (table) => new Set(Object.values(table).map((column) => column.length)).size === 1;
     const within = (column, length) => column.every((entry) => entry >= 0 && entry < length);
-    const sound = even(groups) && even(rows) && block > 0
+    const sound = even(groups) && even(rows) && (rows.group.length === 0 || starts[0] === 0)
         && within(groups.run, runs.length) && within(groups.source, names.sources.length)
         && within(groups.prompt, prompts.length) && within(rows.group, groups.run.length)
         && within(rows.verdict, names.verdicts.length) && within(rows.finish, names.finishes.length);
     if (!sound) throw new Error("the index does not fit together");
     list.index = index;
-    list.steps = Int32Array.from(rows.group, (group) => groups.step[group]);
+    list.steps = Float64Array.from(rows.group, (group) => groups.step[group]);
     list.found = [];
     orders = {};
     blocks = new Map();
     texts = null;
 }
 
-// A live run's blocks move as it grows, so the watcher is told which index the page has.
+// A live run's list grows, and its blocks with it, so the watcher is told which list the page has.
 function readBlock(number) {
-    return readPart(LIVE ? `block/${number}?rows=${list.steps.length}` : `block/${number}`);
+    return readPart(LIVE ? `block/${number}?id=${list.index.id}` : `block/${number}`);
+}
+
+// The number of the block that a row is in: the last one that begins at it or before.
+function blockOf(row) {
+    const { blocks: starts } = list.index;
+    let [low, high] = [0, starts.length];
+    while (high - low > 1) {
+        const middle = (low + high) >> 1;
+        if (starts[middle] <= row) low = middle;
+        else high = middle;
+    }
+    return low;
 }
 
 // The texts of a row. The last few blocks that were needed are kept.
 async function readEntry(row) {
-    const number = Math.floor(row / list.index.block);
+    const number = blockOf(row);
     const block = blocks.get(number) ?? readBlock(number);
     blocks.delete(number);
     blocks.set(number, block);
     if (blocks.size > CACHED) blocks.delete(blocks.keys().next().value);
     try {
-        const entry = (await block)[row % list.index.block];
+        const entry = (await block)[row - list.index.blocks[number]];
+        if (entry.gone) throw new Error("the record has let go of it");
         if (typeof entry.text !== "string") throw new Error("the entry has no text");
         return entry;
     } catch (error) {
@@ -83,16 +101,16 @@ async function readEntry(row) {
 
 // Reads all texts in lower case. Only a search needs them, and the first waits for them.
 async function readTexts() {
-    const { rows, prompts, block } = list.index;
+    const { rows, prompts, blocks: starts } = list.index;
     const all = { rows: new Array(rows.group.length).fill(""), damaged: 0 };
     all.prompts = prompts.map(({ text, reference }) => `${text}\n${reference}`.toLowerCase());
-    byId("progress").max = Math.ceil(all.rows.length / block);
-    for (let number = 0; number * block < all.rows.length; number += 1) {
+    byId("progress").max = starts.length;
+    for (let number = 0; number < starts.length; number += 1) {
         byId("progress").value = number;
         try {
             const entries = await readBlock(number);
             entries.forEach(({ text, extracted }, nth) => {
-                all.rows[number * block + nth] = `${text}\n${extracted ?? ""}`.toLowerCase();
+                all.rows[starts[number] + nth] = `${text}\n${extracted ?? ""}`.toLowerCase();
             });
         } catch {
             all.damaged += 1;
@@ -419,7 +437,7 @@ function facts(row, entry) {
         ["Advantage", numeral(rows.advantage[row])],
         ["Tokens", whole.format(rows.tokens[row])],
         ["Finish", words(names.finishes[rows.finish[row]])],
-        ["Group", fate === undefined ? undecided : FATES[fate] ?? words(fate)],
+        ["Group", fate === undefined ? undecided : became(fate, rows.advantage[row])],
         ["Reward spread", groups.spread[group] === null ? null : numeral(groups.spread[group])],
     ];
     const known = pairs.filter(([, value]) => value !== null);

@@ -4,7 +4,7 @@
 // updates. The second, completions.js, is the list of completions.
 
 const LIVE = document.body.hasAttribute("data-live");
-const DAMAGED = "This part of the file is damaged.";
+const DAMAGED = LIVE ? "This part is gone. Reload the page." : "This part of the file is damaged.";
 
 const byId = (id) => document.getElementById(id);
 
@@ -37,9 +37,12 @@ function numeral(value) {
     return (short ? plain.format(value) : value.toExponential(2)).replaceAll("-", "−");
 }
 
+// What the watcher refuses or can't do, in its words.
+class Refusal extends Error {}
+
 async function get(path) {
     const answer = await fetch(path, { cache: "no-store" });
-    if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+    if (!answer.ok) throw new Refusal(await answer.text());
     return answer;
 }
 
@@ -143,8 +146,13 @@ function showKey({ figure, series }) {
     figure.querySelector("figcaption").append(make("p", { class: "key" }, ...entries));
 }
 
+// As the charts have them.
+const DASHES = [null, "6 4", "2 3", "10 3 2 3", "14 4"];
+
 function swatch({ color, dash }) {
-    return make("span", { class: "swatch", "data-dash": dash, style: `--color: var(--series-${color % 8})` });
+    const stroke = `stroke: var(--series-${color % 8})`;
+    const line = { x1: 0, x2: 28, y1: 3, y2: 3, style: stroke, "stroke-dasharray": DASHES[dash % DASHES.length] };
+    return makeSvg("svg", { class: "swatch", viewBox: "0 0 28 6", "aria-hidden": "true" }, makeSvg("line", line));
 }
 
 // Lays the crosshair and its readout over a chart.
@@ -285,8 +293,9 @@ async function look() {
         tell(byId("status"), state.status);
         await offerRows(state.rows);
         if (state.going) wait = OFTEN;
-    } catch {
-        tell(byId("status"), "The watcher has ended; the page shows what was last seen.");
+    } catch (error) {
+        const ended = "The watcher has ended; the page shows what was last seen.";
+        tell(byId("status"), error instanceof Refusal ? error.message : ended);
     }
     seen.looking = false;
     seen.timer = setTimeout(look, wait);

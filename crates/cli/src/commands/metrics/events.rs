@@ -2,6 +2,7 @@
 
 use std::{
     path::Path,
+    sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -14,8 +15,8 @@ use firebrick_view::{
     wandb::{Identity, Wandb},
 };
 
-use super::{Column, Form};
-use crate::ProgramError;
+use super::{super::train::interrupted, Column, Form};
+use crate::{ProgramError, shell::word};
 
 /// A run to be written as another viewer's file.
 pub(super) struct Export<'a> {
@@ -34,47 +35,56 @@ pub(super) struct Export<'a> {
 type Named<'a> = dyn Fn(&str) -> Option<Column> + Sync + 'a;
 
 impl Export<'_> {
-    /// Writes all steps that are there, and with `follow` those to come, until the run ends. A run that goes on from an
+    /// Writes all steps that are there, and with `follow` those to come, until the run ends or Ctrl-C. A run that goes on from an
     /// earlier checkpoint is written from the beginning again, for neither form takes a step back.
     pub(super) fn write(&self, follow: bool) -> Result<(), ProgramError> {
+        let stop = if follow { interrupted(None) } else { Arc::default() };
         loop {
-            let log = self.create().map_err(ProgramError::View)?;
-            let mut steps = Steps { column: self.column, log, step: None, failed: None };
+            let (log, next) = self.create().map_err(ProgramError::View)?;
+            let clock =
+                Clock { began: seconds(self.started().map_err(ProgramError::View)?), spent: 0.0 };
+            let mut steps = Steps { column: self.column, log, clock, step: None, failed: None };
             let mut follows = Follow::new();
-            let ended = loop {
-                let ended = follows.catch_up(self.store, &mut steps)?;
-                if ended.is_some() || !follow {
-                    break Some(ended);
+            let mut ended = None;
+            let goes_back = loop {
+                ended = follows.catch_up(self.store, &mut steps)?.or(ended);
+                // A step may have several events; W&B wants a step in one piece.
+                if self.form == Form::TensorBoard {
+                    steps.flush();
                 }
-                if steps.failed.is_some() {
-                    break None;
+                if ended.is_some() || !follow || stop.load(Ordering::Relaxed) {
+                    break false;
                 }
-                thread::sleep(Duration::from_secs(1));
-                if follows.is_ahead_of(self.store)? {
-                    break None;
+                if steps.failed.is_some() || follows.has_gone_back(self.store)? {
+                    break steps.failed.is_none();
                 }
+                thread::sleep(Duration::from_millis(500));
             };
+            if goes_back {
+                continue;
+            }
             steps.flush();
             if let Some(error) = steps.failed {
                 return Err(ProgramError::View(error));
             }
-            if let Some(ended) = ended {
-                if let Some(why) = ended {
-                    let code =
-                        i32::from(!matches!(&*why, "steps" | "epochs" | "stop_at" | "patience"));
-                    steps.log.finish(code).map_err(ProgramError::View)?;
-                }
-                return Ok(());
+            if let Some(why) = ended {
+                let done = matches!(&*why, "steps" | "epochs" | "stop_at" | "patience");
+                steps.log.finish(i32::from(!done)).map_err(ProgramError::View)?;
             }
+            return super::super::print(&format!("{next}\n"));
         }
     }
 
-    fn create(&self) -> Result<Box<dyn EventLog>, ViewError> {
+    /// A new file, and the command that reads it. TensorBoard takes each folder within its own for a run.
+    fn create(&self) -> Result<(Box<dyn EventLog>, String), ViewError> {
         let started = self.started()?;
-        Ok(match self.form {
-            Form::Wandb => Box::new(Wandb::create(self.out, &self.identity(started))?),
-            _ => Box::new(TensorBoard::create(self.out, started)?),
-        })
+        let (out, identity) = (self.out.to_string_lossy(), self.identity(started));
+        if self.form == Form::Wandb {
+            let next = format!("wandb sync {}/wandb/offline-run-*-{}", word(&out), identity.id);
+            return Ok((Box::new(Wandb::create(self.out, &identity)?), next));
+        }
+        let next = format!("tensorboard --logdir {}", word(&out));
+        Ok((Box::new(TensorBoard::create(&self.out.join(&identity.name), started)?), next))
     }
 
     /// When the run began: by its first step, and for one that had no clock yet by its recipe.
@@ -95,13 +105,14 @@ impl Export<'_> {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let recipe = Recipe::read(folder.join("recipe.toml")).ok();
         let config = recipe.map(|loaded| values(&loaded.recipe)).unwrap_or_default();
-        // W&B's ids have fewer letters than names of folders.
+        // W&B's ids have fewer letters than names of folders, and are a run's for ever: other runs may have its name.
+        let began = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let letter = |letter: char| {
             if letter.is_alphanumeric() || "._-".contains(letter) { letter } else { '-' }
         };
         Identity {
             project: "firebrick".into(),
-            id: name.chars().map(letter).collect(),
+            id: name.chars().map(letter).chain(format!("-{began}").chars()).collect(),
             name,
             started,
             config: config.into_iter().collect(),
@@ -116,15 +127,34 @@ const CLOCK: &str = "time/clock";
 struct Steps<'a> {
     column: &'a Named<'a>,
     log: Box<dyn EventLog>,
+    clock: Clock,
     step: Option<(Step, Metrics)>,
     /// A watcher has nobody to tell.
     failed: Option<ViewError>,
 }
 
+/// When steps were done. Records of earlier versions say only how long each took.
+struct Clock {
+    began: f64,
+    spent: f64,
+}
+
+impl Clock {
+    fn at(&mut self, metrics: &Metrics) -> f64 {
+        self.spent += metrics.get("time/step").filter(|seconds| seconds.is_finite()).unwrap_or(0.0);
+        metrics.get(CLOCK).unwrap_or(self.began + self.spent)
+    }
+}
+
+/// Seconds since 1970.
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
 impl Steps<'_> {
     fn flush(&mut self) {
         let Some((step, metrics)) = self.step.take() else { return };
-        let time = metrics.get(CLOCK).unwrap_or(0.0);
+        let time = self.clock.at(&metrics);
         let renamed = metrics
             .0
             .iter()
