@@ -43,7 +43,8 @@ pub(crate) struct Dashboard {
     known: BTreeSet<String>,
     /// The phases that are under way, the innermost last: with the units that they have, and those that are done.
     phases: Vec<(Stage, u64, u64)>,
-    /// How much of the step is done, of [`WHOLE`].
+    /// The step that goes on, from 1, and how much of it is done, of [`WHOLE`].
+    step: Step,
     share: u64,
 }
 
@@ -76,7 +77,6 @@ const WHOLE: u64 = 1000;
 const RIGHT: &str = "Right";
 const WRONG: &str = "Wrong";
 const NOTE: &str = "Note";
-const PHASE: &str = "Phase";
 
 impl Dashboard {
     /// Shows the run `name` from its first phase on. `leave` says what ends when the reader leaves, for the renderer's own words fit
@@ -98,6 +98,7 @@ impl Dashboard {
             notes: Vec::new(),
             known: BTreeSet::new(),
             phases: Vec::new(),
+            step: 1,
             share: 0,
         }
     }
@@ -108,12 +109,11 @@ impl Dashboard {
             return;
         }
         let mut renderer = TuiMetricsRendererWrapper::new(self.interrupter.clone(), None);
-        let steps = self.afterwards.total().max(1) as usize;
-        renderer.start(steps, 0, None, Some(&self.name));
+        renderer.start(self.steps(), 0, None, Some(&self.name));
         keep_ctrl_c();
         self.renderer = Some(renderer);
         self.turn_to(1);
-        for entry in [PHASE, RIGHT, WRONG] {
+        for entry in [RIGHT, WRONG] {
             self.say(entry, "–");
         }
         let leave = self.leave;
@@ -132,9 +132,13 @@ impl Dashboard {
         }
     }
 
+    fn steps(&self) -> usize {
+        self.afterwards.total().max(1) as usize
+    }
+
     /// Goes on to a step, from 1. Its bar begins anew.
     fn turn_to(&mut self, step: Step) {
-        self.share = 0;
+        (self.step, self.share) = (step, 0);
         self.tell(|renderer| {
             // It counts from 1 where it is told from 0.
             renderer.update_epoch(step.saturating_sub(1) as usize);
@@ -193,11 +197,17 @@ impl Dashboard {
     /// back: half of one is the sampling, however often it grows, and half the updating.
     fn progress(&mut self) {
         let Some(&(stage, total, done)) = self.phases.last() else { return };
-        let text = match total {
-            0 => format!("{} {done}", stage.name()),
-            _ => format!("{} {done} of {total}", stage.name()),
+        let (name, step) = (&self.name, self.step);
+        let label = match total {
+            0 => format!("{name}, {} {done}", stage.name()),
+            _ => format!("{name}, {} {done} of {total}", stage.name()),
         };
-        self.say(PHASE, &text);
+        let steps = self.steps();
+        self.tell(|renderer| {
+            // The one way to change the label. It begins the count of steps anew.
+            renderer.start(steps, 0, None, Some(&label));
+            renderer.update_epoch(step.saturating_sub(1) as usize);
+        });
         let half = (WHOLE / 2 * done.min(total)).checked_div(total).unwrap_or(0);
         match stage {
             Stage::Rollout => self.share = self.share.max(half),

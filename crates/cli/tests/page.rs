@@ -310,7 +310,7 @@ fn a_page_follows_a_run_and_nobody_else() {
 /// Writes a further step like the last one into the run's database, as a going run does.
 fn take_a_step(store: &Connection) {
     let step = "BEGIN;
-        INSERT INTO metrics SELECT step + 1, name, value FROM metrics WHERE step = 6;
+        INSERT INTO metrics SELECT step + 1, name, value FROM metrics WHERE step = 6 AND name NOT LIKE 'eval/%';
         INSERT INTO groups (source, step, draw, policy_step, prompt_id, prompt, reference, spread, fate)
             SELECT source, step + 1, draw, policy_step, prompt_id, prompt, reference, spread, fate
             FROM groups WHERE step = 6 AND source = 'train';

@@ -59,9 +59,9 @@ fn a_seed_makes_a_run() {
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(
         lines[0],
-        "step,reward/right,time/clock,time/record,time/reward,time/rollout,time/step,time/update"
+        "step,reward/right,time/clock,time/record,time/reward,time/reward_wait,time/rollout,time/step,time/update"
     );
-    assert_eq!((lines.len(), lines[6].split(',').count()), (7, 7));
+    assert_eq!((lines.len(), lines[6].split(',').count()), (7, 9));
     let table = shown(&["--form", "table", "--last", "2", "loss/entropy"]);
     assert_eq!(table.lines().count(), 3, "{table}");
     let verl: Vec<Value> = shown(&["--verl", "--follow"])

@@ -635,7 +635,7 @@ mod tests {
         let store = Store::open(&folder.path().join("newer")).unwrap();
         store.connection.execute_batch("PRAGMA user_version = 9").unwrap();
         assert!(
-            open("newer").to_string().contains("version 9, this firebrick knows versions up to 3")
+            open("newer").to_string().contains("version 9, this firebrick knows versions up to 4")
         );
 
         // Every page but the first turned to noise: opening succeeds, reading must not panic.

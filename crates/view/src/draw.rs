@@ -256,8 +256,9 @@ mod tests {
 
     #[test]
     fn lines_of_a_chart_keep_the_same_steps_and_their_extremes() {
-        let wave =
-            |offset: f64| (0..5000).map(|step| (f64::from(step), (f64::from(step) + offset).sin()));
+        let wave = |offset: f64| {
+            (0..5000).map(move |step| (f64::from(step), (f64::from(step) + offset).sin()))
+        };
         let mut lines = [line(wave(0.0).collect()), line(wave(1.0).collect())];
         lines[0].points[2500].1 = 9.0;
         lines[1].points[3000].1 = f64::NAN;
