@@ -17,6 +17,9 @@ use crate::ViewError;
 /// Turns tokens into the texts that they stand for, one for each.
 pub type Pieces = Box<dyn Fn(&[u32]) -> Vec<String> + Send>;
 
+/// For how many prompts, and from where to where.
+type Interval = (usize, (f64, f64));
+
 /// A run to be looked at, which may still be going.
 pub struct Run {
     /// As it is called on the page.
@@ -27,8 +30,8 @@ pub struct Run {
     pub(crate) recipe: String,
     pieces: OnceCell<Pieces>,
     find_pieces: Option<Box<dyn Fn() -> Option<Pieces> + Send>>,
-    /// Intervals that were worked out, by their evaluations' steps; for how many prompts they are.
-    intervals: RefCell<BTreeMap<Step, (usize, (f64, f64))>>,
+    /// Those that were worked out, by their evaluations' steps.
+    intervals: RefCell<BTreeMap<Step, Interval>>,
 }
 
 impl Run {
