@@ -156,6 +156,7 @@ fn the_page_of_metrics_names_every_metric() {
             "time/clock",
             "memory/peak_bytes",
             "eval/heldout_accuracy",
+            "eval/difficulty/LEVEL",
             "eval/NAME/accuracy",
             "eval/NAME/majority",
             "eval/NAME/pass_at_K",

@@ -28,6 +28,9 @@ pub struct Prompt {
     /// conversation with another template; empty when no verifier does.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub messages: String,
+    /// How hard the question is, in the data's words; empty where the data does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub difficulty: String,
 }
 
 impl Prompt {

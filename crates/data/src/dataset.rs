@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn the_row_of_a_table_is_named() {
         let parquet = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parquet/snappy.parquet");
-        let names = ColumnNames { prompt: None, reference: Some("level".into()) };
+        let names = ColumnNames { reference: Some("level".into()), ..ColumnNames::default() };
         let error = read_problems(&[parquet], &names, true).unwrap_err().to_string();
         let expected = "snappy.parquet, row 4: no column `level`; it has the columns data_source, prompt, ability, reward_model.ground_truth";
         assert!(error.contains(expected), "{error}");

@@ -70,8 +70,8 @@ impl<'a> Preparation<'a> {
         };
         let words = problem.question.words();
         let question = if words == text { String::new() } else { words.to_owned() };
-        let reference = problem.reference.clone();
-        Ok(Prompt { id: problem.id, text, tokens, reference, question, messages })
+        let Problem { id, reference, difficulty, .. } = problem.clone();
+        Ok(Prompt { id, text, tokens, reference, question, messages, difficulty })
     }
 
     /// Whether a prompt of that many tokens is kept; counts it where it belongs.
@@ -146,6 +146,7 @@ mod tests {
                 question: Question::Text(text.to_string()),
                 reference: reference.to_string(),
                 worked: None,
+                difficulty: String::new(),
             })
             .collect()
     }

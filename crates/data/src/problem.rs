@@ -17,6 +17,8 @@ pub struct Problem {
     /// A completion that answers it, when that is not the reference itself: in GSM8K the solution
     /// that the reference was the end of.
     pub worked: Option<String>,
+    /// How hard it is, in the data's words; empty where the data does not say.
+    pub difficulty: String,
 }
 
 impl Problem {
@@ -26,11 +28,13 @@ impl Problem {
     /// When the row lacks a column, or it holds something else than it should.
     pub fn from_row(row: &Row, id: u64, columns: &Columns) -> Result<Self, DataError> {
         let question = question(row, &columns.prompt)?;
-        let reference = reference(row, &columns.reference)?;
-        Ok(match final_answer(&reference) {
-            Some(answer) => Problem { id, question, reference: answer, worked: Some(reference) },
-            None => Problem { id, question, reference, worked: None },
-        })
+        let reference = answer(row, &columns.reference)?;
+        let difficulty = answer(row, &columns.difficulty)?;
+        let (reference, worked) = match final_answer(&reference) {
+            Some(answer) => (answer, Some(reference)),
+            None => (reference, None),
+        };
+        Ok(Problem { id, question, reference, worked, difficulty })
     }
 
     /// A completion to imitate: the worked one, else the reference.
@@ -79,6 +83,9 @@ pub struct Columns {
     pub prompt: String,
     /// A text or a number; empty where there is no such column.
     pub reference: String,
+    /// A text or a number; empty likewise.
+    #[serde(default)]
+    pub difficulty: String,
 }
 
 /// What is known of a data set's columns before its first row is seen.
@@ -88,6 +95,8 @@ pub struct ColumnNames {
     pub prompt: Option<String>,
     /// The reference answer's; none likewise.
     pub reference: Option<String>,
+    /// The difficulty's; none where no one asks for it.
+    pub difficulty: Option<String>,
 }
 
 impl ColumnNames {
@@ -120,6 +129,7 @@ impl ColumnNames {
                 &["reward_model.ground_truth", "ground_truth", "answer", "solution", "reference"],
                 "reference",
             )?,
+            difficulty: self.difficulty.clone().unwrap_or_default(),
         })
     }
 }
@@ -137,7 +147,8 @@ fn question(row: &Row, column: &str) -> Result<Question, DataError> {
     }
 }
 
-fn reference(row: &Row, column: &str) -> Result<String, DataError> {
+/// The text or number of a column; nothing where it has no name.
+fn answer(row: &Row, column: &str) -> Result<String, DataError> {
     if column.is_empty() {
         return Ok(String::new());
     }

@@ -150,6 +150,7 @@ impl Task {
                     question: Question::Text(sketch.prompt),
                     reference: sketch.reference,
                     worked: Some(sketch.worked),
+                    difficulty: String::new(),
                 });
             } else {
                 misses += 1;

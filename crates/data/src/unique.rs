@@ -152,7 +152,9 @@ mod tests {
                 place: Place::Row(id + 1),
                 fields: Map::new(),
             };
-            collector.add(Problem { id, question, reference, worked: None }, &row);
+            let difficulty = String::new();
+            let problem = Problem { id, question, reference, worked: None, difficulty };
+            collector.add(problem, &row);
         }
         collector.finish()
     }

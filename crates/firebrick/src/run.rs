@@ -151,7 +151,7 @@ impl<M: PolicyModel> Run<M> {
             // Before a warm-up; after it comes another one of the same step.
             let warms_up = self.recipe.warmup.steps > 0;
             let source = if warms_up { "initial" } else { HELDOUT };
-            self.progress.heldout.initial = self.evaluate(source)?;
+            self.progress.heldout.initial = self.evaluate(source)?.map(|of| of.accuracy);
             self.show_accuracy(0, self.progress.heldout.initial);
         }
         let mut new = !self.progress.warmed_up;
@@ -162,7 +162,7 @@ impl<M: PolicyModel> Run<M> {
         let Heldout { after_warmup, .. } = self.progress.heldout;
         let measures = self.recipe.warmup.steps > 0 && after_warmup.is_none();
         if measures && self.wired.trainer.state.step == 0 {
-            self.progress.heldout.after_warmup = self.evaluate(HELDOUT)?;
+            self.progress.heldout.after_warmup = self.evaluate(HELDOUT)?.map(|of| of.accuracy);
             self.show_accuracy(0, self.progress.heldout.after_warmup);
             new |= self.progress.heldout.after_warmup.is_some();
         }

@@ -160,6 +160,10 @@ pub struct Columns {
     /// Column of the reference answer; `""` where the verifier needs none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
+    /// Column that says how hard a question is, such as `level`: a text or a number. Evaluations then give the accuracy of each
+    /// difficulty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difficulty: Option<String>,
 }
 
 /// How a question becomes what the model reads.

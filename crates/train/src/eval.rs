@@ -22,6 +22,8 @@ pub struct EvalReport {
     pub interval: (f64, f64),
     /// Prompts by how hard they are for this policy: never answered right, sometimes, always.
     pub solved: [usize; 3],
+    /// Accuracy by the prompts' difficulties, where the data says how hard they are, and of how many prompts each is.
+    pub by_difficulty: BTreeMap<String, (usize, f64)>,
     /// pass@k for k = 1, 2, 4, … up to `samples`, and to the verdicts of the prompt that has the fewest: the chance that one
     /// of k is right.
     pub pass_at: Vec<(usize, f64)>,
@@ -87,6 +89,17 @@ impl EvalReport {
         for &(right, of) in &rights {
             solved[usize::from(right > 0) + usize::from(right == of)] += 1;
         }
+        let mut by_difficulty: BTreeMap<String, (usize, f64)> = BTreeMap::new();
+        for (group, share) in judged.iter().zip(&shares) {
+            let difficulty = &group.group.prompt.difficulty;
+            if !difficulty.is_empty() {
+                let (prompts, sum) = by_difficulty.entry(difficulty.clone()).or_default();
+                (*prompts, *sum) = (*prompts + 1, *sum + share);
+            }
+        }
+        for (prompts, accuracy) in by_difficulty.values_mut() {
+            *accuracy /= *prompts as f64;
+        }
         let mut verdicts = [0; 5];
         let (mut tokens, mut truncated, mut completions) = (0, 0, 0);
         for group in groups {
@@ -104,6 +117,7 @@ impl EvalReport {
             standard_error: (variance / count).sqrt(),
             interval: interval(&shares),
             solved,
+            by_difficulty,
             pass_at,
             majority: majorities.iter().sum::<f64>() / count,
             verdicts,

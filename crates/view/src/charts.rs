@@ -64,6 +64,16 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 section: "time-memory-and-evaluation",
             },
             Chart {
+                id: "difficulty",
+                title: "Held-out accuracy by difficulty",
+                unit: "share right",
+                lines: &[("eval/difficulty/*", "")],
+                scale: Scale::Share,
+                about: "The held-out accuracy of each difficulty that the data names (data.columns.difficulty). If only the easy \
+                        questions get better, the harder ones lack groups with spread.",
+                section: "time-memory-and-evaluation",
+            },
+            Chart {
                 id: "accuracy",
                 title: "Accuracy in training",
                 unit: "mean credit",

@@ -133,6 +133,23 @@ struct Asked {
     headers: Vec<(String, String)>,
 }
 
+impl Asked {
+    fn of(request: &httparse::Request<'_, '_>) -> Self {
+        let target = request.path.unwrap_or_default();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let headers = request.headers.iter().map(|header| {
+            let value = String::from_utf8_lossy(header.value).into_owned();
+            (header.name.to_ascii_lowercase(), value)
+        });
+        Asked {
+            method: request.method.unwrap_or_default().to_owned(),
+            path: path.to_owned(),
+            query: query.to_owned(),
+            headers: headers.collect(),
+        }
+    }
+}
+
 fn answer(mut stream: TcpStream, token: &str, live: &Mutex<Live>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(TO_READ))?;
@@ -216,23 +233,7 @@ fn read(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&head) {
             Ok(httparse::Status::Partial) => {}
-            Ok(httparse::Status::Complete(_)) => {
-                let (path, query) = request
-                    .path
-                    .unwrap_or_default()
-                    .split_once('?')
-                    .unwrap_or((request.path.unwrap_or_default(), ""));
-                let headers = request.headers.iter().map(|header| {
-                    let value = String::from_utf8_lossy(header.value).into_owned();
-                    (header.name.to_ascii_lowercase(), value)
-                });
-                return Ok(Some(Asked {
-                    method: request.method.unwrap_or_default().to_owned(),
-                    path: path.to_owned(),
-                    query: query.to_owned(),
-                    headers: headers.collect(),
-                }));
-            }
+            Ok(httparse::Status::Complete(_)) => return Ok(Some(Asked::of(&request))),
             Err(_) => return Ok(None),
         }
     }

@@ -14,7 +14,7 @@ use firebrick_device::Name;
 use firebrick_train::{EvalReport, evaluate};
 use serde_json::{Map, Value};
 
-use crate::{ProgramError, bars::Bars, terminal::Terminal};
+use crate::{ProgramError, bars::Bars, inspect::printable, terminal::Terminal};
 
 /// The arguments of `firebrick eval`.
 #[derive(Args)]
@@ -168,6 +168,9 @@ fn write_lines<'a>(
     file.flush()
 }
 
+/// Difficulties that a table has room for.
+const DIFFICULTIES: usize = 20;
+
 fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String {
     let k = report.samples;
     let mut lines = vec![
@@ -188,6 +191,16 @@ fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String 
     if k > 1 {
         let [never, sometimes, always] = report.solved;
         lines.push(format!("prompts  {never} never right, {sometimes} sometimes, {always} always"));
+    }
+    for (difficulty, (prompts, accuracy)) in report.by_difficulty.iter().take(DIFFICULTIES) {
+        let difficulty = printable(difficulty);
+        lines.push(format!("difficulty {difficulty}: {accuracy:.4} of {prompts} prompts"));
+    }
+    if report.by_difficulty.len() > DIFFICULTIES {
+        lines.push(format!(
+            "and {} further difficulties",
+            report.by_difficulty.len() - DIFFICULTIES
+        ));
     }
     let verdicts: Vec<String> = Verdict::ALL
         .iter()
@@ -212,6 +225,14 @@ fn json(report: &EvalReport) -> Value {
         .zip(report.verdicts)
         .map(|(verdict, count)| (verdict.name().to_owned(), count.into()))
         .collect();
+    let difficulties: Map<String, Value> = report
+        .by_difficulty
+        .iter()
+        .map(|(difficulty, (prompts, accuracy))| {
+            let of = serde_json::json!({ "prompts": prompts, "pass@1": accuracy });
+            (difficulty.clone(), of)
+        })
+        .collect();
     serde_json::json!({
         "prompts": report.prompts,
         "samples": report.samples,
@@ -220,6 +241,7 @@ fn json(report: &EvalReport) -> Value {
         "standard_error": report.standard_error,
         "interval_95": [report.interval.0, report.interval.1],
         "solved": { "never": report.solved[0], "sometimes": report.solved[1], "always": report.solved[2] },
+        "difficulty": difficulties,
         "pass@k": pass,
         "maj@k": report.majority,
         "verdicts": verdicts,

@@ -25,8 +25,8 @@ fn prompts_are_what_their_options_say() {
     let twice =
         [("a", "a"), ("b", "a"), ("b", "a"), ("c", "a"), ("c", "d"), ("d", "a"), ("e", "a")];
     bench.rows("twice.jsonl", &twice);
-    let columns = r#"{"question": "a", "back": "h", "answer": "c"}
-        {"question": "b", "back": "g", "answer": "d"}"#;
+    let columns = r#"{"question": "a", "back": "h", "answer": "c", "level": 1}
+        {"question": "b", "back": "g", "answer": "d", "level": "hard"}"#;
     bench.place.write("columns.jsonl", columns);
     bench.try_all(CASES);
 }
@@ -129,6 +129,25 @@ pub(crate) const CASES: &[Case] = &[
             };
             assert!(expected(run).is_subset(&letters("hg")));
             assert!(expected(&run.without()).is_subset(&letters("cd")));
+        },
+    ),
+    case(
+        &["data.columns.difficulty=level"],
+        LETTERS,
+        &["data={train='columns.jsonl',heldout='columns.jsonl'}"],
+        |run| {
+            let levels = ["eval/difficulty/1", "eval/difficulty/hard"];
+            for level in levels {
+                assert!(!run.values(level).is_empty(), "{level}");
+            }
+            let by_level = run.evaluated()["difficulty"].clone();
+            assert_eq!(
+                (&by_level["hard"]["prompts"], &by_level["1"]["prompts"]),
+                (&1.into(), &1.into())
+            );
+            let without = run.without();
+            assert_eq!(without.evaluated()["difficulty"], serde_json::json!({}));
+            assert!(without.metrics().iter().all(|step| step.get(levels[0]).is_none()));
         },
     ),
     // The model has a template.

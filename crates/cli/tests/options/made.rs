@@ -88,6 +88,14 @@ impl Run<'_> {
         format!("runs/{}/{file}", self.name)
     }
 
+    /// What `firebrick eval` says of the newest checkpoint.
+    pub(crate) fn evaluated(&self) -> Value {
+        let step = self.checkpoints().into_iter().max().unwrap();
+        let checkpoint = self.path(&format!("checkpoints/step-{step:06}"));
+        let said = self.bench.place.succeed(&["eval", &checkpoint, "--json"]).stdout;
+        serde_json::from_str(&said).unwrap()
+    }
+
     /// The metrics of every step, but for what a clock measured.
     pub(crate) fn metrics(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.bench.place.path(&self.path("metrics.jsonl"))).unwrap();

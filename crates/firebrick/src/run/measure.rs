@@ -16,6 +16,9 @@ use crate::{
     wire::{EvalSet, Wired},
 };
 
+/// Difficulties that have a metric: a column with a word for each question is none of difficulties.
+const DIFFICULTIES: usize = 20;
+
 impl<M: PolicyModel> Run<M> {
     /// Shows how far the warm-up has come; whether that is as far as it should.
     pub(super) fn measure_warmup(&mut self, step: Step) -> Result<bool, Error> {
@@ -38,12 +41,15 @@ impl<M: PolicyModel> Run<M> {
     pub(super) fn measure_step(&mut self, step: Step) -> Result<(), Error> {
         // Where this evaluation fails, no resumed run takes the one before for it.
         self.progress.heldout.r#final = None;
-        let accuracy = self.evaluate(HELDOUT)?;
+        let measured = self.evaluate(HELDOUT)?;
         self.progress.evaluated = step;
-        let Some(accuracy) = accuracy else { return Ok(()) };
+        let Some(EvalReport { accuracy, by_difficulty, .. }) = measured else { return Ok(()) };
         self.show_accuracy(step, Some(accuracy));
         let mut measured = Metrics::default();
         measured.set("eval/heldout_accuracy", accuracy);
+        for (difficulty, (_, accuracy)) in by_difficulty.into_iter().take(DIFFICULTIES) {
+            measured.set(format!("eval/difficulty/{difficulty}"), accuracy);
+        }
         self.record(step, &measured, Vec::new(), Outcome::default());
         self.progress.heldout.r#final = Some(accuracy);
         match self.progress.best.is_none_or(|(_, best)| accuracy > best) {
@@ -64,26 +70,26 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// Held-out accuracy of the policy as it is, sampled for `source`; none without held-out prompts. The further sets are
-    /// measured too.
-    pub(super) fn evaluate(&mut self, source: &'static str) -> Result<Option<f64>, Error> {
+    /// How well the policy as it is answers the held-out prompts, sampled for `source`; none without such prompts. The further
+    /// sets are measured too.
+    pub(super) fn evaluate(&mut self, source: &'static str) -> Result<Option<EvalReport>, Error> {
         let step = self.wired.trainer.state.step;
         let samples = self.recipe.eval.samples.max(1);
         let heldout = self.wired.heldout.clone();
         let measured = self.measure(&heldout, samples, Some((source, step)))?;
-        let accuracy = measured.and_then(|(report, groups)| {
+        let report = measured.and_then(|(report, groups)| {
             let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
             for example in examples(&groups, seed) {
                 self.watcher.example(&example);
             }
             self.record_evaluation(source, step, groups);
             // Where nothing could be judged, nothing was measured.
-            Some(report.accuracy).filter(|accuracy| accuracy.is_finite())
+            Some(report).filter(|report| report.accuracy.is_finite())
         });
         for set in self.wired.sets.clone() {
             self.measure_set(&set, source, step)?;
         }
-        Ok(accuracy)
+        Ok(report)
     }
 
     /// A further set of the recipe, when the held-out prompts are evaluated on for `source`.

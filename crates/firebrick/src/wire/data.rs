@@ -158,7 +158,8 @@ fn eval_sets(
 
 fn columns(data: &recipe::Data) -> ColumnNames {
     let given = data.columns.clone().unwrap_or_default();
-    ColumnNames { prompt: given.prompt, reference: given.reference }
+    let recipe::Columns { prompt, reference, difficulty } = given;
+    ColumnNames { prompt, reference, difficulty }
 }
 
 /// Leaves the first `eval.prompts` of what is evaluated on; all of it where that is 0.

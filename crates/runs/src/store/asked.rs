@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use firebrick_core::{Step, Verdict};
-use rusqlite::{OptionalExtension, Row, params, types::ToSql};
+use rusqlite::{OptionalExtension, Row, Rows, params, types::ToSql};
 
 use super::{Store, number, signed, unsigned};
 use crate::RunError;
@@ -80,13 +80,7 @@ impl Store {
             let mut query = self.connection.prepare(&sql)?;
             let mut asked: Vec<&dyn ToSql> = vec![&first, &last];
             asked.extend(names.iter().map(|name| name as &dyn ToSql));
-            let mut rows = query.query(&asked[..])?;
-            let mut series: BTreeMap<String, Vec<(Step, f64)>> = BTreeMap::new();
-            while let Some(row) = rows.next()? {
-                let point = (unsigned(row.get(1)?), number(row.get(2)?));
-                series.entry(row.get(0)?).or_default().push(point);
-            }
-            Ok(series)
+            by_name(query.query(&asked[..])?)
         };
         read().map_err(self.fault("read"))
     }
@@ -177,6 +171,16 @@ impl Store {
         let read = || self.connection.prepare(sql)?.query_map(asked, row)?.next().transpose();
         read().map_err(self.fault("read"))
     }
+}
+
+/// Points by the names of their metrics, from rows of name, step and value.
+pub(super) fn by_name(mut rows: Rows<'_>) -> rusqlite::Result<BTreeMap<String, Vec<(Step, f64)>>> {
+    let mut series: BTreeMap<String, Vec<(Step, f64)>> = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let point = (unsigned(row.get(1)?), number(row.get(2)?));
+        series.entry(row.get(0)?).or_default().push(point);
+    }
+    Ok(series)
 }
 
 fn judged(row: &Row<'_>) -> rusqlite::Result<Judged> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 use firebrick_core::{Completion, Step};
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::{Store, number, signed, unsigned};
+use super::{Store, asked::by_name, signed, unsigned};
 use crate::RunError;
 
 /// A line that a person was told.
@@ -95,13 +95,7 @@ impl Store {
             let sql = "SELECT name, step, CASE WHEN typeof(value) IN ('real', 'integer') THEN value END FROM metrics \
                        WHERE step BETWEEN ?1 AND ?2 AND step < 1 << 53 ORDER BY step";
             let mut query = self.connection.prepare_cached(sql)?;
-            let mut rows = query.query([signed(*steps.start()), signed(*steps.end())])?;
-            let mut series: BTreeMap<String, Vec<(Step, f64)>> = BTreeMap::new();
-            while let Some(row) = rows.next()? {
-                let point = (unsigned(row.get(1)?), number(row.get(2)?));
-                series.entry(row.get(0)?).or_default().push(point);
-            }
-            Ok(series)
+            by_name(query.query([signed(*steps.start()), signed(*steps.end())])?)
         };
         read().map_err(self.fault("read"))
     }
