@@ -347,7 +347,7 @@ fn pictures_of_a_report_are_taken() {
         browser.click("#rows > tr:first-child .verdict");
         browser.wait("document.querySelectorAll('.panel').length", 1);
         // Where the run kept no tokens there is no choice.
-        browser.js(&format!("document.querySelector('.shade') && {}", shade_by("log-probability")));
+        browser.js(&format!("document.querySelector('.shade') && {}", shade_by("entropy")));
         browser.js("document.querySelector('#rows > tr').scrollIntoView({ behavior: 'instant' })");
         fs::write(to.join(format!("{name}-completion.png")), browser.picture()).unwrap();
     }
