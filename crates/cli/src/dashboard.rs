@@ -8,6 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use burn_train::{
@@ -46,6 +47,8 @@ pub(crate) struct Dashboard {
     /// The step that goes on, from 1, and how much of it is done, of [`WHOLE`].
     step: Step,
     share: u64,
+    /// When that was told the renderer last.
+    shown: Instant,
 }
 
 /// The curves, the first of which is shown first. The renderer has one for each name.
@@ -69,6 +72,9 @@ const CURVES: [(&str, &str); 15] = [
 
 /// In bytes.
 const GIBIBYTE: f64 = (1_u64 << 30) as f64;
+
+/// How often the renderer draws.
+const REDRAWN: Duration = Duration::from_millis(100);
 
 /// Parts of a step that a bar tells apart.
 const WHOLE: u64 = 1000;
@@ -100,6 +106,7 @@ impl Dashboard {
             phases: Vec::new(),
             step: 1,
             share: 0,
+            shown: Instant::now(),
         }
     }
 
@@ -196,6 +203,7 @@ impl Dashboard {
     /// The phase that is under way, and how far the step is with it. The renderer reckons with steps of equal size that never go
     /// back: half of one is the sampling, however often it grows, and half the updating.
     fn progress(&mut self) {
+        self.shown = Instant::now();
         let Some(&(stage, total, done)) = self.phases.last() else { return };
         let (name, step) = (&self.name, self.step);
         let label = match total {
@@ -250,7 +258,10 @@ impl Watcher for Dashboard {
         if let Some((_, _, done)) = self.phases.last_mut() {
             *done += units;
         }
-        self.progress();
+        // Completions may be finished by thousands a second, and the renderer draws ten times.
+        if self.shown.elapsed() >= REDRAWN {
+            self.progress();
+        }
         if self.interrupter.should_stop() {
             self.stop.store(true, Ordering::Relaxed);
         }
@@ -324,7 +335,7 @@ fn short(value: f64) -> String {
 fn keep_ctrl_c() {
     #[cfg(unix)]
     {
-        use std::{thread::sleep, time::Duration};
+        use std::thread::sleep;
 
         use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
         for _ in 0..100 {
