@@ -62,6 +62,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 impl Watch {
     pub(super) fn run(self) -> Result<(), ProgramError> {
+        // On a busy machine the run goes first.
+        #[cfg(unix)]
+        let _ = rustix::process::nice(19);
         match self.runs.len() {
             _ if self.web => self.serve(),
             1 => self.follow(),
