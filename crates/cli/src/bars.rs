@@ -30,7 +30,7 @@ impl Bars {
         Bars { quiet: true, ..Bars::new(ProgressDrawTarget::hidden()) }
     }
 
-    /// Whether lines about what is waited for are unwanted too.
+    /// Tells if lines about waiting are unwanted too.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }

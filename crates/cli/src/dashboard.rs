@@ -125,7 +125,7 @@ impl Dashboard {
         }
         let leave = self.leave;
         self.say(NOTE, leave);
-        // What a reader wants first comes first, whichever has a value first.
+        // The curves that a reader wants first come first, whichever has a value first.
         for (_, curve) in &CURVES[..2] {
             self.define(curve, numeric());
         }

@@ -187,7 +187,6 @@ impl ProgramError {
             ProgramError::View(
                 ViewError::Record(_)
                 | ViewError::Page(_)
-                | ViewError::File { .. }
                 | ViewError::WandbId { .. },
             ) => return None,
             ProgramError::NoOut { out } => {

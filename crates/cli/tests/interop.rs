@@ -1,11 +1,16 @@
-//! What a run writes opens in Python: its checkpoints in `transformers`, its adapters in `peft`,
+//! Python opens what a run writes: its checkpoints in `transformers`, its adapters in `peft`,
 //! its numbers in TensorBoard and W&B. `FIREBRICK_PYTHON` names that Python.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
 mod place;
 
-use std::{env, ffi::OsStr, io::Write as _, process::Command};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io::Write as _,
+    process::Command,
+};
 
 use place::{Place, repository};
 
@@ -28,11 +33,7 @@ const SHORT: [&str; 14] = [
 
 #[test]
 fn interop_checkpoints_of_a_run_open_in_python() {
-    let Some(python) = env::var_os("FIREBRICK_PYTHON") else {
-        // Past the harness, which shows a passing test's output to nobody.
-        writeln!(std::io::stderr(), "skipped: FIREBRICK_PYTHON names no Python").unwrap();
-        return;
-    };
+    let Some(python) = python() else { return };
     let place = Place::new();
     let recipe = std::fs::read_to_string(repository("recipes/quickstart.toml")).unwrap();
     place.write("new.toml", &recipe);
@@ -53,10 +54,7 @@ fn interop_checkpoints_of_a_run_open_in_python() {
 
 #[test]
 fn interop_event_files_are_read_by_their_own_readers() {
-    let Some(python) = env::var_os("FIREBRICK_PYTHON") else {
-        writeln!(std::io::stderr(), "skipped: FIREBRICK_PYTHON names no Python").unwrap();
-        return;
-    };
+    let Some(python) = python() else { return };
     let place = Place::new();
     place.train_tiny("a", &[]).success();
     // No run of a second has them.
@@ -80,6 +78,16 @@ fn interop_event_files_are_read_by_their_own_readers() {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     // What is not installed is skipped by the script, aloud; CI has both.
     writeln!(std::io::stderr(), "{said}").unwrap();
+}
+
+/// The Python to open things with; without one the test is skipped aloud.
+fn python() -> Option<OsString> {
+    let python = env::var_os("FIREBRICK_PYTHON");
+    if python.is_none() {
+        // Past the harness, which shows a passing test's output to nobody.
+        writeln!(std::io::stderr(), "skipped: FIREBRICK_PYTHON names no Python").unwrap();
+    }
+    python
 }
 
 fn open(python: &OsStr, place: &Place, arguments: &[&str]) {

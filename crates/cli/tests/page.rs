@@ -10,7 +10,7 @@ mod watching;
 use std::{
     env, fs,
     net::TcpStream,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -19,10 +19,10 @@ use place::{Place, repository};
 use rusqlite::Connection;
 use watching::{host, nobody_else_is_answered, watch};
 
-/// What a model may write, and a page must neither do nor hide.
+/// A text that a model may write, and that a page must neither obey nor hide.
 const HOSTILE: &str = "<script>document.title='owned'</script>\u{1b}[31mred\u{1}\u{202e}done";
 
-/// The same as the page has to show it.
+/// That text as the page has to show it.
 const SHOWN: &str = "<script>document.title='owned'</script>␛[31mred␁‹U+202E›done";
 
 /// A run's folder can have any name.
@@ -322,19 +322,72 @@ fn take_a_step(store: &Connection) {
     store.execute_batch(step).unwrap();
 }
 
-/// Of the run in FIREBRICK_SHOTS, into the folder FIREBRICK_SHOTS_TO; both from the repository's root on.
+/// A folder that a variable of the environment names, from the repository's root on.
+fn named(variable: &str) -> PathBuf {
+    let path = env::var(variable).unwrap_or_else(|_| panic!("{variable} names a folder"));
+    Path::new(&repository("")).join(path)
+}
+
+/// The report of the run in FIREBRICK_SHOTS, in `place`.
+fn report_of_a_run(place: &Place) -> String {
+    let run = named("FIREBRICK_SHOTS");
+    place.succeed(&["report", run.to_str().unwrap(), "--out", "report.html"]);
+    format!("file://{}", place.path("report.html").display())
+}
+
+/// Tells how long the report takes to be read: the numbers of the book's page on watching.
+#[test]
+#[ignore = "takes the time of a page"]
+fn times_of_a_report_are_told() {
+    let mut browser = Browser::start().expect("a browser reads the page");
+    let place = Place::new();
+    let began = Instant::now();
+    let report = report_of_a_run(&place);
+    let tell = |what: &str, milliseconds: f64| eprintln!("{what:<24} {milliseconds:>8.0} ms");
+    tell("report written", began.elapsed().as_secs_f64() * 1e3);
+    let bytes = fs::metadata(place.path("report.html")).unwrap().len();
+    eprintln!("report's size            {bytes:>8} bytes");
+
+    let began = Instant::now();
+    browser.open(&report);
+    browser.wait("document.querySelectorAll('#rows td.step').length > 0", true);
+    tell("opened, rows shown", began.elapsed().as_secs_f64() * 1e3);
+    eprintln!("{}", browser.js("document.querySelector('#count').textContent"));
+    let search = |words: &str| {
+        format!(
+            "const q = document.querySelector('[name=q]'); q.value = '{words}'; q.dispatchEvent(new Event('input', {{ bubbles: true }}))"
+        )
+    };
+    for (what, act) in [
+        ("a filter", "document.querySelector('[name=verdict]').click()".to_owned()),
+        ("the filter taken away", "document.querySelector('[name=verdict]').click()".to_owned()),
+        ("the first search", search("5+8")),
+        ("another search", search("9+9")),
+    ] {
+        let timed = format!(
+            "(async () => {{
+                const count = document.querySelector('#count'), before = count.textContent;
+                const began = performance.now();
+                {act};
+                while (count.textContent === before || !document.querySelector('#progress').hidden) {{
+                    await new Promise(requestAnimationFrame);
+                }}
+                return performance.now() - began;
+            }})()"
+        );
+        tell(what, browser.js(&timed).as_f64().unwrap());
+    }
+    assert_eq!(browser.errors(), [""; 0]);
+}
+
+/// Takes pictures of the run in FIREBRICK_SHOTS, into the folder FIREBRICK_SHOTS_TO.
 #[test]
 #[ignore = "writes screenshots"]
 fn pictures_of_a_report_are_taken() {
-    let named = |name: &str| {
-        let path = env::var(name).unwrap_or_else(|_| panic!("{name} names a folder"));
-        Path::new(&repository("")).join(path)
-    };
-    let (run, to) = (named("FIREBRICK_SHOTS"), named("FIREBRICK_SHOTS_TO"));
+    let to = named("FIREBRICK_SHOTS_TO");
     let mut browser = Browser::start().expect("a browser takes the pictures");
     let place = Place::new();
-    place.succeed(&["report", run.to_str().unwrap(), "--out", "report.html"]);
-    let report = format!("file://{}", place.path("report.html").display());
+    let report = report_of_a_run(&place);
     fs::create_dir_all(&to).unwrap();
     browser.prefer("light");
     for (name, width, height, scale) in [("desktop", 1280, 900, 1), ("phone", 390, 844, 2)] {

@@ -1,4 +1,4 @@
-//! What the record says of the completions that were trained on.
+//! The record of the completions that were trained on.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 

@@ -1,4 +1,4 @@
-/// What an update made of a completion that counted in it; of several updates, the first.
+/// The part of a completion in the first update that counted it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trained {
     /// The mean advantage of the tokens that the policy wrote.

@@ -29,7 +29,7 @@ impl Problem {
     pub fn from_row(row: &Row, id: u64, columns: &Columns) -> Result<Self, DataError> {
         let question = question(row, &columns.prompt)?;
         let reference = answer(row, &columns.reference)?;
-        let difficulty = answer(row, &columns.difficulty)?;
+        let difficulty = difficulty(row, &columns.difficulty)?;
         let (reference, worked) = match final_answer(&reference) {
             Some(answer) => (answer, Some(reference)),
             None => (reference, None),
@@ -163,6 +163,20 @@ fn answer(row: &Row, column: &str) -> Result<String, DataError> {
     }
 }
 
+/// The letters of a difficulty, which names a metric.
+const DIFFICULTY: usize = 64;
+
+/// The difficulty's word or number. It becomes part of a name, so it may be neither long nor of more than one line.
+fn difficulty(row: &Row, column: &str) -> Result<String, DataError> {
+    let difficulty = answer(row, column)?;
+    let difficulty = difficulty.trim();
+    if difficulty.chars().count() > DIFFICULTY || difficulty.contains(char::is_control) {
+        let expected = "a difficulty: a number, or a text of one line with at most 64 letters";
+        return Err(unexpected(row, column, expected, &difficulty.into()));
+    }
+    Ok(difficulty.to_owned())
+}
+
 /// The answer of a solution in the manner of GSM8K, whose last line is `#### 72`. Commas in a number
 /// are dropped, as they are when verl prepares that data set.
 fn final_answer(solution: &str) -> Option<String> {
@@ -279,5 +293,14 @@ mod tests {
              correct the row, or choose another column"
         );
         assert!(message(json!({"prompt": [], "answer": 4}), &unknown).contains("list of {role"));
+        let columns = ColumnNames { difficulty: Some("level".into()), ..Default::default() };
+        let of_level = |level: &str| json!({"prompt": "2+2?", "answer": 4, "level": level});
+        for level in ["x".repeat(65), "hard\u{1b}[2J".into(), "a\nb".into()] {
+            assert!(
+                message(of_level(&level), &columns)
+                    .contains("column `level` should hold a difficulty")
+            );
+        }
+        assert_eq!(self::problem(of_level(" Level 5 "), &columns).unwrap().difficulty, "Level 5");
     }
 }

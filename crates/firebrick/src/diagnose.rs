@@ -12,7 +12,7 @@ use firebrick_runs::{Judged, RunError, Store};
 
 use self::{
     history::History,
-    rules::{RULES, Suspicion},
+    rules::{ANY, RULES, Suspicion},
 };
 
 /// The fact in `run.db` that says why the last process ended: the name of a limit, `interrupted`, or an error. It is empty
@@ -37,7 +37,7 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// What to say where nothing was found: it depends on how long the run is.
+    /// A sentence for a run without findings. It depends on the length of the run.
     pub fn nothing_found(&self) -> &'static str {
         match self.steps {
             0 => "No step is finished: there are no numbers to look at.",
@@ -118,7 +118,7 @@ pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunE
 fn suspicions(history: &History, recipe: &Recipe) -> Vec<Suspicion> {
     let mut found: Vec<Suspicion> = Vec::new();
     for rule in RULES {
-        let explained = |name: &&str| found.iter().any(|suspicion| suspicion.name == *name);
+        let explained = |name: &&str| found.iter().any(|of| of.name == *name || *name == ANY);
         if !rule.after.iter().any(explained)
             && let Some(suspicion) = (rule.look)(history, recipe)
         {

@@ -80,7 +80,7 @@ impl Follow {
         Ok(ended)
     }
 
-    /// Whether the run has gone on from an earlier step than was told, so that steps come again.
+    /// Tells if the run has gone on from an earlier step than was told, so that steps come again.
     ///
     /// # Errors
     /// When the record can't be read.

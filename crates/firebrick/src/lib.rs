@@ -46,7 +46,7 @@ pub use burn;
 pub use error::Error;
 pub use files::{Form, HuggingFace, Parameters, PolicyFiles};
 pub use parts::Part;
-pub use run::{HELDOUT_PROMPTS, INTERRUPTED, reason};
+pub use run::{HELDOUT_PROMPTS, INTERRUPTED, is_done, reason};
 pub use session::Session;
 pub use thousands::thousands;
 pub use watch::{Example, Stage, Watcher};

@@ -64,15 +64,23 @@ pub(crate) struct Run<M: PolicyModel> {
 /// `stopped_because` of a run that Ctrl-C ended.
 pub const INTERRUPTED: &str = "interrupted";
 
-/// Why a run ended, in words: of `stopped_because`, which has the name of a limit, or of an error's message, which stays.
+/// The limits by which a run is done, and what each means.
+const LIMITS: [(&str, &str); 4] = [
+    ("steps", "all its steps are done"),
+    ("epochs", "all its epochs are done"),
+    ("stop_at", "train.stop_at is reached"),
+    ("patience", "no evaluation was better for train.patience of them"),
+];
+
+/// The reason why a run ended, in words. `stopped_because` has the name of a limit, or a message, which stays as it is.
 pub fn reason(stopped_because: &str) -> &str {
-    match stopped_because {
-        "steps" => "all its steps are done",
-        "epochs" => "all its epochs are done",
-        "stop_at" => "train.stop_at is reached",
-        "patience" => "no evaluation was better for train.patience of them",
-        other => other,
-    }
+    let limit = LIMITS.iter().find(|(name, _)| *name == stopped_because);
+    limit.map_or(stopped_because, |(_, words)| words)
+}
+
+/// Tells if a run that ended so did all that it was to do.
+pub fn is_done(stopped_because: &str) -> bool {
+    LIMITS.iter().any(|(name, _)| *name == stopped_because)
 }
 
 /// The fact in `run.db` that says how many prompts an accuracy is measured on.

@@ -211,3 +211,38 @@ fn rewards_without_worth_and_lost_speed_are_found() {
         assert_eq!(names, expected, "course {number}");
     }
 }
+
+#[test]
+fn a_reward_that_never_rises_is_found() {
+    // In each of 120 steps: accuracy in training and held out, and filtered groups of 20.
+    type Course = fn(f64) -> [f64; 3];
+    let courses: [(Course, &[&str], &str); 5] = [
+        (|_| [0.3, 0.3, 4.0], &["flat"], "optim.lr"),
+        (|_| [0.3, 0.3, 15.0], &["flat"], "rollout.group_size"),
+        (|done| [0.3 + 0.3 * done, 0.3, 4.0], &[], ""),
+        (|done| [0.3, 0.3 + 0.1 * done, 4.0], &[], ""),
+        (|_| [0.95, 0.95, 4.0], &[], ""),
+    ];
+    for (number, (course, expected, remedy)) in courses.into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+        for step in 1..=120 {
+            let [accuracy, heldout, filtered] = course(step as f64 / 120.0);
+            let pairs = [
+                ("reward/accuracy", accuracy),
+                ("eval/heldout_accuracy", heldout),
+                ("sampling/groups_filtered", filtered),
+                ("sampling/groups_sampled", 20.0),
+                ("sampling/completions", 160.0),
+                ("update/count", 1.0),
+                ("update/lr", 1e-6),
+            ];
+            let metrics = Metrics(pairs.map(|(name, value)| (name.to_owned(), value)).into());
+            store.log(step, &metrics).unwrap();
+        }
+        let findings = diagnose(&store, &tiny().recipe).unwrap().findings;
+        let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
+        assert_eq!(names, expected, "course {number}");
+        assert!(findings.iter().all(|finding| finding.remedy.contains(remedy)), "course {number}");
+    }
+}

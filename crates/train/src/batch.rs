@@ -86,7 +86,7 @@ impl Sample {
         if self.live { self.own().count() } else { 0 }
     }
 
-    /// What an update makes of it, as far as that is known before.
+    /// Its part in an update, as far as that is known before.
     pub(crate) fn trained(&self) -> Trained {
         let sum: f32 = self.own().map(|place| self.advantages[place]).sum();
         Trained { advantage: sum / self.own().count().max(1) as f32, ..Trained::default() }

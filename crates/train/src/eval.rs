@@ -174,7 +174,7 @@ fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
     }
 }
 
-/// Where the mean of these shares, one a prompt, lies with a probability of 95 %: the 2.5th and the 97.5th percentile of the
+/// The 95 % confidence interval of the mean of these shares, one a prompt: the 2.5th and the 97.5th percentile of the
 /// means of prompts drawn anew, 2,000 times (Efron 1979); NaN without a prompt. The same shares give the same bounds.
 pub fn interval(shares: &[f64]) -> (f64, f64) {
     const TIMES: usize = 2000;

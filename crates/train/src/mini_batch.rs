@@ -108,7 +108,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             self.updated.skipped.push(self.samples.to_vec());
         } else {
             self.updated.shared += report.shared * report.tokens as f64;
-            // Of several updates the first is told: the others begin where it ended.
+            // The first of several updates is told: the others begin where it ended.
             for (sample, trained) in
                 self.samples.iter().zip(trained).filter(|(sample, _)| sample.live)
             {

@@ -206,9 +206,9 @@ pub(crate) struct Updated {
     pub(crate) repeats: Vec<Repeats>,
     pub(crate) grad_norm: f64,
     pub(crate) skipped: Vec<Vec<Sample>>,
-    /// Whether each token is looked at.
+    /// True where each token is looked at.
     pub(crate) looks: bool,
-    /// What the updates made of the completions, by their groups among those that are trained on, and their places in them.
+    /// The completions that counted, by their groups among those that are trained on, and their places in them.
     pub(crate) trained: BTreeMap<(u64, usize), Trained>,
     pub(crate) critic: CriticUpdates,
     pub(crate) lr: f64,

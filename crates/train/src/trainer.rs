@@ -222,8 +222,8 @@ pub struct StepReport {
     pub groups: Vec<RewardedGroup>,
     /// The fate of each, by its draw.
     pub fates: BTreeMap<u64, Fate>,
-    /// What the updates made of the completions that counted in one, by the draws of their groups and their places in them. A group
-    /// may be of an earlier step.
+    /// The completions that counted in an update, by the draws of their groups and their places in them. A group may be of an
+    /// earlier step.
     pub trained: BTreeMap<(u64, usize), Trained>,
     /// Mini-batches that were skipped because their gradient was not finite.
     pub skipped: Vec<Vec<Sample>>,

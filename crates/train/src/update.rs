@@ -123,7 +123,7 @@ pub struct UpdateReport {
     pub tokens: usize,
     /// The share of prompts' and completions' tokens that were not computed, because a prompt was shared.
     pub shared: f64,
-    /// What was seen of each token.
+    /// The numbers of each token.
     pub seen: Seen,
 }
 
@@ -136,8 +136,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What became of the update's samples, in their order: ratios to the policies that sampled them, and entropies. A sample that
-    /// does not count has neither.
+    /// The part of each sample in the update, in their order: its ratios to the policy that sampled it, and its entropies. A sample
+    /// that does not count has neither.
     ///
     /// # Errors
     /// When the device fails.

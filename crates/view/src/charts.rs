@@ -10,13 +10,13 @@ pub(crate) struct Chart {
     /// Its address on the page, behind `chart-`.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    /// What its values are counted in, where the title does not say it.
+    /// The unit of its values, where the title does not say it.
     pub(crate) unit: &'static str,
     /// Metrics with the words that the legend has for them. A name that ends in `*` stands for all that begin so, and its words
     /// are followed by the rest of the name.
     pub(crate) lines: &'static [(&'static str, &'static str)],
     pub(crate) scale: Scale,
-    /// What it says, which values are healthy, and what to do about others.
+    /// Its meaning, its healthy values, and a remedy for others.
     pub(crate) about: &'static str,
     /// The section of the book's page of metrics.
     pub(crate) section: &'static str,
@@ -134,7 +134,7 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 unit: "share of completions",
                 lines: &[("rollout/truncated", "cut off")],
                 scale: Scale::Share,
-                about: "The share of completions that ran into the limit. Above a half the limit is too short for the task, or \
+                about: "The share of completions that ran into the limit. Above 0.3 the limit is too short for the task, or \
                         the policy does not end its answers.",
                 section: "rollout",
             },
@@ -303,7 +303,7 @@ impl Chart {
         curves
     }
 
-    /// Whether there is never more than one curve for a run.
+    /// Tells if there is never more than one curve for a run.
     pub(crate) fn has_one_line(&self) -> bool {
         self.lines.len() == 1 && !self.lines[0].0.contains('*')
     }

@@ -78,8 +78,8 @@ fn lines(
     Ok(lines)
 }
 
-/// Where the held-out accuracy lies with a probability of 95 %, as far as the record still has the evaluations. The one before the
-/// first step is no metric of a step: its accuracy is put before the others.
+/// The 95 % confidence interval of each held-out accuracy, as far as the record still has the evaluations. The one before the first
+/// step is no metric of a step: its accuracy is put before the others.
 fn band(run: &Run, points: &mut Vec<(Step, f64)>) -> Result<Vec<(f64, f64, f64)>, ViewError> {
     let shares = run.store.evaluated(HELDOUT)?;
     if let Some(first) = shares.get(&0)
@@ -135,7 +135,7 @@ fn of_line(line: &Line) -> Value {
     })
 }
 
-/// What a reader hears who can't see the lines: where each begins and ends.
+/// The words for a reader who can't see the lines: where each begins and ends.
 fn label(chart: &Chart, lines: &[Line]) -> String {
     let of_line = |line: &Line| {
         let finite = || line.points.iter().filter(|point| point.1.is_finite());

@@ -113,7 +113,7 @@ const LARGEST: f64 = 1e300;
 
 impl Scale {
     fn of(self, value: f64) -> f64 {
-        // Of larger ones the difference need not be a number.
+        // The difference of larger ones need not be a number.
         let value = if value.abs() < LARGEST { value } else { f64::NAN };
         match self {
             Scale::Log => value.log10(),

@@ -13,7 +13,7 @@ pub enum ViewError {
         /// As given.
         path: PathBuf,
     },
-    /// The run's record can't be read.
+    /// The run's record can't be read, or a file not be written.
     #[error(transparent)]
     Record(#[from] RunError),
     /// A chart or the data of a page could not be made.
@@ -24,16 +24,6 @@ pub enum ViewError {
     Listen {
         /// The port that was asked for; 0 for any.
         port: u16,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// The file system refused.
-    #[error("can't {action} {}: {error}", path.display())]
-    File {
-        /// What was tried, as a verb.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
         /// What the system said.
         error: io::Error,
     },

@@ -12,8 +12,8 @@ use crate::{ViewError, run::Run};
 /// Completions of a block.
 const BLOCK: usize = 500;
 
-/// Bytes of their texts, about, after which a block is closed sooner.
-const BLOCK_BYTES: u64 = 2 << 20;
+/// Letters of their texts after which a block is closed sooner.
+const BLOCK_LETTERS: u64 = 2 << 20;
 
 /// A list of all judged completions, for a script to sort and to filter: columns, and words by their numbers.
 #[derive(Serialize)]
@@ -27,10 +27,10 @@ pub(crate) struct Index {
     blocks: Vec<usize>,
     /// Which list it is, of those that a server has given.
     pub(crate) id: u64,
-    /// Bytes of the texts of the last block.
+    /// Letters of the texts of the last block.
     #[serde(skip)]
-    bytes: u64,
-    /// Of each completion the run's number, the group and the place in it.
+    letters: u64,
+    /// The run's number, the group and the place in it, for each completion.
     #[serde(skip)]
     keys: Vec<(usize, i64, u64)>,
     /// The present run's prompts by their numbers and texts.
@@ -89,7 +89,7 @@ impl Index {
             rows: Rows::default(),
             blocks: Vec::new(),
             id,
-            bytes: 0,
+            letters: 0,
             keys: Vec::new(),
             known: BTreeMap::new(),
         };
@@ -158,12 +158,12 @@ impl Index {
         for of in completions {
             let row = self.keys.len();
             if self.blocks.last().is_none_or(|first| row - first >= BLOCK)
-                || self.bytes > BLOCK_BYTES
+                || self.letters > BLOCK_LETTERS
             {
                 self.blocks.push(row);
-                self.bytes = 0;
+                self.letters = 0;
             }
-            self.bytes += of.bytes;
+            self.letters += of.letters;
             self.rows.group.push(number);
             self.rows.completion.push(of.completion);
             self.rows.tokens.push(of.tokens);

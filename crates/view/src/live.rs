@@ -12,7 +12,7 @@ use crate::{
     run::Run,
 };
 
-/// What is served: the page, and what is new in it.
+/// The page that is served, and the parts of it that go on.
 pub(crate) struct Live {
     runs: Vec<Run>,
     book: Option<String>,

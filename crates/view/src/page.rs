@@ -18,8 +18,13 @@ use crate::{
 
 const FRAME: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str =
-    concat!(include_str!("page/page.js"), "\n", include_str!("page/completions.js"));
+const SCRIPT: &str = concat!(
+    include_str!("page/page.js"),
+    "\n",
+    include_str!("page/opened.js"),
+    "\n",
+    include_str!("page/completions.js")
+);
 
 /// A report of runs, laid over each other: one HTML file that needs nothing beside it.
 ///
@@ -77,7 +82,7 @@ pub(crate) fn status(runs: &[Run]) -> Result<String, ViewError> {
     Ok(runs.iter().map(of_run).collect::<Result<Vec<_>, ViewError>>()?.join(" · "))
 }
 
-/// What is wrong with the runs, run by run.
+/// The findings, run by run.
 pub(crate) fn findings(runs: &[Run], book: Option<&str>) -> Result<String, ViewError> {
     let mut page = String::new();
     for run in runs {

@@ -7,12 +7,13 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use firebrick_runs::RunError;
+
 use crate::ViewError;
 
-/// What takes the metrics of a run, one step after the other, for a viewer of another project.
+/// A file of another project's viewer, which takes the metrics of a run one step after the other.
 ///
-/// What is logged is in the file when the call returns, as a whole or not at all: whoever reads the file meanwhile
-/// sees it.
+/// A step is in the file when the call returns, as a whole or not at all. Whoever reads the file meanwhile sees it.
 pub trait EventLog: Send {
     /// Records what was measured in `step`, at `time` in seconds since 1970. Steps come in ascending order; not every
     /// step has every name.
@@ -50,7 +51,7 @@ impl Records {
         remove(&path)?;
         match OpenOptions::new().append(true).create_new(true).open(&path) {
             Ok(file) => Ok(Self { path, file, length: 0 }),
-            Err(error) => Err(ViewError::File { action: "create", path, error }),
+            Err(error) => Err(refused("create", &path)(error)),
         }
     }
 
@@ -65,7 +66,7 @@ impl Records {
             // A part of a record, as a full disk leaves it, would make unreadable what follows. If it can't be taken
             // back either, the error that is told is the first one.
             let _ = self.file.set_len(self.length);
-            return Err(ViewError::File { action: "write", path: self.path.clone(), error });
+            return Err(refused("write", &self.path)(error));
         }
         self.length += bytes.len() as u64;
         Ok(())
@@ -74,21 +75,22 @@ impl Records {
 
 /// Makes a folder, and those that lead to it.
 pub(crate) fn create_folder(path: &Path) -> Result<(), ViewError> {
-    fs::create_dir_all(path).map_err(|error| ViewError::File {
-        action: "create the folder",
-        path: path.to_owned(),
-        error,
-    })
+    fs::create_dir_all(path).map_err(refused("create the folder", path))
 }
 
 /// Removes a file, if there is one.
 pub(crate) fn remove(path: &Path) -> Result<(), ViewError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(ViewError::File { action: "replace", path: path.to_owned(), error })
+            Err(refused("replace", path)(error))
         }
         _ => Ok(()),
     }
+}
+
+/// The error of a file system that refused.
+fn refused(action: &'static str, path: &Path) -> impl Fn(io::Error) -> ViewError {
+    move |error| RunError::File { action, path: path.to_owned(), error }.into()
 }
 
 /// The time since 1970; none for a clock that is set before.

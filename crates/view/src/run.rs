@@ -68,11 +68,6 @@ impl Run {
         self
     }
 
-    /// The run's folder, as it was given.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// How tokens are read, once that is known.
     pub(crate) fn pieces(&self) -> Option<&Pieces> {
         if self.pieces.get().is_none()
@@ -83,8 +78,8 @@ impl Run {
         self.pieces.get()
     }
 
-    /// Where an accuracy lies with a probability of 95 %, from the shares of right answers of each prompt. It is worked out once for
-    /// each step.
+    /// The 95 % confidence interval of an accuracy, from the shares of right answers of each prompt. It is worked out once for each
+    /// step.
     pub(crate) fn interval(&self, step: Step, shares: &[f64]) -> (f64, f64) {
         let mut intervals = self.intervals.borrow_mut();
         match intervals.get(&step) {
@@ -97,7 +92,7 @@ impl Run {
         }
     }
 
-    /// What is wrong with it; none where its recipe can't be read.
+    /// Its diagnosis; none where its recipe can't be read.
     pub(crate) fn diagnosis(&self) -> Option<Result<Diagnosis, ViewError>> {
         let recipe = self.settings()?;
         Some(diagnose(&self.store, &recipe).map_err(ViewError::from))

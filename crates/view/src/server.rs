@@ -62,7 +62,7 @@ impl Watched {
         Ok(Watched { listener, address, token, live: Arc::new(Mutex::new(Live::new(runs, book))) })
     }
 
-    /// Where the page is.
+    /// The page's address.
     pub fn address(&self) -> String {
         format!("http://{}/{}/", self.address, self.token)
     }
@@ -167,7 +167,7 @@ fn answer(mut stream: TcpStream, token: &str, live: &Mutex<Live>) -> io::Result<
     respond(&mut stream, status, kind, &text, body)
 }
 
-/// What is answered: a status, a media type and a text.
+/// The answer: a status, a media type and a text.
 fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str, String) {
     if let Err(refusal) = check(asked) {
         return (403, TEXT, refusal);
@@ -268,7 +268,7 @@ fn respond(
         stream.write_all(text.as_bytes())?;
     }
     stream.flush()?;
-    // What was sent beyond the head is not waited for; closing at once might take the answer back.
+    // Nobody waits for more than the head; but closing at once might take the answer back.
     stream.shutdown(Shutdown::Write)?;
     stream.set_read_timeout(Some(Duration::from_millis(200)))?;
     let _ = stream.read(&mut [0; 2048]);

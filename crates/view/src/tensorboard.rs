@@ -73,7 +73,7 @@ fn masked_sum(data: &[u8]) -> u32 {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Of `event.proto`; `file_version` and `summary` exclude each other.
+/// A message of `event.proto`; `file_version` and `summary` exclude each other.
 #[derive(Clone, PartialEq, Message)]
 struct Event {
     #[prost(double, tag = "1")]
@@ -86,7 +86,7 @@ struct Event {
     summary: Option<Summary>,
 }
 
-/// Of `summary.proto`.
+/// A message of `summary.proto`.
 #[derive(Clone, PartialEq, Message)]
 struct Summary {
     #[prost(message, repeated, tag = "1")]

@@ -24,7 +24,7 @@ mod messages;
 pub struct Identity {
     /// The project on W&B that the run is uploaded to.
     pub project: String,
-    /// What the project knows the run by, once and for all: W&B takes no other run of an id that was deleted.
+    /// The run's name for the project, once and for all: W&B takes no other run of an id that was deleted.
     pub id: String,
     /// The name that is shown.
     pub name: String,

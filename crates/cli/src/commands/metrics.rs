@@ -17,7 +17,7 @@ use firebrick::{
 };
 
 use self::events::Export;
-use crate::{ProgramError, glob::matches, names::verl_name};
+use crate::{ProgramError, glob::matches, inspect::printable, names::verl_name};
 
 /// The arguments of `firebrick metrics`.
 #[derive(Args)]
@@ -150,7 +150,7 @@ impl Metrics {
         Ok(names.into_iter().filter_map(|name| self.column(name)).collect())
     }
 
-    /// What a metric is called, if it is asked for.
+    /// The name that a metric is printed under, if it is asked for.
     fn column(&self, name: String) -> Option<Column> {
         let called = match self.verl {
             true => verl_name(&name)?.to_owned(),
@@ -165,9 +165,11 @@ impl Metrics {
         let names = columns.iter().map(|(_, name)| name.as_str());
         let line = match self.form {
             Form::Jsonl | Form::TensorBoard | Form::Wandb => return Ok(()),
-            Form::Csv => ["step"].into_iter().chain(names).collect::<Vec<_>>().join(","),
+            Form::Csv => {
+                names.fold("step".to_owned(), |line, name| format!("{line},{}", csv(name)))
+            }
             Form::Table => names.fold(format!("{:>6}", "step"), |line, name| {
-                format!("{line}  {name:>width$}", width = width(name))
+                format!("{line}  {:>width$}", printable(name), width = width(name))
             }),
         };
         writeln!(out, "{line}").map_err(closed)
@@ -211,9 +213,17 @@ fn closed(source: std::io::Error) -> ProgramError {
     Error::File { path: "standard output".into(), source }.into()
 }
 
+/// A name as a field of CSV (RFC 4180).
+fn csv(name: &str) -> String {
+    match name.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", name.replace('"', "\"\"")),
+        false => name.to_owned(),
+    }
+}
+
 /// The width of a column: that of its name, and room for any number.
 fn width(name: &str) -> usize {
-    name.len().max(9)
+    printable(name).chars().count().max(9)
 }
 
 /// A number in at most nine characters.
@@ -223,5 +233,16 @@ fn short(value: f64) -> String {
         1e-3..1e4 => format!("{value:.4}"),
         1e4..1e8 => format!("{value:.0}"),
         _ => format!("{value:.2e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::csv;
+
+    #[test]
+    fn a_name_with_a_comma_is_one_field() {
+        assert_eq!(csv("eval/difficulty/Level 5"), "eval/difficulty/Level 5");
+        assert_eq!(csv("eval/difficulty/a, \"b\""), "\"eval/difficulty/a, \"\"b\"\"\"");
     }
 }

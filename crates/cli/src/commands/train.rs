@@ -77,7 +77,7 @@ impl Train {
         let show = match () {
             () if self.quiet => Show::Nothing,
             () if self.json => Show::Json,
-            () if self.tui && Show::Dashboard.is_possible() => Show::Dashboard,
+            () if self.tui && has_dashboard() => Show::Dashboard,
             () => Show::Lines,
         };
         let bars = if show == Show::Lines { Bars::on_stderr() } else { Bars::hidden() };
@@ -114,7 +114,7 @@ fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
     }
 }
 
-/// What ends when the reader of a dashboard leaves.
+/// The end of the run, as a dashboard announces it.
 const LEAVE: &str = "q, then s, ends the run and saves it; the same command with --resume goes on";
 
 /// How a run is shown.
@@ -130,12 +130,9 @@ pub(super) enum Show {
     Nothing,
 }
 
-impl Show {
-    /// Whether there is a terminal for it, and the program was built with it.
-    pub(super) fn is_possible(self) -> bool {
-        let terminals = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-        self != Show::Dashboard || cfg!(feature = "tui") && terminals
-    }
+/// Tells if there is a terminal for a dashboard, and the program was built with one.
+pub(super) fn has_dashboard() -> bool {
+    cfg!(feature = "tui") && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
 /// Shows the run `name`. A dashboard says with `leave` what ends when its reader leaves, sets `stop` then, and gives the rest to

@@ -14,7 +14,7 @@ use firebrick::{
 };
 use firebrick_view::{Pieces, Run, Watched};
 
-use super::train::{Show, interrupted, screen, terminal};
+use super::train::{Show, has_dashboard, interrupted, screen, terminal};
 use crate::{ProgramError, bars::Bars, inspect::printable};
 
 /// The arguments of `firebrick watch`.
@@ -54,7 +54,7 @@ Examples:
   firebrick watch runs/quickstart
   firebrick watch runs/first runs/second --web --port 8080";
 
-/// What ends when the reader of the dashboard leaves.
+/// The end of the watching, as the dashboard announces it.
 const LEAVE: &str = "q, then s, ends the watching; the run goes on";
 
 /// Between two looks at the record.
@@ -93,10 +93,9 @@ impl Watch {
         let steps = steps(&run).unwrap_or_else(|| store.last_step().unwrap_or(0));
         let name = run.file_name().unwrap_or(run.as_os_str()).to_string_lossy().into_owned();
         let bars = Bars::on_stderr();
-        let show = if self.plain || !Show::Dashboard.is_possible() {
-            Show::Lines
-        } else {
-            Show::Dashboard
+        let show = match self.plain || !has_dashboard() {
+            true => Show::Lines,
+            false => Show::Dashboard,
         };
         let stop = interrupted(None);
         let mut watcher = screen(show, terminal(&bars, steps), &name, LEAVE, &stop);

@@ -122,7 +122,7 @@ impl Browser {
         self.wait("window.isOld ? 'old' : document.readyState", "complete");
     }
 
-    /// What an expression of JavaScript is, or what its promise comes to.
+    /// The value of an expression of JavaScript, or of its promise.
     #[track_caller]
     pub(crate) fn js(&mut self, script: &str) -> Value {
         self.evaluate(script).unwrap_or_else(|error| panic!("{script}: {error}"))
@@ -223,7 +223,7 @@ impl Browser {
         self.command("Emulation.setEmulatedMedia", json!({ "features": features }));
     }
 
-    /// What is seen, as a PNG file.
+    /// The picture of the page, as a PNG file.
     pub(crate) fn picture(&mut self) -> Vec<u8> {
         let picture = self.command("Page.captureScreenshot", json!({ "format": "png" }));
         from_base64(picture["data"].as_str().unwrap())

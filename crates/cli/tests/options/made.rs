@@ -88,7 +88,7 @@ impl Run<'_> {
         format!("runs/{}/{file}", self.name)
     }
 
-    /// What `firebrick eval` says of the newest checkpoint.
+    /// The report of `firebrick eval` on the newest checkpoint.
     pub(crate) fn evaluated(&self) -> Value {
         let step = self.checkpoints().into_iter().max().unwrap();
         let checkpoint = self.path(&format!("checkpoints/step-{step:06}"));

@@ -129,7 +129,7 @@ pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     const WAITING: f64 = 0.3;
     /// Steps of less are over before anybody waits.
     const SECONDS: f64 = 1.0;
-    /// What is left of the speed; on a shared machine half of it comes and goes.
+    /// The share of the speed that is left; on a shared machine half of it comes and goes.
     const LEFT: f64 = 0.4;
     /// Longer completions take longer, by token too.
     const LONGER: f64 = 1.5;

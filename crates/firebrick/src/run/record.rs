@@ -1,4 +1,4 @@
-//! What a run hands to the thread that writes its database.
+//! The jobs that a run hands to the thread which writes its database.
 
 use std::time::Instant;
 

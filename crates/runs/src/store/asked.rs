@@ -28,11 +28,11 @@ pub struct Judged {
     pub source: String,
     /// The step that sampled it, or after which it was evaluated.
     pub step: Step,
-    /// What the model read.
+    /// The prompt's text, as the model read it.
     pub prompt: String,
     /// The right answer.
     pub reference: String,
-    /// What the model wrote.
+    /// The completion's text.
     pub text: String,
     /// As it is called in recipes and records, such as `wrong`.
     pub verdict: String,

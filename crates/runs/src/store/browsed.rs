@@ -24,7 +24,7 @@ pub struct Told {
 pub struct ListedGroup {
     /// Its number in the database.
     pub id: i64,
-    /// What it was sampled for: `train`, or an evaluation's name.
+    /// Its purpose: `train`, or an evaluation's name.
     pub source: String,
     /// The step that sampled it, or after which it was evaluated.
     pub step: Step,
@@ -32,13 +32,13 @@ pub struct ListedGroup {
     pub draw: u64,
     /// The number of its prompt.
     pub prompt_id: u64,
-    /// What the model read.
+    /// The prompt's text, as the model read it.
     pub prompt: String,
     /// The right answer.
     pub reference: String,
     /// The largest minus the smallest accuracy; none where nothing counts.
     pub spread: Option<f64>,
-    /// What the step made of it, such as `kept`; none for evaluations.
+    /// Its fate in the step, such as `kept`; none for evaluations.
     pub fate: Option<String>,
 }
 
@@ -51,20 +51,20 @@ pub struct Listed {
     pub tokens: u64,
     /// Why it ended, such as `stop`.
     pub finish: String,
-    /// What it was judged, such as `wrong`.
+    /// Its verdict, such as `wrong`.
     pub verdict: String,
     /// The reward after shaping.
     pub reward: Option<f64>,
     /// Its mean advantage; none where it was not trained on.
     pub advantage: Option<f64>,
-    /// Letters of its text.
-    pub bytes: u64,
+    /// How many letters its text has.
+    pub letters: u64,
 }
 
 /// The rest of a completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// What the model wrote.
+    /// The completion's text.
     pub text: String,
     /// The answer that was read out of it.
     pub extracted: String,
@@ -200,7 +200,7 @@ impl Store {
                 verdict: row.get(3)?,
                 reward: row.get(4)?,
                 advantage: row.get(5)?,
-                bytes: unsigned(row.get(6)?),
+                letters: unsigned(row.get(6)?),
             })
         };
         let mut read = || {

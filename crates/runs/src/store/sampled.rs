@@ -14,12 +14,12 @@ pub const TRAIN: &str = "train";
 /// The [`Store`]'s `source` of evaluations on the held-out prompts.
 pub const HELDOUT: &str = "heldout";
 
-/// What a step made of its groups.
+/// The outcome of a step for its groups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// What became of each group, by its draw.
+    /// The fate of each group, by its draw.
     pub fates: BTreeMap<u64, Fate>,
-    /// What the updates made of the completions that were trained on, by the draws of their groups and their places in them.
+    /// The completions that were trained on, by the draws of their groups and their places in them.
     pub trained: BTreeMap<(u64, usize), Trained>,
 }
 
@@ -294,14 +294,14 @@ fn earlier_group(
     transaction.prepare_cached(sql)?.query_row(asked, |row| row.get(0)).optional()
 }
 
-/// What the updates made of a completion.
+/// Writes the row of a completion that was trained on.
 fn insert_trained(
     transaction: &Transaction<'_>,
     group: i64,
     place: usize,
     trained: &Trained,
 ) -> rusqlite::Result<()> {
-    // What is not finite becomes `null` in JSON.
+    // A number that is not finite becomes `null` in JSON.
     let numbers = |numbers: &[f32]| {
         let whole = serde_json::to_string(numbers).unwrap_or_default();
         (!numbers.is_empty()).then_some(whole)

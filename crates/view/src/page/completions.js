@@ -1,4 +1,4 @@
-// The second of two files that make one script: the list of completions. The texts in it are from
+// The last of three files that make one script: the list of completions. The texts in it are from
 // models, so they become text nodes and nothing else.
 
 const PAGE = 50;
@@ -6,25 +6,6 @@ const CACHED = 24;
 const AUTOMATIC = 20_000;
 
 const SYMBOLS = { right: "✓", wrong: "✗", unparsable: "?", over_budget: "…", error: "!" };
-
-const FATES = {
-    kept: "trained on",
-    filtered: "not trained on: all answers got the same reward, so no answer is better than the group",
-    surplus: "put aside: the step had enough groups",
-    masked: "not trained on: none of its completions counts",
-};
-
-// A surplus group is trained on when it is used by a later step.
-function became(fate, advantage) {
-    if (fate === "surplus" && advantage !== null) return "put aside, and trained on in a later step";
-    return FATES[fate] ?? words(fate);
-}
-
-const SHADES = [
-    { name: "log-probability", place: 1, ends: ["least likely", "most likely"] },
-    { name: "ratio", place: 2, ends: ["less likely now", "more likely now"] },
-    { name: "entropy", place: 3, ends: ["sure", "unsure"] },
-];
 
 // `open` is a row's number or null, and `found` holds the numbers of the rows that pass the filters.
 const list = { index: null, steps: null, found: [], page: 0, open: null, turn: 0, shade: "" };
@@ -391,148 +372,6 @@ async function openRow(row) {
     if (list.open !== row || !line.isConnected || line.nextElementSibling?.matches(".panel-row")) return;
     const cell = make("td", { role: "cell", colspan: "8" }, panel(row, entry));
     line.after(make("tr", { role: "row", class: "panel-row" }, cell));
-}
-
-// The panel of an open row
-
-function panel(row, entry) {
-    const { index } = list;
-    const prompt = index.prompts[index.groups.prompt[index.rows.group[row]]];
-    const written = [
-        heading("Prompt"), quote("Prompt", visible(prompt.text)),
-        heading("Reference"), quote("Reference", visible(prompt.reference)),
-        heading("Completion"), ...(entry ? completionText(entry) : [make("p", { class: "note" }, DAMAGED)]),
-    ];
-    const judged = [
-        facts(row, entry), ...passRates(prompt, list.steps[row]), ...siblings(row),
-        make("p", {}, make("a", { href: linkTo(row) }, "Link to this completion")),
-    ];
-    return make("div", { class: "panel" },
-        make("div", { class: "written" }, ...written),
-        make("div", { class: "judged" }, ...judged));
-}
-
-const heading = (text) => make("h3", {}, text);
-
-function quote(label, ...children) {
-    const attributes = { class: "quote", dir: "auto", tabindex: "0", role: "group", "aria-label": label };
-    return make("div", attributes, ...children);
-}
-
-function facts(row, entry) {
-    const { names, groups, rows, runs } = list.index;
-    const group = rows.group[row];
-    const source = names.sources[groups.source[group]];
-    const undecided = source === "train" ? "not decided yet" : "sampled to evaluate, not to train on";
-    const fate = names.fates[groups.fate[group]];
-    const parts = Object.entries(entry?.parts ?? {}).map((part) => `${words(part[0])} ${numeral(part[1])}`);
-    const pairs = [
-        ["Run", runs[groups.run[group]]],
-        ["Source", words(source)],
-        ["Step", `${whole.format(list.steps[row])}, ${placeInStep(row)}`],
-        ["Verdict", verdictBadge(names.verdicts[rows.verdict[row]])],
-        ["Answer found", make("bdi", { class: "answer" }, visible(entry?.extracted ?? "") || "none")],
-        ["Reward", numeral(rows.reward[row])],
-        ["Its parts", visible(parts.join(", ")) || null],
-        ["Advantage", numeral(rows.advantage[row])],
-        ["Tokens", whole.format(rows.tokens[row])],
-        ["Finish", words(names.finishes[rows.finish[row]])],
-        ["Group", fate === undefined ? undecided : became(fate, rows.advantage[row])],
-        ["Reward spread", groups.spread[group] === null ? null : numeral(groups.spread[group])],
-    ];
-    const known = pairs.filter(([, value]) => value !== null);
-    return make("dl", {}, ...known.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
-}
-
-function passRates({ history: past = [] }, now) {
-    if (past.length === 0) return [];
-    const bars = past.map(([step, right, judged]) => {
-        const bar = make("span", { class: "rate", style: `--part: ${judged ? (100 * right) / judged : 0}%` });
-        const under = make("small", {}, `step ${step}`);
-        const drawn = make("span", { "aria-hidden": "true" }, bar, `${right}/${judged}`, under);
-        const said = `right ${right} of ${judged} at step ${step}`;
-        const spoken = make("span", { class: "unseen" }, said);
-        return make("li", { title: said, class: step === now ? "now" : "" }, drawn, spoken);
-    });
-    return [heading("This prompt in training"), make("ol", { class: "history" }, ...bars)];
-}
-
-function siblings(row) {
-    const { names, rows } = list.index;
-    const group = rows.group[row];
-    const others = [...list.steps.keys()].filter((other) => rows.group[other] === group && other !== row);
-    if (others.length === 0) return [];
-    const items = others.map((other) => {
-        const link = make("a", { href: linkTo(other) }, `completion ${rows.completion[other]}`);
-        const verdict = verdictBadge(names.verdicts[rows.verdict[other]]);
-        const rest = `reward ${numeral(rows.reward[other])}, ${whole.format(rows.tokens[other])} tokens`;
-        return make("li", {}, link, verdict, rest);
-    });
-    return [heading("The group's other completions"), make("ul", { class: "siblings" }, ...items)];
-}
-
-// Texts
-
-const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
-
-// A text with symbols for the characters that would hide, move or reverse others.
-function visible(text) {
-    return text.replace(UNSEEN, (character) => {
-        const code = character.charCodeAt(0);
-        if (code < 0x20) return String.fromCharCode(0x2400 + code);
-        return code === 0x7f ? "\u2421" : `‹U+${code.toString(16).toUpperCase().padStart(4, "0")}›`;
-    });
-}
-
-function excerpt(text) {
-    const line = text.slice(0, 400).replace(/\s+/g, " ").trim();
-    const cut = line.slice(0, 160).replace(/[\ud800-\udbff]$/, "");
-    return visible(cut) + (cut.length < line.length || text.length > 400 ? "…" : "");
-}
-
-function completionText({ text, pieces }) {
-    const shades = SHADES.filter(({ place }) => pieces?.some((piece) => typeof piece[place] === "number"));
-    if (shades.length === 0) return [quote("Completion", text === "" ? "(empty)" : visible(text))];
-    const spans = pieces.map((piece) => {
-        const numbers = shades.map(({ name, place }) => `${name} ${numeral(piece[place])}`);
-        return make("span", { title: numbers.join(", ") }, visible(piece[0]).replaceAll("\n", "↵\n"));
-    });
-    const legend = make("p", { class: "scale", hidden: "" });
-    const choices = ["nothing", ...shades.map(({ name }) => name)];
-    const select = make("select", {}, ...choices.map((name) => make("option", {}, name)));
-    choose(select, list.shade);
-    const paint = () => shadePieces(spans, pieces, shades.find(({ name }) => name === select.value), legend);
-    select.addEventListener("change", () => {
-        list.shade = select.value;
-        paint();
-    });
-    paint();
-    const label = make("label", { class: "shade" }, "Shade tokens by ", select);
-    return [label, legend, quote("Completion", ...spans)];
-}
-
-// Gives each piece a background: the stronger, the less likely or the less sure. A ratio has two
-// colours, as it goes both ways from one.
-function shadePieces(spans, pieces, shade, legend) {
-    legend.hidden = !shade;
-    const values = pieces.map((piece) => (shade ? piece[shade.place] : null));
-    const known = values.filter((value) => typeof value === "number" && Number.isFinite(value));
-    const low = known.reduce((a, b) => Math.min(a, b), Infinity);
-    const high = known.reduce((a, b) => Math.max(a, b), -Infinity);
-    const far = Math.max(Math.abs(Math.log(low)), Math.abs(Math.log(high)));
-    const strength = {
-        "log-probability": (value) => (high - value) / (high - low),
-        ratio: (value) => Math.abs(Math.log(value)) / far,
-        entropy: (value) => (value - low) / (high - low),
-    }[shade?.name];
-    spans.forEach((span, nth) => {
-        const strong = typeof values[nth] === "number" && strength ? strength(values[nth]) : NaN;
-        span.style.setProperty("--strength", `${Number.isFinite(strong) ? Math.round(100 * strong) : 0}%`);
-        span.className = shade ? `piece ${shade.name === "ratio" && values[nth] < 1 ? "lower" : ""}` : "";
-    });
-    if (!shade) return;
-    const ends = shade.ends.map((end, nth) => make("span", {}, `${end} ${numeral([low, high][nth])}`));
-    legend.replaceChildren(ends[0], make("span", { class: `ramp ${shade.name}` }), ends[1]);
 }
 
 // Links

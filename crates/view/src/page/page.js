@@ -1,7 +1,7 @@
 "use strict";
 
-// The first of two files that make one script: what both share, the theme, the curves and the live
-// updates. The second, completions.js, is the list of completions.
+// The first of three files that make one script: the helpers of all, the theme, the curves and the live
+// updates. opened.js shows one completion, and completions.js lists all of them.
 
 const LIVE = document.body.hasAttribute("data-live");
 const DAMAGED = LIVE ? "This part is gone. Reload the page." : "This part of the file is damaged.";
@@ -37,7 +37,7 @@ function numeral(value) {
     return (short ? plain.format(value) : value.toExponential(2)).replaceAll("-", "−");
 }
 
-// What the watcher refuses or can't do, in its words.
+// A refusal of the watcher, in its words.
 class Refusal extends Error {}
 
 async function get(path) {
@@ -324,7 +324,7 @@ function stops(parts) {
     return parts.flatMap((part) => [...part.querySelectorAll(".plot, summary")]);
 }
 
-// What tells an element from its neighbours, also after they were all replaced.
+// A name that tells an element from its neighbours, also after they were all replaced.
 function nameOf(element) {
     const words = element.matches("summary") ? element.textContent : "";
     return `${element.closest("[id]")?.id} ${element.className} ${words}`;

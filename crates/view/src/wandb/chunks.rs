@@ -1,7 +1,7 @@
 //! The log format of LevelDB (`log_format.md`), in which a W&B file departs from LevelDB's own in two ways: seven
 //! bytes of its own stand first, and the sum is the CRC-32 of zlib, not masked.
 
-/// What a file begins with: a name, the low half of the CRC-32 of "Weights & Biases", and the version 0.
+/// The beginning of a file: a name, the low half of the CRC-32 of "Weights & Biases", and the version 0.
 pub(super) const HEADER: [u8; 7] = *b":W&B\xe1\xbe\0";
 
 /// Chunks end where a block of this length does, in bytes.

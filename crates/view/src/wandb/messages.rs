@@ -103,7 +103,7 @@ pub(super) struct Exit {
     pub(super) runtime: i32,
 }
 
-/// Of `timestamp.proto`: a time since 1970.
+/// A message of `timestamp.proto`: a time since 1970.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Timestamp {
     #[prost(int64, tag = "1")]

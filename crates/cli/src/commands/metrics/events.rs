@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use firebrick::{Recipe, Step, Watcher, follow::Follow, resume::values, runs::Store};
+use firebrick::{Recipe, Step, Watcher, follow::Follow, is_done, resume::values, runs::Store};
 use firebrick_core::Metrics;
 use firebrick_view::{
     EventLog, ViewError,
@@ -27,11 +27,11 @@ pub(super) struct Export<'a> {
     pub(super) form: Form,
     /// The folder that gets the file.
     pub(super) out: &'a Path,
-    /// What metrics are called.
+    /// How metrics are named.
     pub(super) column: &'a Named<'a>,
 }
 
-/// What a stored metric is called in a file; none where it is left out.
+/// The name of a stored metric in a file; none where it is left out.
 type Named<'a> = dyn Fn(&str) -> Option<Column> + Sync + 'a;
 
 impl Export<'_> {
@@ -68,8 +68,7 @@ impl Export<'_> {
                 return Err(ProgramError::View(error));
             }
             if let Some(why) = ended {
-                let done = matches!(&*why, "steps" | "epochs" | "stop_at" | "patience");
-                steps.log.finish(i32::from(!done)).map_err(ProgramError::View)?;
+                steps.log.finish(i32::from(!is_done(&why))).map_err(ProgramError::View)?;
             }
             return super::super::print(&format!("{next}\n"));
         }
