@@ -77,17 +77,22 @@ fn interop_event_files_are_read_by_their_own_readers() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     // What is not installed is skipped by the script, aloud; CI has both.
-    writeln!(std::io::stderr(), "{said}").unwrap();
+    say(&said);
 }
 
 /// The Python to open things with; without one the test is skipped aloud.
 fn python() -> Option<OsString> {
     let python = env::var_os("FIREBRICK_PYTHON");
     if python.is_none() {
-        // Past the harness, which shows a passing test's output to nobody.
-        writeln!(std::io::stderr(), "skipped: FIREBRICK_PYTHON names no Python").unwrap();
+        say("skipped: FIREBRICK_PYTHON names no Python");
     }
     python
+}
+
+/// Says it past the harness, which shows a passing test's output to nobody.
+#[expect(clippy::explicit_write, reason = "the harness takes what eprintln! says")]
+fn say(line: &str) {
+    writeln!(std::io::stderr(), "{line}").unwrap();
 }
 
 fn open(python: &OsStr, place: &Place, arguments: &[&str]) {

@@ -2,6 +2,7 @@
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+#![allow(clippy::print_stderr, reason = "the page's times are told to whoever asks for them")]
 
 mod browser;
 mod place;
