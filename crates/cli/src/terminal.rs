@@ -94,6 +94,7 @@ impl Terminal {
     }
 
     /// The run's steps.
+    #[cfg(feature = "tui")]
     pub(crate) fn total(&self) -> Step {
         self.total
     }
