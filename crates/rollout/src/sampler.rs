@@ -27,8 +27,8 @@ impl Sampling {
         Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, max_completion_tokens, stop }
     }
 
-    /// Why a completion of `tokens` has ended, if it has.
-    pub(crate) fn finish(&self, tokens: &[TokenId]) -> Option<FinishReason> {
+    /// Gives the reason why a completion of `tokens` has ended, if it has.
+    pub fn finish(&self, tokens: &[TokenId]) -> Option<FinishReason> {
         if tokens.last().is_some_and(|last| self.stop.contains(last)) {
             Some(FinishReason::Stop)
         } else {

@@ -1,0 +1,157 @@
+use std::error::Error;
+
+/// A pool's reason to end a run. The same run goes on with `--resume` once it is mended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// Nobody has taken the weights.
+    #[error(
+        "no inference server took the weights of version {version}, expected at least one:\n{servers}\nThe run can go on \
+         with --resume when they do"
+    )]
+    NoneReady {
+        /// The weights' version.
+        version: u64,
+        /// A line for each server, with its reason.
+        servers: String,
+    },
+    /// All servers have failed, and none came back.
+    #[error(
+        "no inference server could be used for {seconds} s:\n{servers}\nThe run can go on with --resume when they can"
+    )]
+    NoneLeft {
+        /// How long it was waited for one.
+        seconds: u64,
+        /// A line for each server, with its reason.
+        servers: String,
+    },
+    /// A request failed on every server that it was sent to.
+    #[error(
+        "the group of prompt {prompt} was asked for {times} times and never answered, at last by {server}: {source}"
+    )]
+    Unanswered {
+        /// [`Prompt::id`](firebrick_core::Prompt::id).
+        prompt: u64,
+        /// Times that it was asked for.
+        times: usize,
+        /// The last server.
+        server: String,
+        /// The last reason.
+        source: ServerError,
+    },
+    /// The weights could not be written, or the trainer could not compute with them.
+    #[error("the weights of version {version} could not be published: {source}")]
+    Weights {
+        /// The weights' version.
+        version: u64,
+        /// The reason.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// An address is none.
+    #[error(
+        "{address:?} is no address of an inference server, expected one such as http://127.0.0.1:8000"
+    )]
+    Address {
+        /// The text that was given.
+        address: String,
+    },
+}
+
+/// The reason why one server did not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// It can't be reached, or the connection broke.
+    #[error("it gives no answer: {0}")]
+    Unreachable(String),
+    /// It took too long.
+    #[error("it gave no whole answer within {seconds} s")]
+    Silent {
+        /// The time that it had.
+        seconds: u64,
+    },
+    /// It is busy, and says so.
+    #[error("it is busy (status {status})")]
+    Busy {
+        /// 429 or 503.
+        status: u16,
+    },
+    /// It refused.
+    #[error("it refuses {request} with status {status}: {words}")]
+    Refused {
+        /// The request's path.
+        request: &'static str,
+        /// An HTTP status.
+        status: u16,
+        /// The first of its words.
+        words: String,
+    },
+    /// It says no about itself.
+    #[error("it failed at {request} with status {status}: {words}")]
+    Failed {
+        /// The request's path.
+        request: &'static str,
+        /// An HTTP status.
+        status: u16,
+        /// The first of its words.
+        words: String,
+    },
+    /// Its answer is none to what was asked.
+    #[error("its answer to {request} cannot be used: {problem}")]
+    Answer {
+        /// The request's path.
+        request: &'static str,
+        /// The fault, with what was expected.
+        problem: String,
+    },
+    /// It ended a completion before its end.
+    #[error("it ended completion {index} early")]
+    Aborted {
+        /// Which of the group.
+        index: usize,
+    },
+    /// It has other weights than it was given.
+    #[error(
+        "its log-probabilities are {distance:.2e} nats from the trainer's in the mean, expected at most {tolerance:.0e}: it \
+         has other weights than those of version {version}, or computes another model"
+    )]
+    OtherWeights {
+        /// The mean distance over the tokens of the probes.
+        distance: f64,
+        /// The most that is allowed.
+        tolerance: f64,
+        /// The version that it should have.
+        version: u64,
+    },
+    /// It has the weights that it had before.
+    #[error(
+        "its log-probabilities are those of the weights before version {version} ({before:.2e} nats from them, {now:.2e} from \
+         the new ones)"
+    )]
+    OldWeights {
+        /// The mean distance to the weights before.
+        before: f64,
+        /// To those that it should have.
+        now: f64,
+        /// Their version.
+        version: u64,
+    },
+    /// The log-probabilities that come with its samples are of another kind.
+    #[error(
+        "the log-probabilities of its samples are {distance:.2e} nats from the trainer's in the mean, although those of given \
+         tokens agree: {hint}"
+    )]
+    OtherLogprobs {
+        /// The mean distance.
+        distance: f64,
+        /// What to change.
+        hint: &'static str,
+    },
+}
+
+impl ServerError {
+    /// Whether the server refused the request itself, so that another one will too.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, ServerError::Refused { .. })
+    }
+}

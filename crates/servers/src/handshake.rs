@@ -1,0 +1,227 @@
+//! Weights on their way to one server, and the proof that it has them.
+
+use std::{path::PathBuf, time::Duration};
+
+use firebrick_core::{FinishReason, TokenId, Version};
+use firebrick_rollout::Sampling;
+
+use crate::{
+    Form, ServerError,
+    dialect::{Ask, Loadable, Speaks},
+};
+
+/// Weights that servers are to sample with.
+#[derive(Debug)]
+pub(crate) struct Publication {
+    pub(crate) version: Version,
+    /// The folder's name: no two have the same.
+    pub(crate) label: String,
+    /// The folder as servers see it.
+    pub(crate) folder: PathBuf,
+    pub(crate) form: Form,
+    pub(crate) probes: Vec<Probe>,
+    /// The mean distance in nats that is allowed.
+    pub(crate) tolerance: f64,
+    pub(crate) vocabulary: usize,
+    /// True where samples are drawn at a temperature other than 1.
+    pub(crate) tempered: bool,
+    pub(crate) load_deadline: Duration,
+    pub(crate) deadline: Duration,
+}
+
+impl Publication {
+    /// The name of the adapter, if the weights are one.
+    pub(crate) fn adapter(&self) -> Option<&str> {
+        (self.form == Form::Adapter).then_some(self.label.as_str())
+    }
+}
+
+/// Tokens, and the trainer's log-probabilities of those behind the first.
+#[derive(Clone, Debug)]
+pub(crate) struct Probe {
+    pub(crate) tokens: Vec<TokenId>,
+    pub(crate) now: Vec<f32>,
+    /// Under the weights that were published before.
+    pub(crate) before: Option<Vec<f32>>,
+}
+
+/// Gives weights to a server, and takes its word for nothing.
+///
+/// It is paused while it loads, and goes on whatever happens. Nobody asks it for samples before this has ended well.
+///
+/// # Errors
+/// When it does not load them, or computes with others.
+pub(crate) fn give(server: &dyn Speaks, publication: &Publication) -> Result<(), ServerError> {
+    let Publication { folder, label, form, load_deadline, .. } = publication;
+    let weights = Loadable { folder, label, form: *form };
+    server.health()?;
+    match form {
+        // Beside the adapters that it has: what it does goes on with those.
+        Form::Adapter => server.load(&weights, *load_deadline)?,
+        Form::Model => {
+            let paused = Paused::begin(server)?;
+            server.load(&weights, *load_deadline)?;
+            paused.end()?;
+        }
+    }
+    compare(server, publication)?;
+    compare_samples(server, publication)
+}
+
+/// A server that takes nothing on. When this is dropped it does again: a server that stays paused for ever looks like one that
+/// is slow.
+struct Paused<'a>(Option<&'a dyn Speaks>);
+
+impl<'a> Paused<'a> {
+    fn begin(server: &'a dyn Speaks) -> Result<Self, ServerError> {
+        // Before the answer: it may be paused although that got lost.
+        let paused = Paused(Some(server));
+        server.pause()?;
+        Ok(paused)
+    }
+
+    fn end(mut self) -> Result<(), ServerError> {
+        self.0.take().map_or(Ok(()), Speaks::resume)
+    }
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        let Some(server) = self.0 else { return };
+        for _ in 0..3 {
+            if server.resume().is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+/// Compares the server's log-probabilities of the probes with the trainer's.
+fn compare(server: &dyn Speaks, publication: &Publication) -> Result<(), ServerError> {
+    let Publication { probes, tolerance, version, .. } = publication;
+    let mut numbers = Vec::new();
+    for probe in probes {
+        let deadline = publication.deadline;
+        let there = server.score(publication.adapter(), &probe.tokens, deadline)?;
+        let before = probe.before.iter().flatten().map(|&it| Some(it));
+        let before = before.chain(std::iter::repeat(None));
+        numbers.extend(there.into_iter().zip(probe.now.iter().copied()).zip(before));
+    }
+    let numbers: Vec<_> = numbers
+        .into_iter()
+        .map(|((there, now), before)| {
+            (f64::from(there), f64::from(now), before.map_or(f64::from(now), f64::from))
+        })
+        .collect();
+    let mean = |of: fn(&(f64, f64, f64)) -> f64| {
+        numbers.iter().map(of).sum::<f64>() / numbers.len().max(1) as f64
+    };
+    let now = mean(|(there, now, _)| (there - now).abs());
+    let before = mean(|(there, _, before)| (there - before).abs());
+    if is_old(&numbers) {
+        return Err(ServerError::OldWeights { before, now, version: *version });
+    }
+    match now <= *tolerance {
+        true => Ok(()),
+        false => {
+            let (distance, tolerance, version) = (now, *tolerance, *version);
+            Err(ServerError::OtherWeights { distance, tolerance, version })
+        }
+    }
+}
+
+/// Tells if numbers of a server, `(there, now, before)`, are those of the weights before, as far as rounding lets one tell.
+///
+/// On the way from before (0) to now (1) the server's numbers lie at `share`. Rounding moves that by the size of what is left
+/// over, divided by the length of the way; where half the way is less than four times as much, nobody can tell.
+fn is_old(numbers: &[(f64, f64, f64)]) -> bool {
+    let sum = |of: &dyn Fn(f64, f64, f64) -> f64| {
+        numbers.iter().map(|&(there, now, before)| of(there, now, before)).sum::<f64>()
+    };
+    let way = sum(&|_, now, before| (now - before).powi(2));
+    if way == 0.0 {
+        return false;
+    }
+    let share = sum(&|there, now, before| (there - before) * (now - before)) / way;
+    let left = sum(&|there, now, before| (there - before - share * (now - before)).powi(2));
+    let rounding = (left / numbers.len() as f64).sqrt();
+    share < 0.5 && way.sqrt() > 8.0 * rounding
+}
+
+/// Compares the log-probabilities that come with the server's samples with those that it gives of the same tokens: a server may
+/// be told to say those from before the temperature.
+fn compare_samples(server: &dyn Speaks, publication: &Publication) -> Result<(), ServerError> {
+    let Some(probe) = publication.probes.first() else { return Ok(()) };
+    // At 1 both kinds are the same. Far from it they can't be mistaken for each other.
+    let temperature = if publication.tempered { 0.5 } else { 1.0 };
+    let sampling = Sampling {
+        temperature,
+        top_k: 0,
+        top_p: 1.0,
+        max_completion_tokens: SAMPLED,
+        stop: Vec::new(),
+    };
+    let ask = Ask {
+        name: &format!("{}-probe", publication.label),
+        prompt: &probe.tokens[..1],
+        count: 2,
+        sampling: &sampling,
+        seed: 1,
+        label: &publication.label,
+        adapter: publication.adapter(),
+        vocabulary: publication.vocabulary,
+        deadline: publication.deadline,
+    };
+    let (mut distance, mut count) = (0.0, 0);
+    for sampled in server.sample(&ask)? {
+        debug_assert_eq!(sampled.finish, FinishReason::Length);
+        let whole = [&probe.tokens[..1], &sampled.tokens].concat();
+        let plain = server.score(publication.adapter(), &whole, publication.deadline)?;
+        for (said, plain) in sampled.logprobs.iter().zip(plain) {
+            distance += f64::from((said - plain).abs());
+            count += 1;
+        }
+    }
+    distance /= f64::from(count.max(1));
+    let tolerance = publication.tolerance;
+    let hint = match publication.tempered {
+        true if distance <= tolerance => {
+            "they are those from before the temperature; start vLLM with --logprobs-mode processed_logprobs, and SGLang \
+             without SGLANG_RETURN_ORIGINAL_LOGPROB"
+        }
+        false if distance > tolerance => "it samples from other numbers than it scores with",
+        _ => return Ok(()),
+    };
+    Err(ServerError::OtherLogprobs { distance, hint })
+}
+
+/// Tokens of a sample that is drawn to be looked at.
+const SAMPLED: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of a server whose weights lie at `share` of the way, rounded by up to `rounding`.
+    fn at(share: f64, step: f64, rounding: f64) -> Vec<(f64, f64, f64)> {
+        let numbers = (0..96).map(|index| {
+            let wave = |by: f64| (f64::from(index) * by).sin();
+            let before = -3.0 + wave(0.7);
+            let now = before + step * wave(1.3);
+            (before + share * (now - before) + rounding * wave(2.9), now, before)
+        });
+        numbers.collect()
+    }
+
+    #[test]
+    fn old_weights_are_told_from_new_ones_where_rounding_allows_it() {
+        // A step of 10⁻⁴ nats, far below any tolerance, with float32's rounding.
+        assert!(is_old(&at(0.0, 1e-4, 3e-6)));
+        assert!(!is_old(&at(1.0, 1e-4, 3e-6)));
+        // In bfloat16 that can't be told; a step of 0.3 nats can.
+        assert!(!is_old(&at(0.0, 1e-4, 1e-2)));
+        assert!(is_old(&at(0.0, 0.3, 1e-2)));
+        // The same weights twice are no old ones.
+        assert!(!is_old(&at(0.0, 0.0, 3e-6)));
+    }
+}

@@ -1,0 +1,117 @@
+//! A request that is sent to one server, and its answer: bounded in time and in size.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::{Agent, Body, Error, http::Response};
+
+use crate::{Key, PoolError, ServerError};
+
+/// Bytes of a server's words that are kept for a message.
+const WORDS: usize = 300;
+
+/// Bytes of an answer that says little.
+pub(crate) const SMALL: u64 = 1 << 20;
+
+/// One server's address, with what opens it.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    agent: Agent,
+    base: String,
+    key: Option<Key>,
+}
+
+impl Address {
+    /// Looks at the form of `base` alone.
+    pub(crate) fn new(base: &str, key: Option<Key>) -> Result<Self, PoolError> {
+        let refuse = || PoolError::Address { address: base.into() };
+        let uri: ureq::http::Uri = base.parse().map_err(|_| refuse())?;
+        let scheme = uri.scheme_str().is_some_and(|scheme| matches!(scheme, "http" | "https"));
+        if !scheme || uri.host().is_none() || uri.query().is_some() {
+            return Err(refuse());
+        }
+        let config = Agent::config_builder()
+            .user_agent(concat!("firebrick/", env!("CARGO_PKG_VERSION")))
+            .http_status_as_error(false)
+            // Whoever leads a request elsewhere gets no key, and gives no samples.
+            .max_redirects(0)
+            .timeout_connect(Some(Duration::from_secs(10)))
+            // A restarted server may have another address, and a connection that waited may be dead.
+            .max_idle_connections(0)
+            // Servers are in the trainer's own network.
+            .proxy(None);
+        let base = base.trim_end_matches('/').to_owned();
+        Ok(Address { agent: config.build().into(), base, key })
+    }
+
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Sends `body` to `path`, and reads an answer of at most `limit` bytes. All of it may take until `deadline`.
+    pub(crate) fn post(
+        &self,
+        path: &'static str,
+        body: &Value,
+        deadline: Duration,
+        limit: u64,
+    ) -> Result<Value, ServerError> {
+        let request = self.agent.post(format!("{}{path}", self.base));
+        let request = request.config().timeout_global(Some(deadline)).build();
+        let request = request.header("content-type", "application/json");
+        let request = match &self.key {
+            Some(key) => request.header("authorization", format!("Bearer {}", key.word())),
+            None => request,
+        };
+        let bytes = serde_json::to_vec(body).unwrap_or_default();
+        read(path, request.send(&bytes[..]), deadline, limit)
+    }
+
+    /// Asks for `path`.
+    pub(crate) fn get(&self, path: &'static str, deadline: Duration) -> Result<Value, ServerError> {
+        let request = self.agent.get(format!("{}{path}", self.base));
+        let request = request.config().timeout_global(Some(deadline)).build();
+        let request = match &self.key {
+            Some(key) => request.header("authorization", format!("Bearer {}", key.word())),
+            None => request,
+        };
+        read(path, request.call(), deadline, SMALL)
+    }
+}
+
+/// The JSON of an answer; null where it is none, as some servers say nothing but their status.
+fn read(
+    request: &'static str,
+    response: Result<Response<Body>, Error>,
+    deadline: Duration,
+    limit: u64,
+) -> Result<Value, ServerError> {
+    let failed = |error: Error| match error {
+        Error::Timeout(_) => ServerError::Silent { seconds: deadline.as_secs() },
+        Error::BodyExceedsLimit(limit) => {
+            let problem = format!("it is larger than {limit} bytes");
+            ServerError::Answer { request, problem }
+        }
+        error => ServerError::Unreachable(error.to_string()),
+    };
+    let mut response = response.map_err(failed)?;
+    let status = response.status().as_u16();
+    let limit = if status == 200 { limit } else { SMALL };
+    let text = response.body_mut().with_config().limit(limit).read_to_vec();
+    let words = |text: &[u8]| {
+        let text = String::from_utf8_lossy(&text[..text.len().min(WORDS)]);
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>()
+    };
+    match status {
+        200 => {
+            let text = text.map_err(failed)?;
+            Ok(serde_json::from_slice(&text).unwrap_or(Value::Null))
+        }
+        429 | 503 => Err(ServerError::Busy { status }),
+        400..=499 => {
+            let words = words(&text.unwrap_or_default());
+            Err(ServerError::Refused { request, status, words })
+        }
+        _ => Err(ServerError::Failed { request, status, words: words(&text.unwrap_or_default()) }),
+    }
+}

@@ -1,0 +1,557 @@
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use firebrick_core::{Completion, Detokenizer, Group, Version};
+use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
+
+use crate::{
+    PoolError, ServerError, Settings, Weights,
+    answer::Sampled,
+    dialect::{Ask, seed_of},
+    handshake::{Probe, Publication, give},
+    http::Address,
+    member::{Member, State},
+};
+
+/// Samples on a pool of inference servers.
+///
+/// A group goes to the server with the least to do, and each server gets no more than it is allowed at once. What it fails to
+/// answer is asked for elsewhere, with the same seed. A server that fails three times in a row is put aside, asked again after
+/// a while, and used again once it has shown that it has the weights. When a server is silent and another has nothing to do,
+/// the other is asked too, and the first whole answer counts.
+///
+/// A completion follows from weights, prompt, sampling and seed, as far as the servers hold that: their sums are rounded
+/// differently from machine to machine, and a token may fall to the other side. The log-probabilities that come with it are
+/// those of the server that drew it.
+///
+/// Nothing here waits but [`RolloutEngine::poll`] with [`Wait::ForGroup`]: weights are loaded while nobody looks, and groups
+/// are sent to a server as soon as it has them.
+pub struct ServerPool<M> {
+    settings: Settings,
+    weights: Box<dyn Weights<M>>,
+    detokenizer: Arc<dyn Detokenizer>,
+    tell: Box<dyn FnMut(String) + Send>,
+    members: Vec<Member>,
+    current: Option<Arc<Publication>>,
+    fingerprint: Option<[u8; 32]>,
+    version: Version,
+    /// Requests that no server works on, in the order in which they are sent.
+    queue: VecDeque<RequestId>,
+    open: BTreeMap<RequestId, Open>,
+    /// Requests that were sent, over the run: part of their names.
+    sent: u64,
+    events: (Sender<Event>, Receiver<Event>),
+    /// The longest time that an answer took.
+    slowest: Option<Duration>,
+    /// When something last went well.
+    progress: Instant,
+    done: Vec<(RequestId, Group)>,
+}
+
+/// A request without an answer.
+struct Open {
+    request: Arc<GroupRequest>,
+    /// Those servers that work on it.
+    attempts: Vec<Attempt>,
+    /// Times that it failed, but for those at which a server was busy.
+    failed: usize,
+    /// The servers that refused it.
+    refused: Vec<usize>,
+}
+
+/// A server at work on a request. It is struck off when its server is put aside or gets other weights.
+struct Attempt {
+    name: String,
+    member: usize,
+    began: Instant,
+}
+
+enum Event {
+    /// A server has answered a request, or not.
+    Answer { id: RequestId, name: String, result: Result<Vec<Sampled>, ServerError> },
+    /// A server was given weights.
+    Loaded { member: usize, life: u64, adapter: Option<String>, result: Result<(), ServerError> },
+}
+
+/// How long nothing is looked at while the pool waits.
+const BEAT: Duration = Duration::from_millis(10);
+
+impl<M> ServerPool<M> {
+    /// A pool that has asked nobody yet. `tell` hears what a person should know: servers that are put aside and come back.
+    ///
+    /// # Errors
+    /// When an address is none.
+    pub fn new(
+        settings: Settings,
+        weights: impl Weights<M> + 'static,
+        detokenizer: Arc<dyn Detokenizer>,
+        tell: impl FnMut(String) + Send + 'static,
+    ) -> Result<Self, PoolError> {
+        let member = |base: &String| {
+            let address = Address::new(base, settings.key.clone())?;
+            Ok(Member::new(settings.dialect.server(address).into()))
+        };
+        let members = settings.servers.iter().map(member).collect::<Result<_, _>>()?;
+        Ok(ServerPool {
+            settings,
+            weights: Box::new(weights),
+            detokenizer,
+            tell: Box::new(tell),
+            members,
+            current: None,
+            fingerprint: None,
+            version: 0,
+            queue: VecDeque::new(),
+            open: BTreeMap::new(),
+            sent: 0,
+            events: channel(),
+            slowest: None,
+            progress: Instant::now(),
+            done: Vec::new(),
+        })
+    }
+
+    /// Writes the weights, and has every server load them that can be asked now.
+    fn publish_new(&mut self, policy: &M, version: Version) -> Result<(), PoolError> {
+        let failed = |source| PoolError::Weights { version, source };
+        let folder = self.weights.write(policy, version).map_err(failed)?;
+        let before = self.current.take();
+        let mut probes = Vec::new();
+        for (index, tokens) in self.settings.probes.iter().enumerate() {
+            let (first, others) = tokens.split_at(1);
+            let now = self.weights.logprobs(policy, first, others).map_err(failed)?;
+            let before = before.as_ref().map(|before| before.probes[index].now.clone());
+            probes.push(Probe { tokens: tokens.clone(), now, before });
+        }
+        let label = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.current = Some(Arc::new(Publication {
+            version,
+            label,
+            folder: self.weights.seen_by_servers(&folder),
+            form: self.weights.form(),
+            probes,
+            tolerance: self.settings.tolerance,
+            vocabulary: self.settings.vocabulary,
+            tempered: self.settings.tempered,
+            load_deadline: self.settings.load_deadline,
+            deadline: self.settings.deadline,
+        }));
+        self.members.iter_mut().for_each(Member::renew);
+        // They are sampled with the new weights, and from the start.
+        self.queue = self.open.keys().copied().collect();
+        self.open.values_mut().for_each(|open| open.attempts.clear());
+        self.weights.keep_only(&[folder]);
+        self.progress = Instant::now();
+        self.tend();
+        Ok(())
+    }
+
+    /// Does everything that can be done now, without waiting.
+    fn tend(&mut self) {
+        let now = Instant::now();
+        for index in 0..self.members.len() {
+            if self.members[index].is_due(now) {
+                self.give_weights(index);
+            }
+        }
+        while let Some(&id) = self.queue.front() {
+            let Some(member) = self.idlest(now, None) else { break };
+            self.queue.pop_front();
+            self.send(id, member, now);
+        }
+        if self.queue.is_empty() {
+            self.ask_again(now);
+        }
+    }
+
+    /// The server with the least to do that can be given a group, and is not `but`.
+    fn idlest(&self, now: Instant, but: Option<usize>) -> Option<usize> {
+        let takes = |index: &usize| {
+            Some(*index) != but && self.members[*index].takes(self.settings.at_once, now)
+        };
+        (0..self.members.len()).filter(takes).min_by_key(|&index| self.members[index].outstanding)
+    }
+
+    /// Asks another server too, where one is silent for longer than answers take and another has nothing to do.
+    fn ask_again(&mut self, now: Instant) {
+        let Some(slowest) = self.slowest else { return };
+        let patience = self.settings.silence.max(slowest * 3);
+        let silent = |open: &Open| match open.attempts.as_slice() {
+            [one] if now.duration_since(one.began) > patience => Some(one.member),
+            _ => None,
+        };
+        let silent: Vec<(RequestId, usize)> =
+            self.open.iter().filter_map(|(&id, open)| Some((id, silent(open)?))).collect();
+        for (id, member) in silent {
+            match self.idlest(now, Some(member)) {
+                Some(other) => self.send(id, other, now),
+                None => return,
+            }
+        }
+    }
+
+    fn give_weights(&mut self, index: usize) {
+        let Some(publication) = self.current.clone() else { return };
+        let member = &mut self.members[index];
+        member.state = State::Loading;
+        let (server, life, events) = (member.server.clone(), member.life, self.events.0.clone());
+        let old = member.adapter.take();
+        let work = move || {
+            let result = give(&*server, &publication);
+            if let Some(old) = old.filter(|old| Some(old.as_str()) != publication.adapter()) {
+                // It costs memory there, and nothing else.
+                let _ = server.unload(&old);
+            }
+            let adapter = publication.adapter().map(str::to_owned);
+            let _ = events.send(Event::Loaded { member: index, life, adapter, result });
+        };
+        if let Err(error) = thread::Builder::new().spawn(work) {
+            let why = ServerError::Unreachable(format!("there is no thread to ask it: {error}"));
+            self.members[index].put_aside(why, Instant::now(), self.settings.pause);
+        }
+    }
+
+    fn send(&mut self, id: RequestId, index: usize, now: Instant) {
+        let Some(publication) = self.current.clone() else { return };
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let member = &mut self.members[index];
+        self.sent += 1;
+        let name = format!("{}-{}-{}", publication.label, id, self.sent);
+        open.attempts.push(Attempt { name: name.clone(), member: index, began: now });
+        member.outstanding += 1;
+        let (server, request) = (member.server.clone(), open.request.clone());
+        let (events, deadline) = (self.events.0.clone(), self.settings.deadline);
+        let vocabulary = self.settings.vocabulary;
+        let told = self.events.0.clone();
+        let work = {
+            let name = name.clone();
+            move || {
+                let result = server.sample(&Ask {
+                    name: &name,
+                    prompt: &request.prompt.tokens,
+                    count: request.group_size,
+                    sampling: &request.sampling,
+                    seed: seed_of(&request),
+                    label: &publication.label,
+                    adapter: publication.adapter(),
+                    vocabulary,
+                    deadline,
+                });
+                let _ = events.send(Event::Answer { id, name, result });
+            }
+        };
+        if let Err(error) = thread::Builder::new().spawn(work) {
+            let why = ServerError::Unreachable(format!("there is no thread to ask it: {error}"));
+            let _ = told.send(Event::Answer { id, name, result: Err(why) });
+        }
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), PoolError> {
+        match event {
+            Event::Loaded { member, life, adapter, result } => {
+                self.take_loaded(member, life, adapter, result);
+                Ok(())
+            }
+            Event::Answer { id, name, result } => self.take_answer(id, &name, result),
+        }
+    }
+
+    fn take_loaded(
+        &mut self,
+        index: usize,
+        life: u64,
+        adapter: Option<String>,
+        result: Result<(), ServerError>,
+    ) {
+        let (now, pause) = (Instant::now(), self.settings.pause);
+        let member = &mut self.members[index];
+        if member.life != life {
+            return;
+        }
+        let base = member.server.address().base().to_owned();
+        let was_out = member.times_out() > 0;
+        match result {
+            Ok(()) => {
+                member.state = State::Ready;
+                member.adapter = adapter;
+                member.succeed();
+                self.progress = now;
+                if was_out {
+                    (self.tell)(format!("the server {base} is used again"));
+                }
+            }
+            Err(why) => {
+                if !was_out {
+                    (self.tell)(format!("the server {base} is not used: {why}"));
+                }
+                member.put_aside(why, now, pause);
+            }
+        }
+    }
+
+    fn take_answer(
+        &mut self,
+        id: RequestId,
+        name: &str,
+        result: Result<Vec<Sampled>, ServerError>,
+    ) -> Result<(), PoolError> {
+        let now = Instant::now();
+        // One that was cancelled, answered elsewhere, or begun with other weights.
+        let Some(open) = self.open.get_mut(&id) else { return Ok(()) };
+        let Some(place) = open.attempts.iter().position(|attempt| attempt.name == name) else {
+            return Ok(());
+        };
+        let attempt = open.attempts.remove(place);
+        let member = &mut self.members[attempt.member];
+        member.outstanding = member.outstanding.saturating_sub(1);
+        match result {
+            Ok(sampled) => {
+                member.succeed();
+                let took = now.duration_since(attempt.began);
+                self.slowest = Some(self.slowest.map_or(took, |slowest| slowest.max(took)));
+                self.progress = now;
+                if let Some(open) = self.open.remove(&id) {
+                    self.finish(open, sampled, attempt.began, now);
+                }
+                Ok(())
+            }
+            Err(ServerError::Busy { .. }) => {
+                member.rests_until = Some(now + self.settings.pause);
+                self.again(id);
+                Ok(())
+            }
+            Err(why) => {
+                open.failed += 1;
+                if why.is_refusal() && !open.refused.contains(&attempt.member) {
+                    open.refused.push(attempt.member);
+                }
+                let enough = if self.members.len() == 1 { 1 } else { 2 };
+                let most = 4 + 2 * self.members.len();
+                if open.refused.len() >= enough || open.failed >= most {
+                    let prompt = open.request.prompt.id;
+                    let server = self.members[attempt.member].server.address().base().to_owned();
+                    let times = open.failed;
+                    return Err(PoolError::Unanswered { prompt, times, server, source: why });
+                }
+                self.strike(attempt.member, &why, now);
+                self.again(id);
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts a request at the head of the queue, unless another server works on it.
+    fn again(&mut self, id: RequestId) {
+        let waits = self.open.get(&id).is_some_and(|open| open.attempts.is_empty());
+        if waits && !self.queue.contains(&id) {
+            self.queue.push_front(id);
+        }
+    }
+
+    /// Counts a failure of a server, and takes its requests away when it is put aside for that.
+    fn strike(&mut self, index: usize, why: &ServerError, now: Instant) {
+        let member = &mut self.members[index];
+        if !member.fail(why, now, self.settings.pause) {
+            return;
+        }
+        let base = member.server.address().base();
+        (self.tell)(format!("the server {base} is put aside for a while: {why}"));
+        let mut names = Vec::new();
+        let mut waiting = Vec::new();
+        for (&id, open) in &mut self.open {
+            let before = open.attempts.len();
+            let (theirs, others): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut open.attempts).into_iter().partition(|it| it.member == index);
+            open.attempts = others;
+            names.extend(theirs.into_iter().map(|attempt| attempt.name));
+            if before > 0 && open.attempts.is_empty() {
+                waiting.push(id);
+            }
+        }
+        for id in waiting.into_iter().rev() {
+            self.again(id);
+        }
+        self.abort(index, names);
+    }
+
+    /// Has a server forget requests; nobody waits for it.
+    fn abort(&self, index: usize, names: Vec<String>) {
+        if names.is_empty() {
+            return;
+        }
+        let server = self.members[index].server.clone();
+        // Without a thread they run to their end there.
+        let _ = thread::Builder::new().spawn(move || server.abort(&names));
+    }
+
+    /// Takes a group, whose answer was `begun` then. A server that was asked before has been silent for too long.
+    fn finish(&mut self, open: Open, sampled: Vec<Sampled>, begun: Instant, now: Instant) {
+        for attempt in open.attempts {
+            let member = &mut self.members[attempt.member];
+            member.outstanding = member.outstanding.saturating_sub(1);
+            self.abort(attempt.member, vec![attempt.name]);
+            if attempt.began < begun {
+                let seconds = now.duration_since(attempt.began).as_secs();
+                self.strike(attempt.member, &ServerError::Silent { seconds }, now);
+            }
+        }
+        let completion = |Sampled { tokens, logprobs, finish }: Sampled| {
+            let text = self.detokenizer.detokenize(&tokens);
+            let completion = Completion::written(tokens, logprobs, finish);
+            completion.with_text(text).with_version(self.version)
+        };
+        let completions = sampled.into_iter().map(completion).collect();
+        let request = Arc::unwrap_or_clone(open.request);
+        self.done.push(request.answer(completions));
+    }
+
+    /// Ends a wait that nothing will end.
+    fn check(&self) -> Result<(), PoolError> {
+        let version = self.current.as_ref().map_or(0, |publication| publication.version);
+        let lasting = |member: &Member| {
+            let why = member.reason();
+            member.times_out() > 1 && why.is_some_and(lasts)
+        };
+        if self.members.iter().all(lasting) {
+            return Err(PoolError::NoneReady { version, servers: self.reasons() });
+        }
+        // Those that can be used may still be busy with other people's work.
+        let ready = self.members.iter().any(Member::is_ready);
+        let work = if ready { self.settings.deadline } else { Duration::ZERO };
+        let waited = self.progress.elapsed();
+        match waited > self.settings.patience + work {
+            true => {
+                let (seconds, servers) = (waited.as_secs(), self.reasons());
+                Err(PoolError::NoneLeft { seconds, servers })
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// A line for each server.
+    fn reasons(&self) -> String {
+        let line = |member: &Member| {
+            let why = match (member.reason(), member.is_ready()) {
+                (Some(why), _) => why.to_string(),
+                (None, true) => "it has the weights, and has answered nothing".into(),
+                (None, false) => "it loads the weights".into(),
+            };
+            format!("  {}: {why}", member.server.address().base())
+        };
+        self.members.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    fn forget(&mut self) {
+        let mut names: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+        for open in std::mem::take(&mut self.open).into_values() {
+            for Attempt { name, member, .. } in open.attempts {
+                names.entry(member).or_default().push(name);
+                let member = &mut self.members[member];
+                member.outstanding = member.outstanding.saturating_sub(1);
+            }
+        }
+        for (member, names) in names {
+            self.abort(member, names);
+        }
+        self.queue.clear();
+        self.done.clear();
+    }
+}
+
+/// Tells if a server will say the same when it is asked again.
+fn lasts(why: &ServerError) -> bool {
+    matches!(
+        why,
+        ServerError::Refused { .. }
+            | ServerError::OtherWeights { .. }
+            | ServerError::OldWeights { .. }
+            | ServerError::OtherLogprobs { .. }
+    )
+}
+
+impl<M> RolloutEngine<M> for ServerPool<M> {
+    fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
+        let fingerprint = self.weights.fingerprint(policy);
+        let same = fingerprint.is_some() && fingerprint == self.fingerprint;
+        self.version = version;
+        if same && self.current.is_some() {
+            return Ok(());
+        }
+        self.fingerprint = None;
+        self.publish_new(policy, version).map_err(|error| RolloutError::engine(error, false))?;
+        self.fingerprint = fingerprint;
+        Ok(())
+    }
+
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        for request in &requests {
+            request.check()?;
+            if self.open.contains_key(&request.id) {
+                let problem = "has the id of another that is in flight".into();
+                return Err(RolloutError::Request { id: request.id, problem });
+            }
+        }
+        if self.open.is_empty() {
+            self.progress = Instant::now();
+        }
+        for request in requests {
+            let id = request.id;
+            let open = Open {
+                request: Arc::new(request),
+                attempts: Vec::new(),
+                failed: 0,
+                refused: Vec::new(),
+            };
+            self.open.insert(id, open);
+            self.queue.push_back(id);
+        }
+        self.tend();
+        Ok(())
+    }
+
+    fn poll(
+        &mut self,
+        wait: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        let mut first = None;
+        loop {
+            let events: Vec<Event> =
+                first.take().into_iter().chain(self.events.1.try_iter()).collect();
+            let taken = events.into_iter().try_for_each(|event| self.take(event));
+            self.tend();
+            let waits = self.done.is_empty() && !self.open.is_empty();
+            let checked = taken.and_then(|()| if waits { self.check() } else { Ok(()) });
+            if let Err(error) = checked {
+                self.forget();
+                return Err(RolloutError::engine(error, false));
+            }
+            if !waits || wait == Wait::Never {
+                break;
+            }
+            first = self.events.1.recv_timeout(BEAT).ok();
+        }
+        let done = std::mem::take(&mut self.done);
+        if !done.is_empty() {
+            finished(done.iter().map(|(_, group)| group.completions.len()).sum());
+        }
+        Ok(done)
+    }
+
+    fn cancel(&mut self) {
+        self.forget();
+    }
+}
+
+impl<M> Drop for ServerPool<M> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}

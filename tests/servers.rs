@@ -1,0 +1,414 @@
+//! A pool of inference servers against servers that misbehave: nothing is lost, nothing comes twice, and what comes is what a
+//! good server would have said.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use firebrick_core::{Completion, Prompt, Seed, TokenId};
+use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Sampling, Wait, generate};
+use firebrick_servers::{Dialect, Form, Key, ServerPool, Settings};
+use firebrick_tests::{
+    stub::{Fault, Hashed, HashedWeights, Options, Stub},
+    tiny::numbers,
+};
+use tempfile::TempDir;
+
+const POLICY: Hashed = Hashed { weights: 1.0, vocabulary: 32 };
+
+#[test]
+fn a_thousand_groups_come_once_each_although_two_of_four_servers_misbehave() {
+    let faults = [
+        Fault::Drop,
+        Fault::Half,
+        Fault::Abort,
+        Fault::Short,
+        Fault::Status(500),
+        Fault::Status(503),
+        Fault::Duplicate,
+        Fault::OneMore,
+        Fault::ForeignToken,
+        Fault::NotANumber,
+        Fault::Positive,
+        Fault::PastTheEnd,
+        Fault::Nonsense,
+        Fault::OtherVersion,
+        Fault::Delay(Duration::from_millis(200)),
+        Fault::Trickle,
+        Fault::Hang,
+        Fault::Endless,
+    ];
+    let work = (Duration::from_millis(4), 4);
+    let good = || Stub::start(POLICY, Options { work, ..Options::default() });
+    let faulty = |every: u64| {
+        let fault = move |asked: u64| {
+            let place = (asked / every) as usize % faults.len();
+            asked.is_multiple_of(every).then_some(faults[place])
+        };
+        Stub::start(POLICY, Options { work, faults: Box::new(fault), ..Options::default() })
+    };
+    // One fails at every group, in all ways; the other at every fourth, and so is hard to tell from a good one.
+    let stubs = [good(), faulty(1), good(), faulty(4)];
+    let mut place = Place::new(&stubs, Dialect::Vllm);
+    let mut heard = 0;
+    let groups = place.sample(requests(1000), &mut |count| heard += count);
+
+    assert_eq!(groups.len(), 1000);
+    assert_eq!(heard, 4000, "completions are told once");
+    let alone = Place::new(&[good()], Dialect::Vllm).sample(requests(1000), &mut |_| {});
+    assert!(groups == alone, "a group is another where it comes from another server");
+    let different: BTreeSet<&Vec<TokenId>> =
+        groups.values().flatten().map(|completion| &completion.tokens).collect();
+    assert!(different.len() > 3000, "{} different completions", different.len());
+
+    let answered = stubs.each_ref().map(Stub::answered);
+    assert!(answered[0] > 200 && answered[2] > 200, "groups by server: {answered:?}");
+    for stub in &stubs {
+        assert!(stub.seen().most_at_once <= 8, "{} at once", stub.seen().most_at_once);
+        assert!(!stub.seen().paused);
+    }
+    let said = place.said();
+    assert!(said.iter().any(|line| line.contains("is put aside for a while")), "{said:?}");
+}
+
+#[test]
+fn each_fault_is_survived_in_either_dialect() {
+    let pause = Duration::from_millis(100);
+    for dialect in [Dialect::Vllm, Dialect::Sglang] {
+        let alone = place_of(vec![Options::default()], dialect).sample(requests(12), &mut |_| {});
+        for fault in [
+            Fault::Delay(pause),
+            Fault::Drop,
+            Fault::Half,
+            Fault::Abort,
+            Fault::Short,
+            Fault::Status(500),
+            Fault::Status(429),
+            Fault::Hang,
+            Fault::Duplicate,
+            Fault::OneMore,
+            Fault::Trickle,
+            Fault::Endless,
+            Fault::ForeignToken,
+            Fault::NotANumber,
+            Fault::Positive,
+            Fault::PastTheEnd,
+            Fault::Nonsense,
+            Fault::OtherVersion,
+        ] {
+            // SGLang's answers have no places: a double is one more completion like another.
+            if dialect == Dialect::Sglang && fault == Fault::Duplicate {
+                continue;
+            }
+            let always = Options { faults: Box::new(move |_| Some(fault)), ..Options::default() };
+            let mut place = place_of(vec![always, Options::default()], dialect);
+            let groups = place.sample(requests(12), &mut |_| {});
+            assert!(groups == alone, "{dialect:?} with {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn a_server_without_its_token_endpoint_is_asked_for_completions() {
+    let without = Options { without_tokens: true, ..Options::default() };
+    let mut place = place_of(vec![without], Dialect::Vllm);
+    let alone = place_of(vec![Options::default()], Dialect::Vllm).sample(requests(5), &mut |_| {});
+    assert!(place.sample(requests(5), &mut |_| {}) == alone);
+}
+
+#[test]
+fn a_server_that_answers_200_and_keeps_its_weights_is_not_used() {
+    let keeps = || Options { keeps_weights: true, ..Options::default() };
+    let mut place = place_of(vec![keeps(), Options::default()], Dialect::Vllm);
+    place.pool.publish(&Hashed::new(2.0), 1).unwrap();
+    place.sample_now(requests(20));
+    assert_eq!(place.stubs[0].answered(), 0);
+    assert_eq!(place.stubs[1].answered(), 20 + PROBES);
+    let said = place.said().join("\n");
+    assert!(said.contains("nats from the trainer's in the mean"), "{said}");
+
+    // A step that no tolerance would see: the log-probabilities move by a thousandth of it.
+    let mut place = place_of(vec![Options::default(), Options::default()], Dialect::Vllm);
+    place.sample(requests(5), &mut |_| {});
+    place.pool.publish(&Hashed::new(1.0 + 2e-5), 1).unwrap();
+    place.sample_now(requests(5));
+    assert!(place.said().is_empty(), "{:?}", place.said());
+}
+
+#[test]
+fn a_step_that_a_server_has_missed_is_seen_however_small_it_is() {
+    let mut place =
+        place_of(vec![Options { keeps_weights: true, ..Options::default() }], Dialect::Vllm);
+    // It happens to have these.
+    place.sample(requests(3), &mut |_| {});
+    place.pool.publish(&Hashed::new(1.0 + 2e-5), 1).unwrap();
+    let error = place.fail(requests(3));
+    assert!(error.contains("are those of the weights before version 1"), "{error}");
+    assert!(error.contains(&place.stubs[0].base()), "{error}");
+}
+
+#[test]
+fn log_probabilities_from_before_the_temperature_are_refused() {
+    let raw = || Options { raw_logprobs: true, ..Options::default() };
+    let mut place = Place::with(vec![raw()], Dialect::Vllm, |settings| settings.tempered = true);
+    place.pool.publish(&POLICY, 0).unwrap();
+    let error = place.fail(requests(3));
+    assert!(error.contains("--logprobs-mode processed_logprobs"), "{error}");
+    // At 1 there is no difference.
+    let mut place = place_of(vec![raw()], Dialect::Vllm);
+    assert_eq!(place.sample(requests(3), &mut |_| {}).len(), 3);
+}
+
+#[test]
+fn a_key_opens_a_server_and_is_told_to_nobody() {
+    let locked = || Options { key: Some("hush-hush".into()), ..Options::default() };
+    let key = |key: Option<&str>| key.map(Key::new);
+    let mut place =
+        Place::with(vec![locked()], Dialect::Vllm, |it| it.key = key(Some("hush-hush")));
+    assert_eq!(place.sample(requests(3), &mut |_| {}).len(), 3);
+    assert!(!format!("{:?}", place.settings).contains("hush"));
+
+    let mut place =
+        Place::with(vec![locked()], Dialect::Vllm, |it| it.key = key(Some("wrong-word")));
+    place.pool.publish(&POLICY, 0).unwrap();
+    let error = place.fail(requests(3));
+    assert!(error.contains("status 401") && !error.contains("wrong-word"), "{error}");
+}
+
+#[test]
+fn an_adapter_is_loaded_beside_the_model_and_the_old_one_removed() {
+    for dialect in [Dialect::Vllm, Dialect::Sglang] {
+        let mut place = Place::of(vec![Options::default()], dialect, Form::Adapter, |_| {});
+        for (version, weights) in [(0, 1.0), (1, 1.5), (2, 2.0)] {
+            place.pool.publish(&Hashed::new(weights), version).unwrap();
+            let groups = place.sample_now(requests(3));
+            assert!(groups.values().flatten().all(|it| it.policy_version == version));
+        }
+        let seen = place.stubs[0].seen();
+        assert_eq!(seen.adapters, ["v2-3"], "{dialect:?}");
+        assert!(!seen.paused);
+    }
+}
+
+#[test]
+fn the_same_weights_are_published_once_and_old_folders_are_removed() {
+    let mut place = place_of(vec![Options::default()], Dialect::Vllm);
+    for (version, weights) in [(0, 1.0), (0, 1.0), (1, 1.0), (2, 1.5)] {
+        place.pool.publish(&Hashed::new(weights), version).unwrap();
+        place.sample_now(requests(2));
+    }
+    let loaded = place.stubs[0].seen().loaded;
+    assert_eq!(loaded, ["v0-1", "v2-2"].map(|name| place.folder.path().join(name)));
+    let left: Vec<_> = std::fs::read_dir(place.folder.path()).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1);
+}
+
+#[test]
+fn a_server_that_comes_back_is_given_the_weights_before_it_is_used() {
+    // Nobody listens there: whoever comes later is another.
+    let mut place = Place::with(vec![Options::default()], Dialect::Vllm, |settings| {
+        settings.servers.push("http://127.0.0.1:9".into());
+    });
+    assert_eq!(place.sample(requests(10), &mut |_| {}).len(), 10);
+    let said = place.said().join("\n");
+    assert!(said.contains("http://127.0.0.1:9 is not used: it gives no answer"), "{said}");
+
+    // Out of order for its first six groups, probes included, and then well.
+    let mends = Options {
+        faults: Box::new(|asked| (2..8).contains(&asked).then_some(Fault::Status(500))),
+        ..Options::default()
+    };
+    let mut place = place_of(vec![mends, Options::default()], Dialect::Vllm);
+    let began = Instant::now();
+    while !place.said().iter().any(|line| line.contains("is used again")) {
+        place.sample(requests(16), &mut |_| {});
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", place.said());
+    }
+    let loads = place.stubs[0].seen().loaded.len();
+    assert!(loads >= 2, "it was given the weights {loads} times");
+}
+
+#[test]
+fn a_run_without_servers_ends_with_a_reason_for_each() {
+    let down = |settings: &mut Settings| {
+        settings.servers = vec!["http://127.0.0.1:9".into(), "http://127.0.0.1:10".into()];
+        settings.patience = Duration::from_millis(400);
+    };
+    let mut place = Place::with(Vec::new(), Dialect::Vllm, down);
+    place.pool.publish(&POLICY, 0).unwrap();
+    let error = place.fail(requests(3));
+    assert!(error.contains("no inference server could be used for"), "{error}");
+    assert!(error.contains("127.0.0.1:9: ") && error.contains("127.0.0.1:10: "), "{error}");
+    assert!(error.contains("--resume"), "{error}");
+
+    for address in ["localhost:8000", "ftp://a", "http://", "http://a?b=c"] {
+        let place = Place::try_with(vec![], Dialect::Vllm, Form::Model, |settings| {
+            settings.servers = vec![address.into()];
+        });
+        assert!(place.err().unwrap().contains("is no address of an inference server"), "{address}");
+    }
+}
+
+#[test]
+fn a_request_that_servers_refuse_ends_the_run_with_their_words() {
+    let refuses =
+        || Options { faults: Box::new(|_| Some(Fault::Status(400))), ..Options::default() };
+    let well_at_first = || Options {
+        faults: Box::new(|asked| (asked >= PROBES).then_some(Fault::Status(400))),
+        ..refuses()
+    };
+    let mut place = place_of(vec![well_at_first(), well_at_first()], Dialect::Vllm);
+    place.pool.publish(&POLICY, 0).unwrap();
+    let error = place.fail(requests(3));
+    assert!(error.contains("with status 400: out of order"), "{error}");
+}
+
+#[test]
+fn what_is_cancelled_is_ended_on_the_servers() {
+    let hangs = Options {
+        faults: Box::new(|asked| (asked >= PROBES).then_some(Fault::Hang)),
+        ..Options::default()
+    };
+    let mut place = place_of(vec![hangs], Dialect::Vllm);
+    place.pool.publish(&POLICY, 0).unwrap();
+    place.pool.submit(requests(3)).unwrap();
+    let began = Instant::now();
+    while place.stubs[0].seen().most_at_once < 3 {
+        assert!(place.pool.poll(Wait::Never, &mut |_| {}).unwrap().is_empty());
+        assert!(began.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    place.pool.cancel();
+    assert!(place.pool.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
+    while place.stubs[0].seen().aborted.len() < 3 {
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", place.stubs[0].seen());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Groups that a server is asked for when it is given weights.
+const PROBES: u64 = 1;
+
+/// A pool with its servers.
+struct Place {
+    stubs: Vec<Stub>,
+    pool: ServerPool<Hashed>,
+    settings: Settings,
+    said: Arc<Mutex<Vec<String>>>,
+    folder: TempDir,
+}
+
+fn place_of(options: Vec<Options>, dialect: Dialect) -> Place {
+    Place::with(options, dialect, |_| {})
+}
+
+impl Place {
+    /// Of servers that stay somebody else's.
+    fn new(stubs: &[Stub], dialect: Dialect) -> Place {
+        let servers: Vec<String> = stubs.iter().map(Stub::base).collect();
+        Place::with(Vec::new(), dialect, |settings| settings.servers = servers)
+    }
+
+    fn with(options: Vec<Options>, dialect: Dialect, change: impl FnOnce(&mut Settings)) -> Place {
+        Place::of(options, dialect, Form::Model, change)
+    }
+
+    fn of(
+        options: Vec<Options>,
+        dialect: Dialect,
+        form: Form,
+        change: impl FnOnce(&mut Settings),
+    ) -> Place {
+        Place::try_with(options, dialect, form, change).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn try_with(
+        options: Vec<Options>,
+        dialect: Dialect,
+        form: Form,
+        change: impl FnOnce(&mut Settings),
+    ) -> Result<Place, String> {
+        // They begin with the weights of somebody else.
+        let stub = |options: Options| {
+            let begins = if options.keeps_weights { POLICY } else { Hashed::new(9.0) };
+            Stub::start(begins, options)
+        };
+        let stubs: Vec<Stub> = options.into_iter().map(stub).collect();
+        let mut settings = Settings {
+            dialect,
+            servers: stubs.iter().map(Stub::base).collect(),
+            key: None,
+            at_once: 8,
+            deadline: Duration::from_secs(3),
+            load_deadline: Duration::from_secs(10),
+            patience: Duration::from_secs(20),
+            silence: Duration::from_millis(300),
+            pause: Duration::from_millis(50),
+            tolerance: 1e-3,
+            probes: (0..2).map(|seed| tokens(100 + seed, 24)).collect(),
+            tempered: false,
+            vocabulary: POLICY.vocabulary,
+        };
+        change(&mut settings);
+        let folder = tempfile::tempdir().unwrap();
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let hears = said.clone();
+        let tell = move |line| hears.lock().unwrap().push(line);
+        let weights = HashedWeights::new(folder.path(), form);
+        let pool = ServerPool::new(settings.clone(), weights, numbers(), tell);
+        let pool = pool.map_err(|error| error.to_string())?;
+        Ok(Place { stubs, pool, settings, said, folder })
+    }
+
+    fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// Groups of the policy that every test begins with, by their draws.
+    fn sample(
+        &mut self,
+        requests: Vec<GroupRequest>,
+        finished: &mut dyn FnMut(usize),
+    ) -> BTreeMap<u64, Vec<Completion>> {
+        self.pool.publish(&POLICY, 0).unwrap();
+        let groups = generate(&mut self.pool, requests, finished).unwrap();
+        groups.into_iter().map(|group| (group.draw, group.completions)).collect()
+    }
+
+    /// The same of the policy that was published last.
+    fn sample_now(&mut self, requests: Vec<GroupRequest>) -> BTreeMap<u64, Vec<Completion>> {
+        let groups = generate(&mut self.pool, requests, &mut |_| {}).unwrap();
+        groups.into_iter().map(|group| (group.draw, group.completions)).collect()
+    }
+
+    fn fail(&mut self, requests: Vec<GroupRequest>) -> String {
+        match generate(&mut self.pool, requests, &mut |_| {}) {
+            Ok(groups) => panic!("{} groups came", groups.len()),
+            Err(error @ RolloutError::Engine { retryable: false, .. }) => error.to_string(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn tokens(seed: u64, count: u64) -> Vec<TokenId> {
+    let mut stream = Seed::run(seed).stream();
+    (0..count).map(|at| (stream.uniform_at(at) * POLICY.vocabulary as f64) as TokenId).collect()
+}
+
+/// Groups of four completions of up to 24 tokens, which token 3 ends.
+fn requests(count: u64) -> Vec<GroupRequest> {
+    let prompts =
+        (0..count).map(|id| (id, Prompt { id, tokens: tokens(id, 5), ..Prompt::default() }));
+    let sampling = Sampling {
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        max_completion_tokens: 24,
+        stop: vec![3],
+    };
+    GroupRequest::of_prompts(prompts, 4, &sampling, Seed::run(5))
+}

@@ -1,0 +1,183 @@
+//! Inference servers that misbehave on demand: they speak vLLM's and SGLang's words, as far as a pool of servers does.
+
+mod faults;
+mod http;
+mod model;
+mod words;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::PathBuf,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+pub use faults::Fault;
+pub use model::{Hashed, HashedWeights, StubModel, Wanted, Written};
+
+/// A server of completions, on a port of its own, until it is dropped.
+pub struct Stub {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// Settings of a [`Stub`].
+pub struct Options {
+    /// The fault of each request for a group, by its number.
+    pub faults: Box<dyn Fn(u64) -> Option<Fault> + Send + Sync>,
+    /// Answers 200 to a reload, and keeps the weights that it has.
+    pub keeps_weights: bool,
+    /// Has its token endpoint switched off, as vLLM has without `--enable-scale-out`.
+    pub without_tokens: bool,
+    /// Says log-probabilities from before the temperature, as vLLM does without `--logprobs-mode processed_logprobs`.
+    pub raw_logprobs: bool,
+    /// The word that lets anybody in.
+    pub key: Option<String>,
+    /// The time that a group takes, and how many are worked on at once.
+    pub work: (Duration, usize),
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            faults: Box::new(|_| None),
+            keeps_weights: false,
+            without_tokens: false,
+            raw_logprobs: false,
+            key: None,
+            work: (Duration::ZERO, usize::MAX),
+        }
+    }
+}
+
+struct Shared {
+    options: Options,
+    model: Mutex<Box<dyn StubModel>>,
+    ended: AtomicBool,
+    /// Requests for groups.
+    asked: AtomicU64,
+    /// Groups that were answered whole.
+    answered: AtomicU64,
+    busy: (Mutex<usize>, Condvar),
+    seen: Mutex<Seen>,
+}
+
+/// The state of a stub, as a test looks at it.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The folders that it was told to load, in their order.
+    pub loaded: Vec<PathBuf>,
+    /// Names of requests that it was told to end.
+    pub aborted: Vec<String>,
+    /// Adapters that it has.
+    pub adapters: Vec<String>,
+    /// True between a pause and its end.
+    pub paused: bool,
+    /// Groups that it works on.
+    pub at_once: usize,
+    /// The most that it was asked for at once.
+    pub most_at_once: usize,
+    /// Its weights' name.
+    pub version: String,
+}
+
+impl Stub {
+    /// A server that has `model`.
+    ///
+    /// # Panics
+    /// When there is no port.
+    pub fn start(model: impl StubModel + 'static, options: Options) -> Stub {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port of its own");
+        let address = listener.local_addr().expect("a port has an address");
+        let shared = Arc::new(Shared {
+            options,
+            model: Mutex::new(Box::new(model)),
+            ended: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            busy: (Mutex::new(0), Condvar::new()),
+            seen: Mutex::new(Seen { version: "default".into(), ..Seen::default() }),
+        });
+        let served = shared.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if served.ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (Ok(stream), served) = (stream, served.clone()) else { continue };
+                // Who went away has no use for an answer.
+                thread::spawn(move || drop(http::answer(stream, &served)));
+            }
+        });
+        Stub { address, shared }
+    }
+
+    /// Its address, as a pool wants it.
+    pub fn base(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// What has happened to it so far.
+    pub fn seen(&self) -> Seen {
+        self.shared.seen().clone()
+    }
+
+    /// Groups that it has answered whole.
+    pub fn answered(&self) -> u64 {
+        self.shared.answered.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+        // The thread waits for somebody who asks.
+        drop(std::net::TcpStream::connect(self.address));
+    }
+}
+
+impl Shared {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn model(&self) -> MutexGuard<'_, Box<dyn StubModel>> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a group that is asked for, until the end of what is given back.
+    fn count(&self) -> Counted<'_> {
+        let mut seen = self.seen();
+        seen.at_once += 1;
+        seen.most_at_once = seen.most_at_once.max(seen.at_once);
+        drop(seen);
+        Counted(self)
+    }
+
+    /// Waits for a place, works for as long as a group takes, and gives the place back.
+    fn work(&self) {
+        let (time, width) = self.options.work;
+        let (busy, freed) = &self.busy;
+        let mut at_work = busy.lock().unwrap_or_else(PoisonError::into_inner);
+        while *at_work >= width {
+            at_work = freed.wait(at_work).unwrap_or_else(PoisonError::into_inner);
+        }
+        *at_work += 1;
+        drop(at_work);
+        thread::sleep(time);
+        *busy.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        freed.notify_one();
+    }
+}
+
+struct Counted<'a>(&'a Shared);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.seen().at_once -= 1;
+    }
+}

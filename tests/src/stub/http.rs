@@ -1,0 +1,110 @@
+//! As much HTTP as a pool of servers speaks.
+
+use std::{
+    io::{self, Read, Write},
+    net::TcpStream,
+    sync::atomic::Ordering,
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{Counted, Fault, Shared, words};
+
+/// What a stub says to a request.
+pub(super) struct Reply<'a> {
+    pub(super) status: u16,
+    pub(super) body: String,
+    pub(super) fault: Option<Fault>,
+    /// The group that it is for, until it is sent.
+    pub(super) counted: Option<Counted<'a>>,
+}
+
+impl Reply<'_> {
+    pub(super) fn ok(body: &Value) -> Self {
+        Reply { status: 200, body: body.to_string(), fault: None, counted: None }
+    }
+
+    pub(super) fn status(status: u16, words: &str) -> Self {
+        Reply { status, body: words.to_owned(), fault: None, counted: None }
+    }
+}
+
+/// Reads one request, and answers it.
+pub(super) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+    let (path, key, body) = read(&mut stream)?;
+    let reply = match &shared.options.key {
+        Some(wanted) if key != format!("Bearer {wanted}") => {
+            Reply::status(401, "{\"error\":\"Unauthorized\"}")
+        }
+        _ => words::reply(shared, &path, &serde_json::from_slice(&body).unwrap_or(Value::Null)),
+    };
+    let Reply { status, body, fault, counted: _counted } = reply;
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    match fault {
+        Some(Fault::Drop) => Ok(()),
+        Some(Fault::Hang) => {
+            let mut buffer = [0];
+            // Until whoever asks gives up.
+            drop(stream.read(&mut buffer));
+            Ok(())
+        }
+        Some(Fault::Half) => {
+            stream.write_all(head.as_bytes())?;
+            stream.write_all(&body.as_bytes()[..body.len() / 2])
+        }
+        Some(Fault::Trickle) => {
+            stream.write_all(head.as_bytes())?;
+            for byte in body.bytes() {
+                stream.write_all(&[byte])?;
+                thread::sleep(Duration::from_millis(20));
+            }
+            Ok(())
+        }
+        Some(Fault::Endless) => {
+            stream.write_all(b"HTTP/1.1 200 X\r\nConnection: close\r\n\r\n[")?;
+            while !shared.ended.load(Ordering::Relaxed) {
+                stream.write_all(&[b' '; 1 << 16])?;
+            }
+            Ok(())
+        }
+        _ => {
+            stream.write_all(head.as_bytes())?;
+            stream.write_all(body.as_bytes())
+        }
+    }
+}
+
+/// The path, the authorization and the body of a request.
+fn read(stream: &mut TcpStream) -> io::Result<(String, String, Vec<u8>)> {
+    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+    let mut bytes = Vec::new();
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; 32];
+        let mut request = httparse::Request::new(&mut headers);
+        let parsed = request.parse(&bytes).map_err(io::Error::other)?;
+        if let httparse::Status::Complete(head) = parsed {
+            let header = |name: &str| {
+                let found = request.headers.iter().find(|it| it.name.eq_ignore_ascii_case(name));
+                found.map(|it| String::from_utf8_lossy(it.value).into_owned()).unwrap_or_default()
+            };
+            let length: usize = header("content-length").parse().unwrap_or(0);
+            let (path, key) =
+                (request.path.unwrap_or_default().to_owned(), header("authorization"));
+            let mut body = bytes.split_off(head);
+            let have = body.len();
+            body.resize(length, 0);
+            stream.read_exact(&mut body[have.min(length)..])?;
+            return Ok((path, key, body));
+        }
+        let mut part = [0; 4096];
+        match stream.read(&mut part)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => bytes.extend(&part[..count]),
+        }
+    }
+}

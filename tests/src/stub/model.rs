@@ -1,0 +1,189 @@
+//! The policies of stubs.
+
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use firebrick_core::{TokenId, Version};
+use firebrick_servers::{Form, Weights};
+
+/// Samples and scores for a stub.
+pub trait StubModel: Send {
+    /// Takes the weights in a folder.
+    ///
+    /// # Errors
+    /// When there are none.
+    fn load(&mut self, folder: &Path) -> Result<(), String>;
+
+    /// Completions of a prompt.
+    fn write(&mut self, prompt: &[TokenId], wanted: &Wanted) -> Vec<Written>;
+
+    /// The log-probabilities of all tokens but the first, at temperature 1.
+    fn score(&mut self, tokens: &[TokenId]) -> Vec<f32>;
+}
+
+/// A group that a stub is asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// A seed for each completion.
+    pub seeds: Vec<u64>,
+    /// Divides the logits.
+    pub temperature: f64,
+    /// Tokens after which a completion is cut off.
+    pub most: usize,
+    /// Tokens that end it.
+    pub stop: Vec<TokenId>,
+}
+
+/// A completion of a stub.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// Its tokens.
+    pub tokens: Vec<TokenId>,
+    /// Their log-probabilities at the temperature.
+    pub logprobs: Vec<f32>,
+    /// True where a stop token ended it.
+    pub stopped: bool,
+}
+
+/// A policy whose weights are one number. The logits of a token follow from the number, the token before and the token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hashed {
+    /// Its weights.
+    pub weights: f64,
+    /// Ids are below it.
+    pub vocabulary: usize,
+}
+
+/// The file that holds a [`Hashed`]'s weights.
+const FILE: &str = "weights.txt";
+
+impl Hashed {
+    /// A policy of 32 tokens.
+    pub fn new(weights: f64) -> Self {
+        Hashed { weights, vocabulary: 32 }
+    }
+
+    /// The log-probabilities of all tokens behind `last`.
+    fn logprobs(&self, last: TokenId, temperature: f64) -> Vec<f64> {
+        let logit = |token: usize| {
+            let fixed = mix(u64::from(last) * 1009 + token as u64);
+            // Each token has a wave of its own over the weights, so that a small step changes all of them a little.
+            let wave = (self.weights * (1.0 + unit(fixed)) + 7.0 * unit(mix(fixed))).sin();
+            2.0 * wave / temperature
+        };
+        let logits: Vec<f64> = (0..self.vocabulary).map(logit).collect();
+        let most = logits.iter().copied().fold(f64::MIN, f64::max);
+        let sum: f64 = logits.iter().map(|logit| (logit - most).exp()).sum();
+        logits.into_iter().map(|logit| logit - most - sum.ln()).collect()
+    }
+
+    /// The log-probabilities of all of `tokens` but the first.
+    pub fn of(&self, tokens: &[TokenId]) -> Vec<f32> {
+        let pairs = tokens.windows(2);
+        pairs.map(|pair| self.logprobs(pair[0], 1.0)[pair[1] as usize] as f32).collect()
+    }
+}
+
+impl StubModel for Hashed {
+    fn load(&mut self, folder: &Path) -> Result<(), String> {
+        let text = fs::read_to_string(folder.join(FILE)).map_err(|error| error.to_string())?;
+        self.weights = text.parse().map_err(|_| "no number".to_owned())?;
+        Ok(())
+    }
+
+    fn write(&mut self, prompt: &[TokenId], wanted: &Wanted) -> Vec<Written> {
+        let one = |&seed: &u64| {
+            let mut last = prompt.last().copied().unwrap_or(0);
+            let mut written = Written { tokens: Vec::new(), logprobs: Vec::new(), stopped: false };
+            while written.tokens.len() < wanted.most && !written.stopped {
+                let logprobs = self.logprobs(last, wanted.temperature);
+                let mut left = unit(mix(seed ^ mix(written.tokens.len() as u64)));
+                let drawn = logprobs.iter().position(|logprob| {
+                    left -= logprob.exp();
+                    left < 0.0
+                });
+                last = drawn.unwrap_or(self.vocabulary - 1) as TokenId;
+                written.tokens.push(last);
+                written.logprobs.push(logprobs[last as usize] as f32);
+                written.stopped = wanted.stop.contains(&last);
+            }
+            written
+        };
+        wanted.seeds.iter().map(one).collect()
+    }
+
+    fn score(&mut self, tokens: &[TokenId]) -> Vec<f32> {
+        self.of(tokens)
+    }
+}
+
+/// SplitMix64: a number that looks like no other.
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A number in [0, 1).
+fn unit(number: u64) -> f64 {
+    (number >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// The trainer's side of [`Hashed`] policies.
+pub struct HashedWeights {
+    folder: PathBuf,
+    form: Form,
+    written: u64,
+}
+
+impl HashedWeights {
+    /// Writes below `folder`, which is there.
+    pub fn new(folder: &Path, form: Form) -> Self {
+        HashedWeights { folder: folder.to_owned(), form, written: 0 }
+    }
+}
+
+impl Weights<Hashed> for HashedWeights {
+    fn fingerprint(&mut self, policy: &Hashed) -> Option<[u8; 32]> {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&policy.weights.to_le_bytes());
+        Some(bytes)
+    }
+
+    fn write(
+        &mut self,
+        policy: &Hashed,
+        version: Version,
+    ) -> Result<PathBuf, Box<dyn Error + Send + Sync>> {
+        self.written += 1;
+        let folder = self.folder.join(format!("v{version}-{}", self.written));
+        fs::create_dir(&folder)?;
+        fs::write(folder.join(FILE), policy.weights.to_string())?;
+        Ok(folder)
+    }
+
+    fn keep_only(&mut self, in_use: &[PathBuf]) {
+        let folders = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        for folder in folders.map(|entry| entry.path()).filter(|path| !in_use.contains(path)) {
+            drop(fs::remove_dir_all(folder));
+        }
+    }
+
+    fn form(&self) -> Form {
+        self.form
+    }
+
+    fn logprobs(
+        &mut self,
+        policy: &Hashed,
+        prompt: &[TokenId],
+        completion: &[TokenId],
+    ) -> Result<Vec<f32>, Box<dyn Error + Send + Sync>> {
+        let mut logprobs = policy.of(&[prompt, completion].concat());
+        Ok(logprobs.split_off(prompt.len() - 1))
+    }
+}

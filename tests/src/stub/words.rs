@@ -1,0 +1,267 @@
+//! The requests of both dialects, and a stub's answers to them.
+
+use std::{path::Path, sync::atomic::Ordering, thread};
+
+use firebrick_core::TokenId;
+use serde_json::{Value, json};
+
+use super::{Fault, Shared, Wanted, Written, http::Reply};
+
+pub(super) fn reply<'a>(shared: &'a Shared, path: &str, body: &Value) -> Reply<'a> {
+    match path {
+        "/health" => Reply::ok(&Value::Null),
+        "/v1/models" => Reply::ok(&json!({"data": [{"id": "policy"}]})),
+        "/inference/v1/generate" if shared.options.without_tokens => {
+            Reply::status(403, "Scale-out endpoints are disabled")
+        }
+        "/inference/v1/generate" => {
+            let prompt = tokens(&body["token_ids"]);
+            match body["sampling_params"]["prompt_logprobs"].is_null() {
+                true => group(shared, &prompt, &vllm(&body["sampling_params"]), token_words),
+                false => Reply::ok(&json!({"prompt_logprobs": scored(shared, &prompt)})),
+            }
+        }
+        "/v1/completions" => {
+            let prompt = tokens(&body["prompt"]);
+            match body["prompt_logprobs"].is_null() {
+                true => group(shared, &prompt, &vllm(body), completion_words),
+                false => {
+                    let scored = scored(shared, &prompt);
+                    Reply::ok(&json!({"choices": [{"prompt_logprobs": scored}]}))
+                }
+            }
+        }
+        "/generate" => match body["input_ids"][0].is_array() {
+            true => group(shared, &tokens(&body["input_ids"][0]), &sglang(body), sglang_words),
+            false => {
+                let given = tokens(&body["input_ids"]);
+                let logprobs = shared.model().score(&given);
+                let behind = logprobs.iter().zip(&given[1..]).map(|(it, id)| json!([it, id, null]));
+                let all: Vec<Value> =
+                    [json!([null, given[0], null])].into_iter().chain(behind).collect();
+                Reply::ok(&json!({"meta_info": {"input_token_logprobs": all}}))
+            }
+        },
+        "/pause?mode=abort" | "/pause_generation" => {
+            shared.seen().paused = true;
+            Reply::ok(&json!({"status": "paused"}))
+        }
+        "/resume" | "/continue_generation" => {
+            shared.seen().paused = false;
+            Reply::ok(&json!({"status": "resumed"}))
+        }
+        "/collective_rpc" => load(shared, &body["kwargs"]["weights_path"], &Value::Null),
+        "/update_weights_from_disk" => load(shared, &body["model_path"], &body["weight_version"]),
+        "/reset_prefix_cache" => Reply::ok(&json!({"success": true})),
+        "/update_weight_version" => {
+            shared.seen().version = body["new_version"].as_str().unwrap_or_default().into();
+            Reply::ok(&json!({"success": true}))
+        }
+        "/v1/load_lora_adapter" | "/load_lora_adapter" => {
+            let reply = load(shared, &body["lora_path"], &Value::Null);
+            if reply.status == 200 {
+                shared.seen().adapters.push(body["lora_name"].as_str().unwrap_or_default().into());
+            }
+            reply
+        }
+        "/v1/unload_lora_adapter" | "/unload_lora_adapter" => {
+            shared.seen().adapters.retain(|name| Some(name.as_str()) != body["lora_name"].as_str());
+            Reply::ok(&Value::Null)
+        }
+        "/inference/v1/abort_requests" => {
+            let names = body["request_ids"].as_array().into_iter().flatten();
+            shared.seen().aborted.extend(names.filter_map(Value::as_str).map(str::to_owned));
+            Reply::ok(&Value::Null)
+        }
+        "/abort_request" => {
+            shared.seen().aborted.extend(body["rid"].as_str().map(str::to_owned));
+            Reply::ok(&Value::Null)
+        }
+        _ => Reply::status(404, "not found"),
+    }
+}
+
+fn tokens(list: &Value) -> Vec<TokenId> {
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_u64)
+        .map(|id| id as TokenId)
+        .collect()
+}
+
+fn load(shared: &Shared, path: &Value, version: &Value) -> Reply<'static> {
+    let path = Path::new(path.as_str().unwrap_or_default());
+    if shared.options.keeps_weights {
+        return Reply::ok(&json!({"results": [null], "success": true}));
+    }
+    // Its lock is gone before that of the model is asked for.
+    let loaded = shared.model().load(path);
+    match loaded {
+        Ok(()) => {
+            let mut seen = shared.seen();
+            seen.loaded.push(path.to_owned());
+            if let Some(version) = version.as_str() {
+                seen.version = version.into();
+            }
+            Reply::ok(&json!({"results": [null], "success": true}))
+        }
+        Err(problem) => Reply::status(500, &problem),
+    }
+}
+
+/// vLLM's way to say the log-probabilities of given tokens.
+fn scored(shared: &Shared, tokens: &[TokenId]) -> Value {
+    let logprobs = shared.model().score(tokens);
+    let behind = tokens[1..].iter().zip(logprobs);
+    let behind = behind.map(|(token, it)| json!({token.to_string(): {"logprob": it, "rank": 1}}));
+    [Value::Null].into_iter().chain(behind).collect()
+}
+
+fn vllm(params: &Value) -> Wanted {
+    let (seed, count) = (params["seed"].as_u64().unwrap_or(0), params["n"].as_u64().unwrap_or(1));
+    Wanted {
+        seeds: (seed..seed + count).collect(),
+        temperature: params["temperature"].as_f64().unwrap_or(1.0),
+        most: params["max_tokens"].as_u64().unwrap_or(16) as usize,
+        stop: tokens(&params["stop_token_ids"]),
+    }
+}
+
+fn sglang(body: &Value) -> Wanted {
+    let all = body["sampling_params"].as_array().cloned().unwrap_or_default();
+    let first = all.first().cloned().unwrap_or_default();
+    Wanted {
+        seeds: all.iter().filter_map(|one| one["sampling_seed"].as_u64()).collect(),
+        temperature: first["temperature"].as_f64().unwrap_or(1.0),
+        most: first["max_new_tokens"].as_u64().unwrap_or(16) as usize,
+        stop: tokens(&first["stop_token_ids"]),
+    }
+}
+
+/// A completion on its way out: its place, itself, and the word for its end.
+type Said = (usize, Written, &'static str);
+
+fn group<'a>(
+    shared: &'a Shared,
+    prompt: &[TokenId],
+    wanted: &Wanted,
+    words: fn(&[Said], &str) -> Value,
+) -> Reply<'a> {
+    let counted = Some(shared.count());
+    let asked = shared.asked.fetch_add(1, Ordering::Relaxed);
+    let fault = (shared.options.faults)(asked);
+    match fault {
+        Some(Fault::Status(status)) => return Reply::status(status, "out of order"),
+        Some(Fault::Delay(time)) => thread::sleep(time),
+        Some(Fault::Nonsense) => return Reply::status(200, "{\"choices\": [NaN"),
+        Some(Fault::Hang | Fault::Drop | Fault::Endless) => {
+            return Reply { fault, counted, ..Reply::ok(&Value::Null) };
+        }
+        _ => {}
+    }
+    shared.work();
+    let written = shared.model().write(prompt, wanted);
+    let word = |written: &Written| if written.stopped { "stop" } else { "length" };
+    let mut said: Vec<Said> =
+        written.into_iter().enumerate().map(|(at, it)| (at, it.clone(), word(&it))).collect();
+    if shared.options.raw_logprobs {
+        for (_, one, _) in &mut said {
+            let whole = [&prompt[prompt.len() - 1..], &one.tokens].concat();
+            one.logprobs = shared.model().score(&whole);
+        }
+    }
+    spoil(&mut said, fault, wanted);
+    let version = match fault {
+        Some(Fault::OtherVersion) => "default".to_owned(),
+        _ => shared.seen().version.clone(),
+    };
+    if fault.is_none() || matches!(fault, Some(Fault::Delay(_))) {
+        shared.answered.fetch_add(1, Ordering::Relaxed);
+    }
+    Reply { fault, counted, ..Reply::ok(&words(&said, &version)) }
+}
+
+/// Makes a good answer a bad one.
+fn spoil(said: &mut Vec<Said>, fault: Option<Fault>, wanted: &Wanted) {
+    let last = said.len() - 1;
+    match fault {
+        Some(Fault::Abort | Fault::Short) => {
+            let (_, written, word) = &mut said[last];
+            let half = written.tokens.len() / 2;
+            written.tokens.truncate(half.max(1));
+            written.logprobs.truncate(half.max(1));
+            // A completion of one token has no part.
+            *word = if fault == Some(Fault::Abort) { "abort" } else { *word };
+            if fault == Some(Fault::Short) && half == 0 {
+                written.tokens.clear();
+                written.logprobs.clear();
+            }
+        }
+        Some(Fault::Duplicate) if last > 0 => said[last] = said[0].clone(),
+        Some(Fault::OneMore) => said.push((last + 1, said[0].1.clone(), said[0].2)),
+        Some(Fault::ForeignToken) => said[last].1.tokens[0] = 1 << 20,
+        Some(Fault::NotANumber) => said[last].1.logprobs[0] = -9999.0,
+        Some(Fault::Positive) => said[last].1.logprobs[0] = 0.5,
+        Some(Fault::PastTheEnd) => {
+            let stop = wanted.stop.first().copied().unwrap_or(0);
+            let (_, written, _) = &mut said[last];
+            written.tokens.insert(0, stop);
+            written.logprobs.insert(0, -1.0);
+            written.tokens.truncate(wanted.most);
+            written.logprobs.truncate(wanted.most);
+            if written.tokens.len() == 1 {
+                written.tokens.push(stop);
+                written.logprobs.push(-1.0);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn token_words(said: &[Said], version: &str) -> Value {
+    let choice = |(index, written, word): &Said| {
+        let Written { tokens, logprobs, .. } = written;
+        let content: Vec<Value> = tokens
+            .iter()
+            .zip(logprobs)
+            .map(|(token, logprob)| json!({"token_id": token, "logprob": logprob}))
+            .collect();
+        json!({
+            "index": index,
+            "token_ids": tokens,
+            "finish_reason": word,
+            "logprobs": {"content": content},
+            "weight_versions": [{"version": version, "start": 0, "end": tokens.len()}],
+        })
+    };
+    json!({"choices": said.iter().map(choice).collect::<Vec<_>>()})
+}
+
+fn completion_words(said: &[Said], _: &str) -> Value {
+    let choice = |(index, written, word): &Said| {
+        json!({
+            "index": index,
+            "token_ids": written.tokens,
+            "finish_reason": word,
+            "logprobs": {"token_logprobs": written.logprobs},
+        })
+    };
+    json!({"choices": said.iter().map(choice).collect::<Vec<_>>()})
+}
+
+fn sglang_words(said: &[Said], version: &str) -> Value {
+    let one = |(_, written, word): &Said| {
+        let pairs = written.logprobs.iter().zip(&written.tokens);
+        let pairs: Vec<Value> = pairs.map(|(it, token)| json!([it, token, null])).collect();
+        json!({
+            "output_ids": written.tokens,
+            "meta_info": {
+                "output_token_logprobs": pairs,
+                "finish_reason": {"type": word},
+                "weight_version": version,
+            },
+        })
+    };
+    said.iter().map(one).collect()
+}
