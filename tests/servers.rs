@@ -12,10 +12,8 @@ use std::{
 use firebrick_core::{Completion, Prompt, Seed, TokenId};
 use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Sampling, Wait, generate};
 use firebrick_servers::{Dialect, Form, Key, ServerPool, Settings};
-use firebrick_tests::{
-    stub::{Fault, Hashed, HashedWeights, Options, Stub},
-    tiny::numbers,
-};
+use firebrick_stub::{Fault, Hashed, HashedWeights, Options, Stub};
+use firebrick_tests::tiny::numbers;
 use tempfile::TempDir;
 
 const POLICY: Hashed = Hashed { weights: 1.0, vocabulary: 32 };
@@ -245,11 +243,13 @@ fn a_run_without_servers_ends_with_a_reason_for_each() {
     assert!(error.contains("127.0.0.1:9: ") && error.contains("127.0.0.1:10: "), "{error}");
     assert!(error.contains("--resume"), "{error}");
 
-    for address in ["localhost:8000", "ftp://a", "http://", "http://a?b=c"] {
+    for address in ["localhost:8000", "ftp://a", "http://", "http://a?b=c", "http://me:word@a"] {
         let place = Place::try_with(vec![], Dialect::Vllm, Form::Model, |settings| {
             settings.servers = vec![address.into()];
         });
-        assert!(place.err().unwrap().contains("is no address of an inference server"), "{address}");
+        let error = place.err().unwrap();
+        assert!(error.contains("is no address of an inference server"), "{address}: {error}");
+        assert!(!error.contains("word"), "{error}");
     }
 }
 

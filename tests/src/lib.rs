@@ -7,6 +7,5 @@ pub mod fixture;
 pub mod gguf;
 pub mod golden;
 pub mod memory;
-pub mod stub;
 pub mod tiny;
 pub mod transformers;

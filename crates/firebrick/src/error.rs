@@ -9,6 +9,7 @@ use firebrick_models::{CheckpointError, Compute};
 use firebrick_reward::RewardError;
 use firebrick_rollout::RolloutError;
 use firebrick_runs::RunError;
+use firebrick_servers::PoolError;
 use firebrick_train::TrainError;
 
 use crate::recipe::RecipeError;
@@ -38,6 +39,18 @@ pub enum Error {
     /// The run folder failed.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// An inference server can't be asked.
+    #[error(transparent)]
+    Servers(#[from] PoolError),
+    /// The servers' key is nowhere.
+    #[error(
+        "rollout.engine.key_variable is {variable:?}, and the environment has no such variable, or an empty one: set it \
+         to the servers' API key"
+    )]
+    NoKey {
+        /// The variable's name.
+        variable: String,
+    },
     /// The device can't be had.
     #[error("{0}")]
     Device(#[from] OpenError),
@@ -353,7 +366,7 @@ impl Error {
             Error::Reward(RewardError::Command { .. }) => "reward.program is started without a shell; its first word is a program in PATH or a path, \
                  and a further word that leads to a file beside the recipe is that file"
                 .into(),
-            Error::Reward(_) => return None,
+            Error::Reward(_) | Error::NoKey { .. } | Error::Servers(_) => return None,
             Error::Device(error) => error.remedy(),
             Error::DeviceFailed { remedy, saved, .. } => format!("{remedy}; {saved}"),
             Error::NoModel { .. } => {
@@ -505,6 +518,8 @@ impl Error {
             | Error::References { .. }
             | Error::Batch { .. }
             | Error::Brought { .. }
+            | Error::NoKey { .. }
+            | Error::Servers(PoolError::Address { .. })
             | Error::NoEffect { .. }
             | Error::Run(
                 RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },

@@ -38,13 +38,14 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A journal in `store`. Of the recipe it matters which model and which device it names.
+    /// A journal in `store`. Of the recipe it matters which model, which device and which kind of engine it names.
     ///
     /// # Errors
     /// When the database can't be read, or there is no thread to write it.
     pub(crate) fn new(store: Store, recipe: &Recipe) -> Result<Arc<Mutex<Self>>, RunError> {
         let recipe = recipe.with_absolute_paths();
-        let words = serde_json::to_string(&(recipe.model, recipe.device)).unwrap_or_default();
+        let samples = (recipe.model, recipe.device, recipe.rollout.engine.kind);
+        let words = serde_json::to_string(&samples).unwrap_or_default();
         let setting = Seed::run(0).derive(&words, &[]).bytes();
         let visited = store.last_sampled()?;
         Ok(Arc::new(Mutex::new(Journal {

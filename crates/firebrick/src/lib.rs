@@ -33,6 +33,7 @@ pub mod model;
 mod parts;
 mod patience;
 pub mod plan;
+mod publish;
 pub mod replay;
 pub mod resume;
 mod run;
@@ -66,6 +67,7 @@ pub use firebrick_rollout as rollout;
 pub use firebrick_rollout::RolloutEngine;
 pub use firebrick_runs as runs;
 pub use firebrick_runs::Summary;
+pub use firebrick_servers as servers;
 pub use firebrick_train as train;
 pub use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
 

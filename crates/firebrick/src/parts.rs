@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{fmt, path::PathBuf};
 
 use firebrick_core::{
     AdvantageEstimator, GroupFilter, Prompt, PromptSource, RewardShaper, Verifier, WorkedExample,
@@ -19,6 +19,8 @@ pub(crate) struct Parts<M> {
     pub(crate) source: Option<Box<dyn PromptSource>>,
     pub(crate) heldout: Option<Vec<Prompt>>,
     pub(crate) worked: Option<Vec<WorkedExample>>,
+    /// The folder that the run will have: where a part writes what belongs to it.
+    pub(crate) run_folder: Option<PathBuf>,
 }
 
 /// A part of a run that is the program's own. Its [`Display`](fmt::Display) is a few words for whoever reads
@@ -74,6 +76,7 @@ impl<M> Default for Parts<M> {
             source: None,
             heldout: None,
             worked: None,
+            run_folder: None,
         }
     }
 }

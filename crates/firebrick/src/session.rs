@@ -333,6 +333,8 @@ impl<M: PolicyModel> Session<M> {
         let checkpoint = checkpoint.or(warmed_up);
         let path = checkpoint.as_ref().map(|(_, path)| path.as_path());
         watcher.begin(Stage::Load, 0);
+        let mut parts = parts;
+        parts.run_folder = std::path::absolute(runs.join(&name)).ok();
         let wired = match wiring {
             Wiring::Recipe(wire) => wire(&recipe, parts, path, &sources, now),
             Wiring::Given(given) => wire_given(&recipe, parts, *given, path),
@@ -420,7 +422,7 @@ fn without_a_file() -> Recipe {
 
 /// Refuses settings of what the program brings itself, and sets the device that its policy is on.
 fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
-    const BROUGHT: [&str; 4] = ["model.", "data.", "reward.kind", "eval.sets"];
+    const BROUGHT: [&str; 5] = ["model.", "data.", "reward.kind", "rollout.engine", "eval.sets"];
     let Loaded { mut recipe, name, .. } = loaded;
     let changes = changes(&without_a_file(), &recipe);
     let brought = |change: &Change| BROUGHT.iter().any(|begin| change.key.starts_with(begin));

@@ -5,6 +5,7 @@ mod critic;
 mod data;
 mod references;
 mod reward;
+mod servers;
 
 use std::{
     path::{Path, PathBuf},
@@ -144,10 +145,22 @@ pub(crate) fn wire_with(
     };
     parts.heldout.get_or_insert(data.heldout);
     parts.worked.get_or_insert(data.worked);
+    let files = HuggingFace { config, base, adapter, dtype };
+    if parts.engine.is_none() {
+        let behind = servers::Behind {
+            policy: &policy,
+            files: files.clone(),
+            tokenizer: &data.tokenizer,
+            updater: updater(recipe, cut),
+            folder: parts.run_folder.clone().unwrap_or_default().join("weights"),
+            said: said.clone(),
+        };
+        parts.engine = servers::engine(recipe, behind)?;
+    }
     let ready = Ready {
         policy,
         cut,
-        files: Box::new(HuggingFace { config, base, adapter, dtype }),
+        files: Box::new(files),
         size,
         tokenizer: data.tokenizer,
         context,

@@ -22,7 +22,13 @@ type Rule = (bool, &'static str, &'static [&'static str], &'static str);
 impl Recipe {
     /// The keys that change nothing in this recipe.
     pub(super) fn without_effect(&self) -> Vec<Idle> {
-        let rules = [self.of_data(), self.of_sampling(), self.of_reward(), self.of_training()];
+        let rules = [
+            self.of_data(),
+            self.of_engine(),
+            self.of_sampling(),
+            self.of_reward(),
+            self.of_training(),
+        ];
         let idle = rules.into_iter().flatten().filter(|(has_effect, ..)| !has_effect);
         let mut idle: Vec<Idle> = idle
             .map(|(_, key, switches, needs)| Idle { key: key.into(), switches, needs })
@@ -62,6 +68,33 @@ impl Recipe {
         ]
     }
 
+    fn of_engine(&self) -> Vec<Rule> {
+        let servers = |key| {
+            let remote = self.rollout.engine.is_remote();
+            (
+                remote,
+                key,
+                &["rollout.engine.kind"][..],
+                "rollout.engine.kind = \"vllm\" or \"sglang\"",
+            )
+        };
+        vec![
+            servers("rollout.engine.servers"),
+            servers("rollout.engine.weights"),
+            servers("rollout.engine.weights_there"),
+            servers("rollout.engine.key_variable"),
+            servers("rollout.engine.deadline"),
+            servers("rollout.engine.patience"),
+            servers("rollout.engine.tolerance"),
+            (
+                !self.rollout.engine.is_remote(),
+                "rollout.graphs",
+                &["rollout.engine.kind"],
+                "rollout.engine.kind = \"local\"",
+            ),
+        ]
+    }
+
     /// Rounds follow one another only where the groups of a step are wanted in full; else there is one,
     /// which neither reaches a cap nor has groups to spare.
     fn of_sampling(&self) -> Vec<Rule> {
@@ -83,8 +116,13 @@ impl Recipe {
             refill("sampling.on_cap"),
             (capped, "sampling.on_cap", &["sampling.max_rounds"], "sampling.max_rounds above 0"),
             refill("sampling.surplus"),
-            refill("sampling.max_staleness"),
-            (keeps, "sampling.max_staleness", &["sampling.surplus"], "sampling.surplus = \"keep\""),
+            refill("sampling.max_surplus_age"),
+            (
+                keeps,
+                "sampling.max_surplus_age",
+                &["sampling.surplus"],
+                "sampling.surplus = \"keep\"",
+            ),
             (
                 compares,
                 "sampling.tolerance",

@@ -27,6 +27,7 @@ mod critic;
 mod data;
 mod effect;
 mod elsewhere;
+mod engine;
 mod error;
 mod kind;
 mod meaning;
@@ -52,6 +53,7 @@ use overrides::Override;
 pub use adaptive::Adaptive;
 pub use critic::{Critic, CriticKind};
 pub use data::{Columns, Data, Task, Template};
+pub use engine::{Engine, EngineKind};
 pub use error::{Invalid, Label, Problem, RecipeError, Text};
 pub use memory::Memory;
 pub use model::{

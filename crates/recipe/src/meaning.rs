@@ -4,6 +4,7 @@
 
 mod bounds;
 mod critic;
+mod engine;
 mod sampling;
 
 use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError};
@@ -27,6 +28,7 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
     checks.critic();
     checks.memory();
     checks.sampling();
+    checks.engine();
     checks.without_effect();
     checks.schedule();
     checks.mini_batch();

@@ -113,13 +113,14 @@ fn moved(
     to: impl Fn(&[String], &Path, Kind) -> Option<PathBuf>,
 ) -> Vec<(Vec<String>, String)> {
     let mut changed = Vec::new();
-    let Recipe { model, data, reward, eval, .. } = recipe;
+    let Recipe { model, data, reward, eval, rollout, .. } = recipe;
     let tokenizer = model.new.as_mut().and_then(|new| new.tokenizer.as_mut());
     let paths = [
         ("model.path", model.path.as_mut(), Kind::PathOrName),
         ("model.new.tokenizer", tokenizer, Kind::Path),
         ("data.train", data.train.as_mut(), Kind::PathOrName),
         ("data.heldout", data.heldout.as_mut(), Kind::PathOrName),
+        ("rollout.engine.weights", rollout.engine.weights.as_mut(), Kind::Path),
     ];
     // TOML holds no path that is no text; such a one stays as it is.
     let mut change = |key: Vec<String>, path: &Path, kind: Kind| {

@@ -32,7 +32,7 @@ pub struct Sampling {
     pub surplus: Surplus,
     /// Steps that a kept surplus group may wait before it is thrown away.
     #[schemars(range(max = bounds::STEPS))]
-    pub max_staleness: u64,
+    pub max_surplus_age: u64,
     /// Accuracies within a group count as equal when they differ by no more than this.
     #[schemars(range(min = 0.0))]
     pub tolerance: f64,
@@ -47,7 +47,7 @@ impl Default for Sampling {
             max_rounds: 10,
             on_cap: OnCap::TrainSmaller,
             surplus: Surplus::Keep,
-            max_staleness: 1,
+            max_surplus_age: 1,
             tolerance: 1e-6,
         }
     }

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Adaptive, bounds,
+    Adaptive, Engine, bounds,
     kind::{self, first_by_default, or_default},
 };
 
@@ -105,6 +105,12 @@ pub struct Rollout {
     /// Have a GPU record the launches of four steps once and repeat them, so that the host need not ask for each: CUDA and
     /// HIP take a recording as one launch. Tokens are the same; no card has shown what it saves.
     pub graphs: bool,
+    /// What samples completions: this process, or inference servers.
+    pub engine: Engine,
+    /// How many steps the policy may be ahead of the weights that a step is sampled with. At 0 a step is sampled, and then
+    /// trained on. At 1 the next step is sampled while a step is trained on, from the weights that it began with.
+    #[schemars(range(max = 1))]
+    pub max_staleness: u64,
 }
 
 impl Default for Rollout {
@@ -117,6 +123,8 @@ impl Default for Rollout {
             top_p: 1.0,
             max_sequences: 256,
             graphs: false,
+            engine: Engine::default(),
+            max_staleness: 0,
         }
     }
 }

@@ -276,8 +276,8 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "sampling.dynamic=true",
         ),
         (
-            &["sampling.dynamic=false", "sampling.max_staleness=2"],
-            "sampling.max_staleness",
+            &["sampling.dynamic=false", "sampling.max_surplus_age=2"],
+            "sampling.max_surplus_age",
             "sampling.dynamic = \"filter\" or \"replace\"",
             // A group of which nothing is left is sampled anew.
             "reward.overlong.filter=true",
@@ -289,8 +289,8 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "sampling.max_rounds=1",
         ),
         (
-            &["sampling.surplus=drop", "sampling.max_staleness=1"],
-            "sampling.max_staleness",
+            &["sampling.surplus=drop", "sampling.max_surplus_age=1"],
+            "sampling.max_surplus_age",
             "sampling.surplus = \"keep\"",
             "sampling.surplus=keep",
         ),

@@ -23,5 +23,5 @@ pub use store::{
     Written, json_line, json_object,
 };
 pub use summary::{Completions, Heldout, Seconds, Summary, TokensPerSecond, peak_rss_bytes};
-pub use sums::{SUMS, find_damage, write_sums};
+pub use sums::{SUMS, find_damage, sums_of, write_sums};
 pub use writer::Writer;

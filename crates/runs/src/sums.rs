@@ -21,16 +21,26 @@ pub const SUMS: &str = "trainer/SHA256SUMS";
 /// When a file can't be read or written.
 pub fn write_sums(folder: &Path) -> Result<(), RunError> {
     let mut sums = String::new();
-    for name in files(folder, "")? {
-        let sum = sum(&folder.join(&name)).map_err(|error| RunError::File {
-            action: "read",
-            path: folder.join(&name),
-            error,
-        })?;
+    for (name, sum) in sums_of(folder)? {
         sums += &format!("{sum}  {name}\n");
     }
     sums += &end(sums.lines().count());
     write_atomically(&folder.join(SUMS), sums.as_bytes())
+}
+
+/// The SHA-256 of each file below `folder`, by its path from there.
+///
+/// # Errors
+/// When a file can't be read.
+pub fn sums_of(folder: &Path) -> Result<Vec<(String, String)>, RunError> {
+    let sum_of = |name: String| {
+        let path = folder.join(&name);
+        match sum(&path) {
+            Ok(sum) => Ok((name, sum)),
+            Err(error) => Err(RunError::File { action: "read", path, error }),
+        }
+    };
+    files(folder, "")?.into_iter().map(sum_of).collect()
 }
 
 /// Compares a folder's files with its [`SUMS`]: gives the first one that is missing or another one, and what is wrong with

@@ -24,10 +24,15 @@ pub(crate) struct Address {
 impl Address {
     /// Looks at the form of `base` alone.
     pub(crate) fn new(base: &str, key: Option<Key>) -> Result<Self, PoolError> {
-        let refuse = || PoolError::Address { address: base.into() };
+        let refuse = || {
+            let address = base.rsplit_once('@').map_or(base, |(_, address)| address);
+            PoolError::Address { address: address.into() }
+        };
         let uri: ureq::http::Uri = base.parse().map_err(|_| refuse())?;
         let scheme = uri.scheme_str().is_some_and(|scheme| matches!(scheme, "http" | "https"));
-        if !scheme || uri.host().is_none() || uri.query().is_some() {
+        // A name and a password before the host would be in every message.
+        let named = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+        if !scheme || uri.host().is_none() || uri.query().is_some() || named {
             return Err(refuse());
         }
         let config = Agent::config_builder()

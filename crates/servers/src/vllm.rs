@@ -145,7 +145,7 @@ impl Vllm {
     ) -> Result<T, ServerError> {
         if !self.without_tokens.load(Ordering::Relaxed) {
             match by_tokens() {
-                Err(ServerError::Refused { status: 403 | 404 | 405, .. }) => {}
+                Err(ServerError::Refused { status: 403..=405, .. }) => {}
                 answer => return answer,
             }
         }

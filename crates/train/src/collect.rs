@@ -53,7 +53,7 @@ impl<'a> Collection<'a> {
             .surplus
             .iter()
             .cloned()
-            .partition(|group| step - group.group.step <= config.max_staleness);
+            .partition(|group| step - group.group.step <= config.max_surplus_age);
         let (carried_count, stale) = (carried.len(), stale.len());
         let mut refill = Refill::new(config.prompts_per_step, config.rounds(), carried);
         refill.enough = config.dynamic.enough(refill.target);

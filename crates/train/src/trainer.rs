@@ -102,7 +102,7 @@ pub struct TrainConfig {
     /// Keep surplus groups for the next step.
     pub keep_surplus: bool,
     /// How many steps old a surplus group may be when it is used.
-    pub max_staleness: u64,
+    pub max_surplus_age: u64,
     /// Completions per optimizer update.
     pub mini_batch: usize,
     /// How many updates a mini-batch gets; without a rule it is one.

@@ -8,6 +8,7 @@ use std::{
     rc::Rc,
 };
 
+use firebrick_stub::{Options, Served, Stub};
 use serde_json::{Value, json};
 
 use crate::{
@@ -123,9 +124,14 @@ steps = 1
 mini_batch = 16
 "#;
 
+/// The same, sampled by a server.
+pub(crate) const SERVED: &str = "served.toml";
+
 /// A folder with recipes and what they name, and the runs that were made in it.
 pub(crate) struct Bench {
     pub(crate) place: Place,
+    /// Samples for [`SERVED`].
+    pub(crate) server: Stub,
     runs: RefCell<BTreeMap<Vec<String>, Made>>,
 }
 
@@ -135,6 +141,12 @@ type Made = (String, Rc<Outcome>);
 impl Bench {
     pub(crate) fn new() -> Self {
         let place = Place::new();
+        let server = Stub::start(Served::new(), Options::default());
+        let engine = format!(
+            "\n[rollout.engine]\nkind = \"vllm\"\nservers = [\"{}\"]\npatience = 1.0\n",
+            server.base()
+        );
+        place.write(SERVED, [CHECKPOINT_RECIPE, &engine].concat());
         place.write(TINY, fs::read(repository("recipes/ci/tiny.toml")).unwrap());
         place.write(LETTERS, LETTERS_RECIPE);
         place.write(CHECKPOINT, CHECKPOINT_RECIPE);
@@ -142,7 +154,7 @@ impl Bench {
         place.fixture("qwen2-bf16", "half");
         let rows = repository("crates/cli/tests/data/gsm8k-style.jsonl");
         place.write("sums.jsonl", fs::read(rows).unwrap());
-        let bench = Bench { place, runs: RefCell::default() };
+        let bench = Bench { place, server, runs: RefCell::default() };
         let letters = ["a", "b", "c", "d", "e", "f", "g", "h"];
         bench.tokenizer("letters", &letters);
         bench.rows("letters.jsonl", &letters.map(|letter| (letter, "a")));

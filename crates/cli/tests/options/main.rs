@@ -13,6 +13,7 @@ mod bench;
 mod checkpoint;
 mod critic;
 mod data;
+mod engine;
 mod judges;
 mod loss;
 mod made;
@@ -39,6 +40,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         checkpoint::CASES,
         model::CASES,
         data::CASES,
+        engine::CASES,
         warmup::CASES,
         sampling::CASES,
         memory::CASES,

@@ -72,7 +72,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(sum(run, "sampling/groups_surplus") > 0.0);
         assert_eq!(sum(run, "sampling/groups_carried"), 0.0);
     }),
-    case(&["sampling.max_staleness=0"], LETTERS, SURPLUS, |run| {
+    case(&["sampling.max_surplus_age=0"], LETTERS, SURPLUS, |run| {
         assert!(sum(run, "sampling/groups_stale") > 0.0);
         assert_eq!(sum(run, "sampling/groups_carried"), 0.0);
         assert_eq!(sum(&run.without(), "sampling/groups_stale"), 0.0);

@@ -158,7 +158,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             max_rounds: 1,
             on_cap: OnCap::TrainSmaller,
             keep_surplus: false,
-            max_staleness: 0,
+            max_surplus_age: 0,
             mini_batch: 16,
             adaptive: None,
             sampling: sampling(1.0, 0, 1.0, 4),

@@ -1,5 +1,6 @@
 //! Inference servers that misbehave on demand: they speak vLLM's and SGLang's words, as far as a pool of servers does.
 
+mod decoder;
 mod faults;
 mod http;
 mod model;
@@ -16,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+pub use decoder::Served;
 pub use faults::Fault;
 pub use model::{Hashed, HashedWeights, StubModel, Wanted, Written};
 

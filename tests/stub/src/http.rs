@@ -10,29 +10,29 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Counted, Fault, Shared, words};
+use crate::{Counted, Fault, Shared, words};
 
 /// What a stub says to a request.
-pub(super) struct Reply<'a> {
-    pub(super) status: u16,
-    pub(super) body: String,
-    pub(super) fault: Option<Fault>,
+pub(crate) struct Reply<'a> {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+    pub(crate) fault: Option<Fault>,
     /// The group that it is for, until it is sent.
-    pub(super) counted: Option<Counted<'a>>,
+    pub(crate) counted: Option<Counted<'a>>,
 }
 
 impl Reply<'_> {
-    pub(super) fn ok(body: &Value) -> Self {
+    pub(crate) fn ok(body: &Value) -> Self {
         Reply { status: 200, body: body.to_string(), fault: None, counted: None }
     }
 
-    pub(super) fn status(status: u16, words: &str) -> Self {
+    pub(crate) fn status(status: u16, words: &str) -> Self {
         Reply { status, body: words.to_owned(), fault: None, counted: None }
     }
 }
 
 /// Reads one request, and answers it.
-pub(super) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+pub(crate) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     let (path, key, body) = read(&mut stream)?;
     let reply = match &shared.options.key {
         Some(wanted) if key != format!("Bearer {wanted}") => {

@@ -5,9 +5,9 @@ use std::{path::Path, sync::atomic::Ordering, thread};
 use firebrick_core::TokenId;
 use serde_json::{Value, json};
 
-use super::{Fault, Shared, Wanted, Written, http::Reply};
+use crate::{Fault, Shared, Wanted, Written, http::Reply};
 
-pub(super) fn reply<'a>(shared: &'a Shared, path: &str, body: &Value) -> Reply<'a> {
+pub(crate) fn reply<'a>(shared: &'a Shared, path: &str, body: &Value) -> Reply<'a> {
     match path {
         "/health" => Reply::ok(&Value::Null),
         "/v1/models" => Reply::ok(&json!({"data": [{"id": "policy"}]})),

@@ -1,0 +1,63 @@
+//! Options of `[rollout.engine]`: who samples.
+
+use firebrick_stub::Seen;
+
+use crate::{
+    bench::{Bench, CHECKPOINT, Case, SERVED, case, default},
+    made::Run,
+};
+
+const NOBODY: &str = "rollout.engine.servers=[\"http://127.0.0.1:9\"]";
+const IMPATIENT: &str = "rollout.engine.patience=0.3";
+
+pub(crate) const CASES: &[Case] = &[
+    default(&["rollout.engine.kind=local"], CHECKPOINT, &[], |run| {
+        run.said();
+        assert!(!run.bench.place.path(&format!("runs/{}/weights", run.name)).exists());
+    }),
+    default(&["rollout.engine.kind=vllm"], SERVED, &[], |run| {
+        samples_there(run, |seen| seen.version.starts_with('v'));
+    }),
+    default(&["rollout.engine.kind=sglang"], SERVED, &[], |run| {
+        samples_there(run, |seen| seen.version.starts_with('v'));
+    }),
+    case(&[NOBODY], SERVED, &[IMPATIENT], |run| {
+        run.fails(1, "no inference server could be used");
+        run.fails(1, "http://127.0.0.1:9: it gives no answer");
+    }),
+    default(&[IMPATIENT], SERVED, &[NOBODY], |run| run.fails(1, "could be used for 0 s")),
+    case(&["rollout.engine.deadline=1e-6"], SERVED, &[IMPATIENT], |run| {
+        run.fails(1, "no whole answer within 0 s");
+    }),
+    case(&["rollout.engine.tolerance=1e-12"], SERVED, &[], |run| {
+        run.fails(1, "nats from the trainer's in the mean");
+    }),
+    case(&["rollout.engine.weights=published"], SERVED, &[], |run| {
+        run.said();
+        let folder = run.bench.place.path("published");
+        let last = std::fs::read_dir(folder).unwrap().flatten().next().unwrap().path();
+        let manifest = std::fs::read_to_string(last.join("manifest.json")).unwrap();
+        let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+        let hash = manifest["sha256"]["model.safetensors"].as_str().unwrap();
+        assert_eq!(hash.len(), 64);
+    }),
+    case(&["rollout.engine.weights_there=/nowhere"], SERVED, &[IMPATIENT], |run| {
+        run.fails(1, "it failed at /collective_rpc with status 500");
+    }),
+    case(&["rollout.engine.key_variable=FIREBRICK_NOBODY_SETS_THIS"], SERVED, &[], |run| {
+        run.fails(2, "the environment has no such variable");
+    }),
+];
+
+/// The run is whole, and the server has sampled for it.
+fn samples_there(run: &Run<'_>, holds: fn(&Seen) -> bool) {
+    run.says("done");
+    let Bench { server, .. } = run.bench;
+    assert!(server.answered() > 0);
+    assert!(holds(&server.seen()), "{:?}", server.seen());
+}
+
+#[test]
+fn an_engine_does_what_its_options_say() {
+    Bench::new().try_all(CASES);
+}

@@ -1,0 +1,138 @@
+//! The weights of a run as inference servers get them: a folder for each version.
+
+use std::{
+    collections::BTreeMap,
+    error::Error as StdError,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use firebrick_core::{Completion, FinishReason, TokenId, Version};
+use firebrick_data::Tokenizer;
+use firebrick_models::Decoder;
+use firebrick_runs::{publish_folder, sums_of, write_atomically};
+use firebrick_servers::{Form, Weights};
+use firebrick_train::{Sample, Updater, fingerprint};
+use serde_json::json;
+
+use crate::{Error, HuggingFace, PolicyFiles};
+
+/// A folder with a folder for each version of the weights that was published and is in use.
+///
+/// A version's folder is named for the step and for its number among all that were published, so no path ever means two
+/// things. It is written under another name, synced, and renamed: whoever sees it sees all of it. `manifest.json` in it has
+/// the hash of each file.
+pub(crate) struct PublishedWeights {
+    folder: PathBuf,
+    /// The same as servers see it.
+    there: PathBuf,
+    files: HuggingFace,
+    tokenizer: Arc<Tokenizer>,
+    /// Computes log-probabilities at temperature 1.
+    updater: Updater,
+    /// Folders that were published, also by earlier processes.
+    published: u64,
+}
+
+/// The file that says what a version's folder holds.
+const MANIFEST: &str = "manifest.json";
+
+impl PublishedWeights {
+    /// Publishes below `folder`, which servers see as `there`.
+    ///
+    /// # Errors
+    /// When the folder can't be made or read.
+    pub(crate) fn new(
+        folder: PathBuf,
+        there: Option<PathBuf>,
+        files: HuggingFace,
+        tokenizer: Arc<Tokenizer>,
+        updater: Updater,
+    ) -> Result<Self, Error> {
+        let there = there.unwrap_or_else(|| folder.clone());
+        let updater = Updater { temperature: 1.0, ..updater };
+        Ok(PublishedWeights { folder, there, files, tokenizer, updater, published: 0 })
+    }
+
+    /// The numbers of the folders that are there.
+    fn numbered(&self) -> impl Iterator<Item = (u64, PathBuf)> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let (version, number) = name.strip_prefix('v')?.split_once('-')?;
+            version.parse::<u64>().ok()?;
+            Some((number.parse().ok()?, entry.path()))
+        })
+    }
+
+    fn write_whole(&mut self, policy: &Decoder, version: Version) -> Result<PathBuf, Error> {
+        let disk = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::File { path, source }
+        };
+        fs::create_dir_all(&self.folder).map_err(disk(&self.folder))?;
+        // An earlier process has published too, and a server may still have what lay there.
+        let largest = self.numbered().map(|(number, _)| number).max().unwrap_or(0);
+        self.published = self.published.max(largest) + 1;
+        let name = format!("v{version:06}-{:04}", self.published);
+        let temporary = self.folder.join(format!(".tmp-{name}"));
+        if temporary.exists() {
+            fs::remove_dir_all(&temporary).map_err(disk(&temporary))?;
+        }
+        fs::create_dir(&temporary).map_err(disk(&temporary))?;
+        self.files.write(policy, &temporary)?;
+        // So that a server can also be started from it.
+        self.tokenizer.save(&temporary)?;
+        let files: BTreeMap<String, String> = sums_of(&temporary)?.into_iter().collect();
+        let manifest = json!({"version": version, "number": self.published, "sha256": files});
+        let bytes = serde_json::to_vec_pretty(&manifest).unwrap_or_default();
+        write_atomically(&temporary.join(MANIFEST), &bytes)?;
+        let folder = self.folder.join(name);
+        publish_folder(&temporary, &folder)?;
+        Ok(folder)
+    }
+}
+
+impl Weights<Decoder> for PublishedWeights {
+    fn fingerprint(&mut self, policy: &Decoder) -> Option<[u8; 32]> {
+        fingerprint(policy).ok()
+    }
+
+    fn write(
+        &mut self,
+        policy: &Decoder,
+        version: Version,
+    ) -> Result<PathBuf, Box<dyn StdError + Send + Sync>> {
+        Ok(self.write_whole(policy, version).map_err(|error| error.to_string())?)
+    }
+
+    fn keep_only(&mut self, in_use: &[PathBuf]) {
+        for (_, folder) in self.numbered().filter(|(_, folder)| !in_use.contains(folder)) {
+            // It costs room, and comes again with the next version.
+            drop(fs::remove_dir_all(folder));
+        }
+    }
+
+    fn seen_by_servers(&self, folder: &Path) -> PathBuf {
+        folder
+            .strip_prefix(&self.folder)
+            .map_or_else(|_| folder.into(), |name| self.there.join(name))
+    }
+
+    fn form(&self) -> Form {
+        if self.files.adapter { Form::Adapter } else { Form::Model }
+    }
+
+    fn logprobs(
+        &mut self,
+        policy: &Decoder,
+        prompt: &[TokenId],
+        completion: &[TokenId],
+    ) -> Result<Vec<f32>, Box<dyn StdError + Send + Sync>> {
+        let unknown = vec![0.0; completion.len()];
+        let completion = Completion::written(completion.into(), unknown, FinishReason::Length);
+        let samples = [Sample::new(prompt, &completion, 0)];
+        Ok(self.updater.logprobs(policy, &samples)?.into_iter().flatten().collect())
+    }
+}

@@ -1,0 +1,105 @@
+//! The pool of inference servers that a recipe names.
+
+use std::{
+    env,
+    path::{PathBuf, absolute},
+    sync::{Arc, mpsc::Sender},
+    time::Duration,
+};
+
+use firebrick_core::{Detokenizer as _, Seed, TokenId};
+use firebrick_data::Tokenizer;
+use firebrick_models::{Decoder, PolicyModel as _};
+use firebrick_rollout::RolloutEngine;
+use firebrick_servers::{Dialect, Key, ServerPool, Settings};
+use firebrick_train::Updater;
+
+use crate::{
+    Error, HuggingFace,
+    publish::PublishedWeights,
+    recipe::{Engine, EngineKind, Recipe},
+};
+
+/// Tokens of a probe, and how many there are.
+const PROBE: (u64, u64) = (48, 2);
+
+/// How often a token that is no word may be drawn for a probe: a vocabulary of nothing else has no probes.
+const DRAWS: u64 = 1000;
+
+/// Parts of a run that its servers need.
+pub(super) struct Behind<'a> {
+    pub(super) policy: &'a Decoder,
+    pub(super) files: HuggingFace,
+    pub(super) tokenizer: &'a Arc<Tokenizer>,
+    pub(super) updater: Updater,
+    /// The run's own folder for weights.
+    pub(super) folder: PathBuf,
+    pub(super) said: Sender<String>,
+}
+
+/// The engine that asks the recipe's servers; none where this process samples.
+///
+/// # Errors
+/// When an address is none, or the key is not in the environment.
+pub(super) fn engine(
+    recipe: &Recipe,
+    behind: Behind<'_>,
+) -> Result<Option<Box<dyn RolloutEngine<Decoder>>>, Error> {
+    let Engine {
+        servers,
+        weights,
+        weights_there,
+        key_variable,
+        deadline,
+        patience,
+        tolerance,
+        kind,
+    } = recipe.rollout.engine.clone();
+    let dialect = match kind {
+        EngineKind::Local => return Ok(None),
+        EngineKind::Vllm => Dialect::Vllm,
+        EngineKind::Sglang => Dialect::Sglang,
+    };
+    let key = match key_variable {
+        None => None,
+        Some(name) => match env::var(&name) {
+            Ok(word) if !word.is_empty() => Some(Key::new(word)),
+            _ => return Err(Error::NoKey { variable: name }),
+        },
+    };
+    let Behind { policy, files, tokenizer, updater, folder, said } = behind;
+    let rollout = &recipe.rollout;
+    let seconds = Duration::from_secs_f64;
+    let settings = Settings {
+        dialect,
+        servers,
+        key,
+        at_once: (rollout.max_sequences / rollout.group_size).max(1),
+        deadline: seconds(deadline),
+        load_deadline: seconds(deadline),
+        patience: seconds(patience),
+        silence: Duration::from_secs(5),
+        pause: Duration::from_secs(1),
+        tolerance,
+        probes: probes(tokenizer),
+        tempered: rollout.temperature != 1.0,
+        vocabulary: policy.head().dims()[0],
+    };
+    // A server begins relative paths elsewhere.
+    let folder = weights.and_then(|folder| absolute(folder).ok()).unwrap_or(folder);
+    let weights = PublishedWeights::new(folder, weights_there, files, tokenizer.clone(), updater)?;
+    let tell = move |line: String| drop(said.send(line));
+    Ok(Some(Box::new(ServerPool::new(settings, weights, tokenizer.clone(), tell)?)))
+}
+
+/// Tokens at random, none of them special: a server may take those for more than tokens.
+fn probes(tokenizer: &Tokenizer) -> Vec<Vec<TokenId>> {
+    let rows = tokenizer.rows() as f64;
+    let probe = |index| {
+        let mut numbers = Seed::run(index).derive("probe", &[]).stream();
+        let tokens = (0..DRAWS).map(|at| (numbers.uniform_at(at) * rows) as TokenId);
+        let words = tokens.filter(|token| !tokenizer.detokenize(&[*token]).is_empty());
+        words.take(PROBE.0 as usize).collect::<Vec<TokenId>>()
+    };
+    (0..PROBE.1).map(probe).filter(|probe| probe.len() > 1).collect()
+}

@@ -1,0 +1,51 @@
+use super::Checks;
+
+impl Checks<'_> {
+    /// What inference servers need.
+    pub(super) fn engine(&mut self) {
+        let rollout = &self.recipe.rollout;
+        let engine = &rollout.engine;
+        if !engine.is_remote() {
+            return;
+        }
+        if engine.servers.is_empty() {
+            self.fail(
+                &["rollout.engine.servers", "rollout.engine"],
+                "rollout.engine has no servers, expected at least one address".into(),
+                "nobody to ask",
+                "add `servers = [\"http://127.0.0.1:8000\"]`, or remove rollout.engine",
+            );
+        }
+        let one = |text: &str| engine.servers.iter().filter(|it| it.as_str() == text).count() == 1;
+        if let Some(twice) = engine.servers.iter().find(|server| !one(server)) {
+            self.fail(
+                &["rollout.engine.servers"],
+                format!("rollout.engine.servers has {twice} twice"),
+                "one server is no two",
+                "name each server once; rollout.max_sequences says how much each does at once",
+            );
+        }
+        // The log-probabilities that come with tokens would be of another distribution than the trainer's.
+        if rollout.top_p < 1.0 || rollout.top_k > 0 {
+            let (key, value) = match rollout.top_k {
+                0 => ("rollout.top_p", format!("{:?}", rollout.top_p)),
+                top_k => ("rollout.top_k", top_k.to_string()),
+            };
+            self.fail(
+                &[key, "rollout.engine"],
+                format!("{key} is {value}, expected none with rollout.engine"),
+                "cuts the distribution that is trained on",
+                "remove it: what servers say of tokens they draw from a part of the vocabulary is not what the trainer \
+                 computes",
+            );
+        }
+        if self.recipe.model.path.is_none() {
+            self.fail(
+                &["rollout.engine", "model.new"],
+                "rollout.engine is set for a model that is new, expected one with a `path`".into(),
+                "no server can begin with it",
+                "make the model first, with a run of train.steps = 0, and start the servers and a recipe from its checkpoint",
+            );
+        }
+    }
+}
