@@ -5,7 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -70,7 +73,11 @@ fn a_thousand_groups_come_once_each_although_two_of_four_servers_misbehave() {
         assert!(!stub.seen().paused);
     }
     let said = place.said();
-    assert!(said.iter().any(|line| line.contains("is put aside for a while")), "{said:?}");
+    let aside = |line: &String| {
+        line.contains(&stubs[1].base()) && line.contains(" is not used: ")
+            || line.contains("is put aside for a while")
+    };
+    assert!(said.iter().any(aside), "{said:?}");
 }
 
 #[test]
@@ -215,17 +222,23 @@ fn a_server_that_comes_back_is_given_the_weights_before_it_is_used() {
     let said = place.said().join("\n");
     assert!(said.contains("http://127.0.0.1:9 is not used: it gives no answer"), "{said}");
 
-    // Out of order for a while, and then well.
-    let mends = Options {
-        faults: Box::new(|asked| (2..40).contains(&asked).then_some(Fault::Status(500))),
-        ..Options::default()
-    };
+    let broken = Arc::new(AtomicBool::new(false));
+    let switch = broken.clone();
+    let fault = move |_| switch.load(Ordering::Relaxed).then_some(Fault::Status(500));
+    let mends = Options { faults: Box::new(fault), ..Options::default() };
     let mut place = place_of(vec![mends, Options::default()], Dialect::Vllm);
     let began = Instant::now();
-    while !place.said().iter().any(|line| line.contains("is used again")) {
-        place.sample(requests(16), &mut |_| {});
-        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", place.said());
-    }
+    let mut until = |place: &mut Place, words: &str| {
+        while !place.said().iter().any(|line| line.contains(words)) {
+            place.sample(requests(16), &mut |_| {});
+            assert!(began.elapsed() < Duration::from_secs(60), "{:?}", place.said());
+        }
+    };
+    place.sample(requests(16), &mut |_| {});
+    broken.store(true, Ordering::Relaxed);
+    until(&mut place, "is put aside for a while: it failed");
+    broken.store(false, Ordering::Relaxed);
+    until(&mut place, "is used again");
     let loads = place.stubs[0].seen().loaded.len();
     assert!(loads >= 2, "it was given the weights {loads} times");
 }
