@@ -68,10 +68,10 @@ fn a_thousand_groups_come_once_each_although_two_of_four_servers_misbehave() {
 
     let answered = stubs.each_ref().map(Stub::answered);
     assert!(answered[0] > 200 && answered[2] > 200, "groups by server: {answered:?}");
-    for stub in &stubs {
-        assert!(stub.seen().most_at_once <= 8, "{} at once", stub.seen().most_at_once);
-        assert!(!stub.seen().paused);
-    }
+    assert!(stubs.iter().all(|stub| !stub.seen().paused));
+    // A server that came back may still work on what it was asked for before.
+    let at_once = [&stubs[0], &stubs[2]].map(|stub| stub.seen().most_at_once);
+    assert!(at_once.iter().all(|count| (2..=8).contains(count)), "{at_once:?} at once");
     let said = place.said();
     let aside = |line: &String| {
         line.contains(&stubs[1].base()) && line.contains(" is not used: ")
@@ -228,7 +228,7 @@ fn a_server_that_comes_back_is_given_the_weights_before_it_is_used() {
     let mends = Options { faults: Box::new(fault), ..Options::default() };
     let mut place = place_of(vec![mends, Options::default()], Dialect::Vllm);
     let began = Instant::now();
-    let mut until = |place: &mut Place, words: &str| {
+    let until = |place: &mut Place, words: &str| {
         while !place.said().iter().any(|line| line.contains(words)) {
             place.sample(requests(16), &mut |_| {});
             assert!(began.elapsed() < Duration::from_secs(60), "{:?}", place.said());

@@ -67,5 +67,5 @@ pub fn request(id: u64, length: usize, group_size: usize) -> GroupRequest {
     let tokens = (0..length as u64).map(token).collect();
     let prompt = Prompt { id, tokens, ..Prompt::default() };
     let sampling = Arc::new(Sampling::greedy(16, Vec::new()));
-    GroupRequest { id, prompt, draw: 1000 + id, group_size, sampling, seed: Seed::run(9) }
+    GroupRequest { id, prompt, draw: 1000 + id, step: 0, group_size, sampling, seed: Seed::run(9) }
 }

@@ -47,7 +47,8 @@ impl RewardedGroup {
 }
 
 /// The use that a step made of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// It is trained on.
     Kept,

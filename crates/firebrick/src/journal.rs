@@ -83,7 +83,10 @@ impl Journal {
 
     /// The answer to the request, if an earlier process has got it from the same weights.
     fn recall(&mut self, request: &GroupRequest, digest: [u8; 32]) -> Option<(RequestId, Group)> {
-        let (source, step) = self.place.clone().filter(|(_, step)| Some(*step) <= self.visited)?;
+        let (source, step) = self.place_of(request.step)?;
+        if Some(step) > self.visited {
+            return None;
+        }
         let key = (request.draw, request.prompt.id);
         // What can't be read is sampled.
         let found =
@@ -98,7 +101,7 @@ impl Journal {
     /// Has groups written, with all that have arrived by the time that it is done: a small transaction costs as much as the
     /// writing of many completions.
     fn keep(&mut self, groups: Vec<Arrival>) {
-        let Some((source, step)) = self.place.clone().filter(|_| !groups.is_empty()) else {
+        let Some((source, here)) = self.place.clone().filter(|_| !groups.is_empty()) else {
             return;
         };
         let began = Instant::now();
@@ -112,7 +115,14 @@ impl Journal {
                 let mut waiting = arrived.lock().unwrap_or_else(PoisonError::into_inner);
                 let groups = std::mem::take(&mut *waiting);
                 drop(waiting);
-                let error = store.keep(&source, step, &groups).err()?;
+                // While a step is sampled ahead, those of two steps may come together.
+                let mut by_step: BTreeMap<Step, Vec<_>> = BTreeMap::new();
+                for Arrival { step, digest, group } in groups {
+                    let step = if step == 0 { here } else { step };
+                    by_step.entry(step).or_default().push((digest, group));
+                }
+                let mut kept = by_step.iter().map(|(step, groups)| store.keep(&source, *step, groups));
+                let error = kept.find_map(Result::err)?;
                 Some(format!(
                     "what is sampled is not in run.db before its step is over, because {error}; a run that is killed samples \
                      it again"
@@ -120,6 +130,12 @@ impl Journal {
             });
         }
         self.spend(began);
+    }
+
+    /// The place of a request for `step`, which is 0 outside of training.
+    fn place_of(&self, step: Step) -> Option<(String, Step)> {
+        let (source, here) = self.place.clone()?;
+        Some((source, if step == 0 { here } else { step }))
     }
 
     /// A hash of everything that the request's completions follow from.
@@ -130,8 +146,17 @@ impl Journal {
     }
 }
 
-/// A group, with a hash of everything that its completions follow from.
-type Arrival = ([u8; 32], Group);
+/// A group that was sampled.
+struct Arrival {
+    /// The step that it is for; 0 outside of training.
+    step: Step,
+    /// A hash of everything that its completions follow from.
+    digest: [u8; 32],
+    group: Group,
+}
+
+/// A request that is not answered: its step, and the hash of all that its answer follows from, if that is known.
+type Asked = (Step, Option<[u8; 32]>);
 
 pub(crate) fn lock(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
     journal.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,8 +167,8 @@ pub(crate) struct Journaled<M> {
     engine: Box<dyn RolloutEngine<M>>,
     journal: Arc<Mutex<Journal>>,
     interrupted: Arc<AtomicBool>,
-    /// Requests that the engine has not answered, each with a hash of all that its answer follows from, if that is known.
-    open: BTreeMap<RequestId, Option<[u8; 32]>>,
+    /// Requests that the engine has not answered.
+    open: BTreeMap<RequestId, Asked>,
     /// Answers from the journal that nobody has fetched.
     known: Vec<(RequestId, Group)>,
 }
@@ -174,7 +199,7 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
             match digest.and_then(|digest| journal.recall(&request, digest)) {
                 Some(answer) => known.push(answer),
                 None => {
-                    open.push((request.id, digest));
+                    open.push((request.id, (request.step, digest)));
                     asked.push(request);
                 }
             }
@@ -208,9 +233,11 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
                 self.engine.poll(Wait::Never, finished).inspect_err(|_| self.open.clear())?;
             if !answers.is_empty() || wait == Wait::Never {
                 let arrived = answers.iter();
-                let arrived = arrived
-                    .filter_map(|(id, group)| Some((self.open.remove(id)??, group.clone())))
-                    .collect();
+                let arrived = arrived.filter_map(|(id, group)| {
+                    let (step, digest) = self.open.remove(id)?;
+                    Some(Arrival { step, digest: digest?, group: group.clone() })
+                });
+                let arrived = arrived.collect();
                 lock(&self.journal).keep(arrived);
                 return Ok(answers);
             }
@@ -220,6 +247,8 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
             } else {
                 Duration::ZERO
             };
+            // Whoever waits may have something to tell meanwhile.
+            finished(0);
             thread::sleep(pause);
         }
         Ok(Vec::new())

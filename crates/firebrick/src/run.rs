@@ -27,6 +27,8 @@ use firebrick_train::{SamplingReport, StepReport, TrainError, Trainer, UpdateTot
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
+use record::keep_event;
+
 use crate::{
     Error, device,
     journal::{Journal, lock},
@@ -352,7 +354,9 @@ impl<M: PolicyModel> Run<M> {
         self.phase = format!("step {step}");
         let room = self.wired.trainer.state.room;
         lock(&self.journal).turn_to(Some((TRAIN, step)));
-        let phases = &mut Phases(self.watcher.as_mut());
+        let keep = |text: &str| keep_event(&self.journal, step, text);
+        let (watcher, notes) = (self.watcher.as_mut(), &self.wired.notes);
+        let phases = &mut Phases { watcher, notes, keep: &keep };
         let StepReport { sampling, update, mut metrics, groups, fates, trained, skipped, stop } =
             self.wired.trainer.step(phases)?;
         self.explain_room(room);

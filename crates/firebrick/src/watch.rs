@@ -1,5 +1,7 @@
 //! A run's way to tell how it goes, and whoever hears it: a terminal, a notebook, a test, or nobody.
 
+use std::sync::mpsc::Receiver;
+
 use firebrick_core::{Completion, Metrics, Prompt, RewardedGroup, Score, Seed, Step, Verdict};
 use firebrick_runs::Summary;
 use firebrick_train::{Observer, Phase};
@@ -164,7 +166,13 @@ impl Stage {
 }
 
 /// The phases of the trainer as stages of the run.
-pub(crate) struct Phases<'a>(pub(crate) &'a mut dyn Watcher);
+pub(crate) struct Phases<'a> {
+    pub(crate) watcher: &'a mut dyn Watcher,
+    /// Lines of the run's parts, which a person should read while a phase still goes on.
+    pub(crate) notes: &'a Receiver<String>,
+    /// Keeps them.
+    pub(crate) keep: &'a dyn Fn(&str),
+}
 
 impl Observer for Phases<'_> {
     fn begin(&mut self, phase: Phase, total: usize) {
@@ -173,18 +181,22 @@ impl Observer for Phases<'_> {
             Phase::Update => Stage::Update,
             Phase::Eval => Stage::Eval,
         };
-        self.0.begin(stage, total as u64);
+        self.watcher.begin(stage, total as u64);
     }
 
     fn extend(&mut self, units: usize) {
-        self.0.extend(units as u64);
+        self.watcher.extend(units as u64);
     }
 
     fn advance(&mut self, units: usize) {
-        self.0.advance(units as u64);
+        for note in self.notes.try_iter() {
+            self.watcher.note(&note);
+            (self.keep)(&note);
+        }
+        self.watcher.advance(units as u64);
     }
 
     fn end(&mut self) {
-        self.0.end();
+        self.watcher.end();
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use firebrick_core::{Completion, Group, Prompt, Seed};
+use firebrick_core::{Completion, Group, Prompt, Seed, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::{RolloutError, Sampling};
@@ -158,6 +158,9 @@ pub struct GroupRequest {
     pub prompt: Prompt,
     /// Which draw of the run this is; see [`Group::draw`].
     pub draw: u64,
+    /// The step that it is for; 0 outside of training. An engine needs no step, and whoever keeps a record of requests does.
+    #[serde(default)]
+    pub step: Step,
     /// How many completions; at least 1.
     pub group_size: usize,
     /// How they are drawn.
@@ -177,7 +180,7 @@ impl GroupRequest {
         let sampling = Arc::new(sampling.clone());
         let request = |(id, (draw, prompt))| {
             let sampling = sampling.clone();
-            GroupRequest { id, prompt, draw, group_size, sampling, seed }
+            GroupRequest { id, prompt, draw, step: 0, group_size, sampling, seed }
         };
         (0..).zip(prompts).map(request).collect()
     }
@@ -190,7 +193,7 @@ impl GroupRequest {
     /// A hash of everything that its completions follow from, but for the weights and its id: of prompt, draw, number,
     /// sampling and seed.
     pub fn digest(&self) -> [u8; 32] {
-        let GroupRequest { id: _, prompt, draw, group_size, sampling, seed } = self;
+        let GroupRequest { id: _, prompt, draw, step: _, group_size, sampling, seed } = self;
         let words = serde_json::to_string(&(prompt, sampling)).unwrap_or_default();
         seed.derive(&words, &[*draw, *group_size as u64]).bytes()
     }

@@ -143,9 +143,8 @@ impl Flight {
     /// more than were asked for.
     fn hear(&mut self, count: usize, finished: &mut dyn FnMut(usize)) {
         self.heard = self.heard.saturating_add(count).min(self.asked);
-        if self.heard > self.told {
-            finished(self.heard - self.told);
-            self.told = self.heard;
-        }
+        // None is told too: whoever hears it knows that somebody waits.
+        finished(self.heard.saturating_sub(self.told));
+        self.told = self.told.max(self.heard);
     }
 }

@@ -112,8 +112,9 @@ pub enum ServerError {
     },
     /// It has other weights than it was given.
     #[error(
-        "its log-probabilities are {distance:.2e} nats from the trainer's in the mean, expected at most {tolerance:.0e}: it \
-         has other weights than those of version {version}, or computes another model"
+        "its log-probabilities are {distance:.2e} nats from the trainer's in the mean, expected at most {tolerance:.0e}, and no \
+         more than rounding where it has shown less before: it has other weights than those of version {version}, or computes \
+         another model"
     )]
     OtherWeights {
         /// The mean distance over the tokens of the probes.

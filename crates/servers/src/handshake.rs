@@ -47,11 +47,16 @@ pub(crate) struct Probe {
 
 /// Gives weights to a server, and takes its word for nothing.
 ///
-/// It is paused while it loads, and goes on whatever happens. Nobody asks it for samples before this has ended well.
+/// It is paused while it loads, and goes on whatever happens. Nobody asks it for samples before this has ended well. `rounding`
+/// is the smallest distance that it has shown before; the one that it shows now comes back.
 ///
 /// # Errors
 /// When it does not load them, or computes with others.
-pub(crate) fn give(server: &dyn Speaks, publication: &Publication) -> Result<(), ServerError> {
+pub(crate) fn give(
+    server: &dyn Speaks,
+    publication: &Publication,
+    rounding: Option<f64>,
+) -> Result<f64, ServerError> {
     let Publication { folder, label, form, load_deadline, .. } = publication;
     let weights = Loadable { folder, label, form: *form };
     server.health()?;
@@ -64,8 +69,9 @@ pub(crate) fn give(server: &dyn Speaks, publication: &Publication) -> Result<(),
             paused.end()?;
         }
     }
-    compare(server, publication)?;
-    compare_samples(server, publication)
+    let distance = compare(server, publication, rounding)?;
+    compare_samples(server, publication)?;
+    Ok(distance)
 }
 
 /// A server that takes nothing on. When this is dropped it does again: a server that stays paused for ever looks like one that
@@ -96,8 +102,12 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// Compares the server's log-probabilities of the probes with the trainer's.
-fn compare(server: &dyn Speaks, publication: &Publication) -> Result<(), ServerError> {
+/// Compares the server's log-probabilities of the probes with the trainer's; gives the mean distance.
+fn compare(
+    server: &dyn Speaks,
+    publication: &Publication,
+    rounding: Option<f64>,
+) -> Result<f64, ServerError> {
     let Publication { probes, tolerance, version, .. } = publication;
     let mut numbers = Vec::new();
     for probe in probes {
@@ -118,11 +128,16 @@ fn compare(server: &dyn Speaks, publication: &Publication) -> Result<(), ServerE
     };
     let now = mean(|(there, now, _)| (there - now).abs());
     let before = mean(|(there, _, before)| (there - before).abs());
+    let way = mean(|(_, now, before)| (now - before).abs());
     if is_old(&numbers) {
         return Err(ServerError::OldWeights { before, now, version: *version });
     }
-    match now <= *tolerance {
-        true => Ok(()),
+    // It was nearer once, and is not near in comparison with the step that it should have made: vLLM's build for CPUs takes a
+    // new embedding, and keeps the head that was packed from the old one. After the first step of a policy of tied embeddings that
+    // was a distance of 1e-3, where rounding is 6e-7.
+    let strays = rounding.is_some_and(|rounding| now > 10.0 * rounding && now > way / 50.0);
+    match now <= *tolerance && !strays {
+        true => Ok(now),
         false => {
             let (distance, tolerance, version) = (now, *tolerance, *version);
             Err(ServerError::OtherWeights { distance, tolerance, version })

@@ -19,6 +19,8 @@ pub(crate) struct Member {
     pub(crate) life: u64,
     /// Until then it is left alone, because it said that it is busy.
     pub(crate) rests_until: Option<Instant>,
+    /// The smallest distance of its log-probabilities from the trainer's, in nats.
+    pub(crate) rounding: Option<f64>,
     /// The adapter that it samples with.
     pub(crate) adapter: Option<String>,
     /// Its reason to have been put aside, until it does what it is asked for.
@@ -53,6 +55,7 @@ impl Member {
             times_out: 0,
             life: 0,
             rests_until: None,
+            rounding: None,
             adapter: None,
             why: None,
         }

@@ -77,7 +77,7 @@ enum Event {
     /// A server has answered a request, or not.
     Answer { id: RequestId, name: String, result: Result<Vec<Sampled>, ServerError> },
     /// A server was given weights.
-    Loaded { member: usize, life: u64, adapter: Option<String>, result: Result<(), ServerError> },
+    Loaded { member: usize, life: u64, adapter: Option<String>, result: Result<f64, ServerError> },
 }
 
 /// How long nothing is looked at while the pool waits.
@@ -202,9 +202,9 @@ impl<M> ServerPool<M> {
         let member = &mut self.members[index];
         member.state = State::Loading;
         let (server, life, events) = (member.server.clone(), member.life, self.events.0.clone());
-        let old = member.adapter.take();
+        let (old, rounding) = (member.adapter.take(), member.rounding);
         let work = move || {
-            let result = give(&*server, &publication);
+            let result = give(&*server, &publication, rounding);
             if let Some(old) = old.filter(|old| Some(old.as_str()) != publication.adapter()) {
                 // It costs memory there, and nothing else.
                 let _ = server.unload(&old);
@@ -268,7 +268,7 @@ impl<M> ServerPool<M> {
         index: usize,
         life: u64,
         adapter: Option<String>,
-        result: Result<(), ServerError>,
+        result: Result<f64, ServerError>,
     ) {
         let (now, pause) = (Instant::now(), self.settings.pause);
         let member = &mut self.members[index];
@@ -278,7 +278,9 @@ impl<M> ServerPool<M> {
         let base = member.server.address().base().to_owned();
         let was_out = member.times_out() > 0;
         match result {
-            Ok(()) => {
+            Ok(distance) => {
+                let rounding = member.rounding.map_or(distance, |rounding| rounding.min(distance));
+                member.rounding = Some(rounding);
                 member.state = State::Ready;
                 member.adapter = adapter;
                 member.succeed();

@@ -1,11 +1,15 @@
-use std::{fs, path::Path};
+use std::{
+    fs::{self, File},
+    io::{BufReader, BufWriter, Write as _},
+    path::Path,
+};
 
 use burn::module::Module;
 use firebrick_core::{RewardedGroup, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    LossScale, Optimizer, PromptMemory, Room, TrainError,
+    Ahead, LossScale, Optimizer, PromptMemory, Room, TrainError,
     memory::{load_memory, save_memory},
 };
 
@@ -25,7 +29,10 @@ pub struct TrainerState {
     /// own, because it may be larger than everything else.
     #[serde(skip)]
     pub memory: PromptMemory,
-    /// Completions sampled so far.
+    /// The next step's groups, where it was sampled before its turn. In a file of its own, too.
+    #[serde(skip)]
+    pub ahead: Option<Ahead>,
+    /// Completions sampled so far, but for those.
     pub generated: u64,
     /// Completions that went into an update.
     pub trained: u64,
@@ -43,8 +50,8 @@ pub struct TrainerState {
     pub loss_scale: LossScale,
 }
 
-/// Writes `state.json` and `optimizer.safetensors`, and with a prompt memory `prompts.safetensors`,
-/// into `folder`, which exists.
+/// Writes `state.json` and `optimizer.safetensors`, with a prompt memory `prompts.safetensors`, and with groups of the next
+/// step `ahead.json` into `folder`, which exists.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -59,6 +66,7 @@ pub fn save_state<M: Module>(
     fs::write(&path, text)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))?;
     save_memory(folder, &state.memory)?;
+    save_ahead(folder, state.ahead.as_ref())?;
     optimizer.save(&folder.join(OPTIMIZER))
 }
 
@@ -80,6 +88,7 @@ pub fn load_state<M: Module>(
     let mut state: TrainerState = serde_json::from_str(&text).map_err(fault)?;
     let Expected { remembered } = serde_json::from_str(&text).map_err(fault)?;
     state.memory = load_memory(folder, remembered)?;
+    state.ahead = load_ahead(folder)?;
     let device = module.devices().into_iter().next().map(burn::tensor::Device::inner);
     if let Some(device) = device {
         optimizer.load(module, &folder.join(OPTIMIZER), &device)?;
@@ -105,5 +114,30 @@ struct Expected {
     remembered: Option<usize>,
 }
 
+fn save_ahead(folder: &Path, ahead: Option<&Ahead>) -> Result<(), TrainError> {
+    let Some(ahead) = ahead else { return Ok(()) };
+    let path = folder.join(AHEAD);
+    let write = || {
+        let mut file = BufWriter::new(File::create(&path)?);
+        serde_json::to_writer(&mut file, ahead)?;
+        file.flush()
+    };
+    let fault = |error| TrainError::checkpoint(&path, format!("cannot be written: {error}"));
+    write().map_err(fault)
+}
+
+/// The groups of the next step; none where the folder has no file of them.
+fn load_ahead(folder: &Path) -> Result<Option<Ahead>, TrainError> {
+    let path = folder.join(AHEAD);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let fault = |error: String| TrainError::checkpoint(&path, format!("cannot be read: {error}"));
+    let file = File::open(&path).map_err(|error| fault(error.to_string()))?;
+    let ahead = serde_json::from_reader(BufReader::new(file));
+    ahead.map(Some).map_err(|error| fault(error.to_string()))
+}
+
 const STATE: &str = "state.json";
+const AHEAD: &str = "ahead.json";
 const OPTIMIZER: &str = "optimizer.safetensors";

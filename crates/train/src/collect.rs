@@ -6,7 +6,7 @@ use firebrick_core::{Fate, Group, GroupFilter, PromptSource, RewardedGroup, Seed
 use firebrick_rollout::{Flight, GroupRequest, RequestId, RolloutEngine};
 
 use crate::{
-    Dynamic, Filled, Observer, OnCap, Phase, Refill, Task, TrainConfig, TrainError, TrainerState,
+    Dynamic, Filled, Observer, OnCap, Phase, PromptMemory, Refill, Task, TrainConfig, TrainError,
     copies,
     draw::{PromptSelector, selector},
     judge::Judge,
@@ -45,19 +45,19 @@ impl<'a> Collection<'a> {
     /// same groups again, and goes on from them.
     pub(crate) fn begin(
         config: &'a TrainConfig,
-        state: &'a TrainerState,
+        surplus: &[RewardedGroup],
+        memory: &'a PromptMemory,
         step: u64,
         seed: Seed,
     ) -> Self {
-        let (carried, stale): (Vec<_>, Vec<_>) = state
-            .surplus
+        let (carried, stale): (Vec<_>, Vec<_>) = surplus
             .iter()
             .cloned()
             .partition(|group| step - group.group.step <= config.max_surplus_age);
         let (carried_count, stale) = (carried.len(), stale.len());
         let mut refill = Refill::new(config.prompts_per_step, config.rounds(), carried);
         refill.enough = config.dynamic.enough(refill.target);
-        let selector = selector(config.memory.as_ref(), &state.memory, step, config.group_size);
+        let selector = selector(config.memory.as_ref(), memory, step, config.group_size);
         let sampled = Sampled { stale, carried: carried_count, ..Sampled::default() };
         Collection {
             config,
@@ -165,7 +165,10 @@ impl<'a> Collection<'a> {
         let config = self.config;
         let mut requests =
             GroupRequest::of_prompts(drawn, config.group_size, &config.sampling, seed);
-        requests.iter_mut().for_each(|request| request.id += self.drawn);
+        for request in &mut requests {
+            request.id += self.drawn;
+            request.step = self.step;
+        }
         self.drawn += requests.len() as u64;
         requests
     }

@@ -23,6 +23,7 @@
 mod adaptive;
 mod advantage;
 mod aggregation;
+mod ahead;
 mod batch;
 mod checkpoint;
 mod collect;
@@ -58,6 +59,7 @@ pub use advantage::{
     BatchNorm, Gdpo, GroupNorm, LeaveOneOut, MeanOnly, ReinforceBaseline, SPREAD_TOLERANCE,
 };
 pub use aggregation::{Aggregation, Divisors};
+pub use ahead::Ahead;
 pub use batch::{Layout, MicroBatch, Sample, ValueTargets, micro_batches};
 pub use checkpoint::{TrainerState, load_state, save_state};
 pub use critic::{Critic, CriticConfig, ValueHead, ValueModel};

@@ -14,6 +14,7 @@ mod variance;
 use std::collections::BTreeMap;
 
 use firebrick_core::{GroupFilter as _, RewardedGroup, Step};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use file::{load_memory, save_memory};
 pub use posterior::{Beta, PosteriorRule};
@@ -82,7 +83,7 @@ impl PromptMemory {
 }
 
 /// What is remembered of a prompt.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The step in which it was last sampled.
     pub step: u32,

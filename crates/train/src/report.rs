@@ -6,6 +6,8 @@ use firebrick_core::{
     Completion, Fate, FinishReason, Metrics, Reward, RewardedGroup, Trained, Verdict,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     LARGEST_CHANGE, Record, Repeats, Sample, adaptive, critic::CriticUpdates, memory::Recalled,
 };
@@ -51,7 +53,7 @@ pub struct UpdateTotals {
 }
 
 /// What sampling a step gave.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sampled {
     pub(crate) kept: Vec<RewardedGroup>,
     pub(crate) all: Vec<RewardedGroup>,

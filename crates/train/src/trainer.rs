@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, time::Instant};
 use burn::module::Module;
 use firebrick_core::{
     AdvantageEstimator, Fate, Group, GroupFilter, Metrics, Prompt, PromptSource, RewardScale,
-    RewardShaper, RewardedGroup, Seed, Trained, Verdict, Verifier,
+    RewardShaper, RewardedGroup, Seed, Step, Trained, Verdict, Verifier,
 };
 use firebrick_models::{Compute, PolicyModel};
 use firebrick_rollout::{RolloutEngine, RolloutError, Sampling};
@@ -12,6 +12,7 @@ use rand::seq::SliceRandom;
 use crate::{
     AdaptiveUpdates, Aggregation, Critic, Dynamic, EvalReport, LrSchedule, Memory, Optimizer,
     Phrases, Sample, SamplingReport, StepOutcome, TrainError, TrainerState, UpdateTotals, Updater,
+    ahead::Start,
     collect::Collection,
     evaluate,
     mini_batch::MiniBatch,
@@ -23,10 +24,9 @@ use crate::{
 /// The DAPO loop over a policy. Everything that it is made of can be exchanged.
 ///
 /// A step publishes the weights, samples, and updates, one after the other: then every completion comes
-/// from the policy that is trained on it. This order is one scheduler among possible ones. An engine takes
-/// requests and gives groups when they are finished, a completion tells which weights wrote it, and a
-/// sample keeps the log-probabilities of the policy that wrote it apart from those of the policy that the
-/// update starts from; a scheduler that samples ahead needs no more of its parts.
+/// from the policy that is trained on it. With [`TrainConfig::max_staleness`] it publishes, and samples the next step while it
+/// updates. A completion tells which weights wrote it, and a sample keeps the log-probabilities of the policy that wrote it
+/// apart from those of the policy that the update starts from.
 pub struct Trainer<M: Module> {
     /// The policy in training.
     pub policy: M,
@@ -101,6 +101,10 @@ pub struct TrainConfig {
     pub on_cap: OnCap,
     /// Keep surplus groups for the next step.
     pub keep_surplus: bool,
+    /// How many steps the policy may be ahead of the weights that a step is sampled with, but for surplus groups: 0, or 1.
+    pub max_staleness: u64,
+    /// No step after this one is sampled before its turn.
+    pub last_step: Step,
     /// How many steps old a surplus group may be when it is used.
     pub max_surplus_age: u64,
     /// Completions per optimizer update.
@@ -266,23 +270,44 @@ impl<M: PolicyModel> Trainer<M> {
             _ => {}
         }
         self.publish()?;
-        let mut sampled = self.sample_groups(step, observer)?;
+        let (mut sampled, cursor) = match self.state.ahead.clone().filter(|it| it.step == step) {
+            Some(ahead) => {
+                self.state.generated += ahead.sampled.completions();
+                (ahead.sampled, ahead.cursor)
+            }
+            None => (self.sample_groups(step, observer)?, self.source.cursor()),
+        };
         self.bear(sampled.errors(), sampled.completions())?;
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), began));
         }
         let (samples, measured) = self.samples(&sampled.kept)?;
-        let updated = self.update(step, samples, observer)?;
+        let surplus = std::mem::take(&mut sampled.put_aside);
+        let records = std::mem::take(&mut sampled.records);
+        let mut ahead = None;
+        let updated = if self.config.max_staleness > 0 && step < self.config.last_step {
+            let (surplus, mut memory) = (surplus.clone(), self.state.memory.clone());
+            memory.extend(records.clone());
+            let start = Start { surplus, memory, cursor };
+            let updated;
+            (updated, ahead) = self.update_and_sample(step, samples, start, observer);
+            updated?
+        } else {
+            self.update(step, samples, observer)?
+        };
         self.state.step = step;
-        self.state.surplus = std::mem::take(&mut sampled.put_aside);
-        self.state.memory.extend(std::mem::take(&mut sampled.records));
-        self.state.cursor = self.source.cursor();
+        self.state.surplus = surplus;
+        self.state.memory.extend(records);
+        self.state.cursor = cursor;
+        self.state.ahead = ahead;
         self.midway = false;
         // What an older policy wrote differs by more than rounding.
-        let mut completions = sampled.kept.iter().flat_map(|group| &group.group.completions);
-        let fresh = completions.all(|completion| completion.policy_version + 1 == step);
+        let (mean, most) = staleness(&sampled.kept, step);
+        let fresh = most == 0.0;
         let mut report = self.report(sampled, updated, began);
         report.metrics.extend(measured);
+        report.metrics.set("rollout/staleness_mean", mean);
+        report.metrics.set("rollout/staleness_max", most);
         let difference = report.metrics.get("rollout/logprob_diff_mean");
         if fresh && let Some(difference) = difference.filter(|it| it.is_finite()) {
             self.state.logprob_diff = Some(difference);
@@ -340,7 +365,7 @@ impl<M: PolicyModel> Trainer<M> {
     ) -> Result<Sampled, TrainError> {
         let Trainer { policy, config, state, source, engine, task, seed, .. } = self;
         source.seek(state.cursor);
-        let mut collection = Collection::begin(config, state, step, *seed);
+        let mut collection = Collection::begin(config, &state.surplus, &state.memory, step, *seed);
         let vocab = policy.head().dims()[0];
         collection.run(engine.as_mut(), source.as_mut(), task, vocab, observer)?;
         let generated = collection.sampled.completions();
@@ -406,7 +431,7 @@ impl<M: PolicyModel> Trainer<M> {
 
     /// Optimizer updates over shuffled mini-batches, of equal size as far as that goes: a last one
     /// of a few leftovers would move the weights as far as a whole one, with more noise.
-    fn update(
+    pub(crate) fn update(
         &mut self,
         step: u64,
         samples: Vec<Sample>,
@@ -469,4 +494,14 @@ impl<M: PolicyModel> Trainer<M> {
         let Sampled { all, fates, stop, .. } = sampled;
         StepReport { sampling, update, metrics, groups: all, fates, trained, skipped, stop }
     }
+}
+
+/// How many steps the policy of `step` is ahead of those that wrote its completions: the mean, and the most.
+fn staleness(groups: &[RewardedGroup], step: Step) -> (f64, f64) {
+    let completions = groups.iter().flat_map(|group| &group.group.completions);
+    let ages = completions.map(|it| (step - 1).saturating_sub(it.policy_version) as f64);
+    let (count, sum, most) = ages.fold((0.0, 0.0, 0.0f64), |(count, sum, most), age| {
+        (count + 1.0, sum + age, most.max(age))
+    });
+    (sum / f64::max(count, 1.0), most)
 }

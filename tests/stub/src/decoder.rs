@@ -67,6 +67,7 @@ impl StubModel for Served {
             id,
             prompt: Prompt { tokens: prompt.to_vec(), ..Prompt::default() },
             draw: 0,
+            step: 0,
             group_size: 1,
             sampling: sampling.clone(),
             seed: Seed::run(*seed),

@@ -158,6 +158,8 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             max_rounds: 1,
             on_cap: OnCap::TrainSmaller,
             keep_surplus: false,
+            max_staleness: 0,
+            last_step: 0,
             max_surplus_age: 0,
             mini_batch: 16,
             adaptive: None,

@@ -153,6 +153,8 @@ impl<'a> Phases<'a> {
                 max_rounds: 1,
                 on_cap: OnCap::TrainSmaller,
                 keep_surplus: false,
+                max_staleness: 0,
+                last_step: 0,
                 max_surplus_age: 0,
                 mini_batch: rows,
                 adaptive: None,

@@ -7,7 +7,7 @@ use firebrick_models::PolicyModel;
 use firebrick_runs::{HELDOUT, Outcome};
 use firebrick_train::EvalReport;
 
-use super::{Progress, Run};
+use super::{Progress, Run, record::keep_event};
 use crate::{
     Error,
     journal::lock,
@@ -131,7 +131,7 @@ impl<M: PolicyModel> Run<M> {
         if prompts.is_empty() {
             return Ok(None);
         }
-        let Wired { trainer, eval_sampling, .. } = &mut self.wired;
+        let Wired { trainer, eval_sampling, notes, .. } = &mut self.wired;
         let phase = std::mem::take(&mut self.phase);
         self.phase = match phase.is_empty() {
             true => "the evaluation before training".into(),
@@ -139,7 +139,10 @@ impl<M: PolicyModel> Run<M> {
         };
         lock(&self.journal).turn_to(place);
         trainer.publish()?;
-        let phases = &mut Phases(self.watcher.as_mut());
+        let (journal, step) = (&self.journal, trainer.state.step);
+        let keep = |text: &str| keep_event(journal, step, text);
+        let watcher = self.watcher.as_mut();
+        let phases = &mut Phases { watcher, notes, keep: &keep };
         let measured = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
         self.explain_journal((prompts.len() * samples) as u64);

@@ -1,6 +1,6 @@
 //! The jobs that a run hands to the thread which writes its database.
 
-use std::time::Instant;
+use std::{sync::Mutex, time::Instant};
 
 use firebrick_core::{Metrics, RewardedGroup, Step, Tracker as _};
 use firebrick_models::PolicyModel;
@@ -9,7 +9,7 @@ use firebrick_runs::{HELDOUT, Outcome, RunError, Store, TRAIN};
 use super::Run;
 use crate::{
     diagnose::{self, ENDED},
-    journal::lock,
+    journal::{Journal, lock},
     recipe::Record,
 };
 
@@ -59,12 +59,7 @@ impl<M: PolicyModel> Run<M> {
     /// A line for whoever watches, and for the record.
     pub(super) fn note(&mut self, text: &str) {
         self.watcher.note(text);
-        let (step, text) = (self.wired.trainer.state.step, text.to_owned());
-        lock(&self.journal).store.later(move |store| {
-            // A database that can't be written is complained of where a step is lost.
-            let _ = store.event(step, &text);
-            None
-        });
+        keep_event(&self.journal, self.wired.trainer.state.step, text);
     }
 
     /// Says what could not be written, and what was removed.
@@ -141,4 +136,14 @@ impl<M: PolicyModel> Run<M> {
             Err::<_, RunError>(error) => Some(format!("run.db grows: {error}")),
         });
     }
+}
+
+/// Keeps a line in the run's database.
+pub(super) fn keep_event(journal: &Mutex<Journal>, step: Step, text: &str) {
+    let text = text.to_owned();
+    lock(journal).store.later(move |store| {
+        // A database that can't be written is complained of where a step is lost.
+        let _ = store.event(step, &text);
+        None
+    });
 }

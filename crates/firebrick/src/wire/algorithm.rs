@@ -198,6 +198,8 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
             recipe::OnCap::Error => firebrick_train::OnCap::Error,
         },
         keep_surplus: recipe.sampling.surplus == recipe::Surplus::Keep,
+        max_staleness: recipe.rollout.max_staleness,
+        last_step: recipe.train.steps,
         max_surplus_age: recipe.sampling.max_surplus_age,
         mini_batch: recipe.train.mini_batch,
         adaptive: recipe.train.adaptive.as_ref().map(adaptive),

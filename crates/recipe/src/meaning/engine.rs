@@ -44,7 +44,7 @@ impl Checks<'_> {
                 &["rollout.engine", "model.new"],
                 "rollout.engine is set for a model that is new, expected one with a `path`".into(),
                 "no server can begin with it",
-                "make the model first, with a run of train.steps = 0, and start the servers and a recipe from its checkpoint",
+                "a run with train.steps = 1 and optim.lr = 0.0 makes its checkpoint, which servers and a recipe can begin with",
             );
         }
     }

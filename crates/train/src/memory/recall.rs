@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use firebrick_core::{Metrics, PromptSource, Reward, RewardedGroup, Seed, Step};
 use rand::seq::index;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Beta, Memory, MemoryRule, PosteriorRule, PromptMemory, Record, VarianceRule, has_spread,
@@ -27,7 +28,7 @@ pub(crate) struct Recall<'a> {
 }
 
 /// What the memory did in a step.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Recalled {
     /// Draws that the rule passed over.
     pub(crate) skipped: usize,

@@ -1,0 +1,129 @@
+//! The next step's groups, sampled while a step is trained on.
+
+use std::{mem, panic::resume_unwind, thread};
+
+use firebrick_core::{
+    Completion, Group, GroupFilter, Prompt, PromptSource, RewardScale, RewardedGroup, Score, Step,
+    Verdict, Verifier,
+};
+use firebrick_models::PolicyModel;
+use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Observer, PromptMemory, Sample, Task, TrainError, Trainer,
+    collect::Collection,
+    report::{Sampled, Updated},
+};
+
+/// The groups of a step that were sampled before its turn, by older weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ahead {
+    pub(crate) step: Step,
+    pub(crate) sampled: Sampled,
+    /// Prompts that were drawn by then.
+    pub(crate) cursor: u64,
+}
+
+/// Everything besides weights that a step's sampling follows from.
+pub(crate) struct Start {
+    pub(crate) surplus: Vec<RewardedGroup>,
+    pub(crate) memory: PromptMemory,
+    pub(crate) cursor: u64,
+}
+
+impl<M: PolicyModel> Trainer<M> {
+    /// Trains on `samples`, and samples the step after this one meanwhile.
+    ///
+    /// Sampling that fails is no loss: the step samples when its turn comes, and fails then if it must. What is sampled
+    /// follows from no clock: it is what sampling would give before the update.
+    pub(crate) fn update_and_sample(
+        &mut self,
+        step: Step,
+        samples: Vec<Sample>,
+        start: Start,
+        observer: &mut dyn Observer,
+    ) -> (Result<Updated, TrainError>, Option<Ahead>) {
+        // What samples belongs to its own thread meanwhile; an update has no use for it.
+        let mut engine = mem::replace(&mut self.engine, Box::new(Away));
+        let mut source = mem::replace(&mut self.source, Box::new(Away));
+        let task = mem::replace(&mut self.task, Away::task());
+        let (config, seed) = (self.config.clone(), self.seed);
+        let vocab = self.policy.head().dims()[0];
+        let sample = || {
+            source.seek(start.cursor);
+            let Start { surplus, memory, .. } = &start;
+            let mut collection = Collection::begin(&config, surplus, memory, step + 1, seed);
+            collection.run(engine.as_mut(), source.as_mut(), &task, vocab, &mut ())?;
+            let sampled = collection.finish()?;
+            Ok::<_, TrainError>(Ahead { step: step + 1, sampled, cursor: source.cursor() })
+        };
+        let (updated, ahead) = thread::scope(|scope| {
+            let sampling = scope.spawn(sample);
+            let updated = self.update(step, samples, observer);
+            (updated, sampling.join())
+        });
+        (self.engine, self.source, self.task) = (engine, source, task);
+        match ahead {
+            Ok(ahead) => (updated, ahead.ok()),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+/// Stands where engine, source and task are while they work for the next step.
+struct Away;
+
+impl Away {
+    fn task() -> Task {
+        let scale = RewardScale { right: 0.0, wrong: 0.0 };
+        let (verifier, filter) = (Box::new(Away), Box::new(Away));
+        Task { verifier, scale, shapers: Vec::new(), filter, advantage: None }
+    }
+}
+
+impl Verifier for Away {
+    fn score(&self, _: &Prompt, _: &Completion) -> Score {
+        Score::none(Verdict::Error)
+    }
+}
+
+impl GroupFilter for Away {
+    fn keep(&self, _: &RewardedGroup) -> bool {
+        false
+    }
+}
+
+impl<M> RolloutEngine<M> for Away {
+    fn publish(&mut self, _: &M, _: u64) -> Result<(), RolloutError> {
+        Err(RolloutError::NoWeights)
+    }
+
+    fn submit(&mut self, _: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        Err(RolloutError::NoWeights)
+    }
+
+    fn poll(
+        &mut self,
+        _: Wait,
+        _: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        Err(RolloutError::NoWeights)
+    }
+}
+
+impl PromptSource for Away {
+    fn draw(&mut self) -> Prompt {
+        Prompt::default()
+    }
+
+    fn cursor(&self) -> u64 {
+        0
+    }
+
+    fn seek(&mut self, _: u64) {}
+
+    fn size(&self) -> u64 {
+        1
+    }
+}
