@@ -17,7 +17,7 @@ use place::{Outcome, Place, assert_same, repository};
 use rusqlite::Connection;
 
 /// Kinds of runs, each with something of its own that a resumed run has to find again.
-const KINDS: [(&str, &[&str]); 6] = [
+const KINDS: [(&str, &[&str]); 7] = [
     ("plain", &["checkpoint.every=3"]),
     ("critic", &["advantage.kind=gae", "train.adaptive={kl_stop=100.0}"]),
     ("memory", &["sampling.memory.kind=posterior", "train.share_prompts=always"]),
@@ -31,6 +31,10 @@ const KINDS: [(&str, &[&str]); 6] = [
             "model.base=int4",
             "warmup.steps=0",
         ],
+    ),
+    (
+        "ahead",
+        &["rollout.max_staleness=1", "sampling.memory.kind=posterior", "loss.importance_cap=2.0"],
     ),
     ("muon", &["optim.kind=muon", "optim.moments=int8", "loss.kl={kind=\"k3\",coef=0.1}"]),
 ];

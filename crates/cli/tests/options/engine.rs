@@ -3,7 +3,7 @@
 use firebrick_stub::Seen;
 
 use crate::{
-    bench::{Bench, CHECKPOINT, Case, SERVED, case, default},
+    bench::{Bench, CHECKPOINT, Case, LETTERS, SERVED, case, default},
     made::Run,
 };
 
@@ -45,10 +45,23 @@ pub(crate) const CASES: &[Case] = &[
     case(&["rollout.engine.weights_there=/nowhere"], SERVED, &[IMPATIENT], |run| {
         run.fails(1, "it failed at /collective_rpc with status 500");
     }),
+    case(&["rollout.max_staleness=1"], LETTERS, &["train.steps=3", "sampling.surplus=drop"], ahead),
     case(&["rollout.engine.key_variable=FIREBRICK_NOBODY_SETS_THIS"], SERVED, &[], |run| {
         run.fails(2, "the environment has no such variable");
     }),
 ];
+
+/// The steps after the first are sampled by the weights that the step before them began with.
+fn ahead(run: &Run<'_>) {
+    let stale = |run: &Run<'_>| run.values("rollout/staleness_mean");
+    assert_eq!(stale(run), [0.0, 1.0, 1.0], "{:?}", stale(run));
+    // Where the weights stand still it makes no difference which of them sample.
+    let still = ["optim.lr=0.0", "rollout.max_staleness=1"];
+    let (ahead, after) = (run.instead(&still), run.instead(&still[..1]));
+    let texts = |run: &Run<'_>| run.completions().into_iter().map(|it| it.text).collect::<Vec<_>>();
+    assert_eq!(texts(&ahead), texts(&after));
+    assert_eq!(ahead.values("loss/total"), after.values("loss/total"));
+}
 
 /// The run is whole, and the server has sampled for it.
 fn samples_there(run: &Run<'_>, holds: fn(&Seen) -> bool) {

@@ -151,8 +151,8 @@ fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     if recipe.loss.importance_cap.is_some() {
         return None;
     }
-    // Groups that were carried over are older than the weights. Step 1 has none of them.
-    let fresh = history.mean_without("rollout/logprob_diff_mean", "sampling/groups_carried");
+    // Older weights give other numbers, and rightly so. Step 1 has none that are older.
+    let fresh = history.mean_without("rollout/logprob_diff_mean", "rollout/staleness_max");
     let difference = fresh?;
     if difference <= ROUNDING {
         return None;
@@ -160,7 +160,7 @@ fn mismatch(history: &History, recipe: &Recipe) -> Option<Suspicion> {
     Some(Suspicion {
         what: "Sampler and trainer disagree about the probability of tokens.".into(),
         evidence: vec![format!(
-            "rollout/logprob_diff_mean is {difference:.3} where no group is older than the weights; rounding makes 1e-7 in f32 and 1e-2 in bf16"
+            "rollout/logprob_diff_mean is {difference:.3} where no completion is older than the weights; rounding makes 1e-7 in f32 and 1e-2 in bf16"
         )],
         remedy: format!(
             "If you wrote the engine: let it sample at rollout.temperature ({}) and give log-probabilities at that \
