@@ -41,6 +41,7 @@ fn policy() -> Decoder {
 fn updater() -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
     Updater {
+        others: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),

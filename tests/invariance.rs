@@ -17,9 +17,9 @@ use firebrick_models::{
 };
 use firebrick_train::{
     AdamW, Aggregation, Cispo, ClipRange, ConstantLr, Critic, CriticConfig, Cut, Dapo, Divisors,
-    Gae, Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, Moves, Objective, OptimConfig,
-    PolicyLoss, Sample, TokenValues, UpdateReport, Updater, ValueHead, ValueLoss, ValueModel,
-    micro_batches,
+    Gae, GradSync, Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, Moves, Objective,
+    OptimConfig, Others, PolicyLoss, Sample, TokenValues, UpdateReport, Updater, ValueHead,
+    ValueLoss, ValueModel, micro_batches,
 };
 use proptest::{
     collection::vec,
@@ -217,11 +217,12 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
         run(40, &update(), |update| {
             let policy = &policies[usize::from(update.tied)];
             let critic = critics[usize::from(update.tied)].as_ref();
-            let gradients = |samples: &[Sample], cut| {
-                updater(policy_loss(), aggregation, update.extras, cut)
-                    .gradients_with(policy, critic, Moves::Policy, samples)
-                    .unwrap()
+            let gradients_on = |samples: &[Sample], cut, devices| {
+                let updater = updater(policy_loss(), aggregation, update.extras, cut);
+                let updater = Updater { others: others(devices), ..updater };
+                updater.gradients_with(policy, critic, Moves::Policy, samples).unwrap()
             };
+            let gradients = |samples: &[Sample], cut| gradients_on(samples, cut, 1);
             let samples = match critic {
                 Some(critic) => appraised(update.samples(policy), policy, critic),
                 None => update.samples(policy),
@@ -240,6 +241,18 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
                     rounding(aggregation),
                 )
                 .map_err(|why| TestCaseError::fail(format!("{aggregation:?}, {cut:?}: {why}")))?;
+            }
+            // Half of the cases are enough. A device may have nothing to do.
+            if update.extras {
+                let devices = 2 + samples.len() % 3;
+                let spread = gradients_on(&samples, update.cut, devices);
+                assert_same(policy, critic, &spread, &whole, rounding(aggregation))
+                    .map_err(|why| TestCaseError::fail(format!("on {devices} devices: {why}")))?;
+                let seen = |report: UpdateReport| report.seen.read(&samples).unwrap();
+                for (here, there) in seen(whole).iter().zip(seen(spread)) {
+                    assert_close("ratios", &there.ratios, &here.ratios, 1e-5)
+                        .map_err(TestCaseError::fail)?;
+                }
             }
             Ok(())
         });
@@ -502,7 +515,13 @@ fn updater(
         constant_length: LONGEST,
         temperature: 0.9,
         cut,
+        others: Others::default(),
     }
+}
+
+/// The others of so many devices, all of which are the CPU: a thread each.
+fn others(devices: usize) -> Others {
+    Others::new(&Device::flex(), vec![Device::flex(); devices - 1], GradSync::MainDevice)
 }
 
 /// What the values are read from, and how far their gradient goes.

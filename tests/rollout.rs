@@ -194,6 +194,7 @@ fn rollout_logprobs_are_those_of_the_update() {
             };
             let samples: Vec<Sample> = completions.iter().map(sample).collect();
             let updater = Updater {
+                others: Default::default(),
                 loss_scale: 1.0,
                 router_aux_loss_coef: 0.0,
                 interrupted: Default::default(),

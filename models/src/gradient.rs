@@ -60,6 +60,35 @@ impl GradientSum {
         })
     }
 
+    /// Adds the sum of a copy of the module, which may lie on another device.
+    #[must_use]
+    pub fn merged<M: Module>(self, module: &M, other: GradientSum) -> GradientSum {
+        struct Merge(GradientsParams);
+        impl GradientMap for Merge {
+            fn map<const D: usize>(
+                &mut self,
+                parameter: &Param<Tensor<D>>,
+                sum: Option<Tensor<D>>,
+            ) -> Option<Tensor<D>> {
+                let here = parameter.val().device().inner();
+                let more = self.0.remove::<D>(parameter.id).map(|more| more.to_device(&here));
+                match (sum, more) {
+                    (Some(sum), Some(more)) => Some(sum + more),
+                    (sum, more) => sum.or(more),
+                }
+            }
+        }
+        self.mapped(module, &mut Merge(other.0))
+    }
+
+    /// Puts in the place of each parameter's sum what `map` makes of it.
+    #[must_use]
+    pub fn mapped<M: Module>(self, module: &M, map: &mut impl GradientMap) -> GradientSum {
+        let mut mapping = Mapping { sum: self.0, map };
+        module.visit(&mut mapping);
+        GradientSum(mapping.sum)
+    }
+
     /// The sum.
     pub fn finish(self) -> GradientsParams {
         self.0
@@ -67,9 +96,41 @@ impl GradientSum {
 
     /// The sum for a module's parameters, over `divisor`.
     pub fn finish_over<M: Module>(self, module: &M, divisor: f64) -> GradientsParams {
-        let mut over = Over { sum: self.0, divisor };
-        module.visit(&mut over);
-        over.sum
+        struct Over(f64);
+        impl GradientMap for Over {
+            fn map<const D: usize>(
+                &mut self,
+                _: &Param<Tensor<D>>,
+                sum: Option<Tensor<D>>,
+            ) -> Option<Tensor<D>> {
+                sum.map(|sum| sum.div_scalar(self.0))
+            }
+        }
+        self.mapped(module, &mut Over(divisor)).finish()
+    }
+}
+
+/// Makes one gradient of another, parameter by parameter.
+pub trait GradientMap {
+    /// The gradient of `parameter`, none where there is none, from `sum`.
+    fn map<const D: usize>(
+        &mut self,
+        parameter: &Param<Tensor<D>>,
+        sum: Option<Tensor<D>>,
+    ) -> Option<Tensor<D>>;
+}
+
+struct Mapping<'a, T> {
+    sum: GradientsParams,
+    map: &'a mut T,
+}
+
+impl<T: GradientMap> ModuleVisitor for Mapping<'_, T> {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
+        let sum = self.sum.remove::<D>(parameter.id);
+        if let Some(sum) = self.map.map(parameter, sum) {
+            self.sum.register(parameter.id, sum);
+        }
     }
 }
 
@@ -102,19 +163,6 @@ pub fn head_backward(
         sum.0.register(head.id, d_head);
     }
     d_hidden
-}
-
-struct Over {
-    sum: GradientsParams,
-    divisor: f64,
-}
-
-impl ModuleVisitor for Over {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(sum) = self.sum.remove::<D>(param.id) {
-            self.sum.register(param.id, sum.div_scalar(self.divisor));
-        }
-    }
 }
 
 struct Take<'a> {

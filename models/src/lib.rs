@@ -94,7 +94,7 @@ pub use firebrick_kernels::{
     Activation, Attended, Compute, Look, Segment, Sight, TokenLogProbs, attention,
     attention_backward, head_logits, head_logprobs, head_record,
 };
-pub use gradient::{GradientSum, Tape, head_backward};
+pub use gradient::{GradientMap, GradientSum, Tape, head_backward};
 pub use grain::Grain;
 pub use init::{random, random_in};
 pub(crate) use lora::Adapter;

@@ -61,6 +61,7 @@ pub fn sample(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Sample {
 /// Cuts as [`CUT`], and means over tokens.
 pub fn updater(loss: impl PolicyLoss + 'static, temperature: f64) -> Updater {
     Updater {
+        others: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),

@@ -6,6 +6,7 @@ use firebrick_train::{Aggregation, ClipRange, Cut, Dapo, Objective, Updater};
 pub(crate) fn updater(cut: Cut) -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
     Updater {
+        others: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),

@@ -22,7 +22,7 @@ use firebrick_data::{DateTime, PromptReport, Prompts, Tokenizer};
 use firebrick_device::Kind;
 use firebrick_models::{Decoder, PolicyModel, RewardModel};
 use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
-use firebrick_train::{Phrases, Trainer, TrainerState, load_state};
+use firebrick_train::{Others, Phrases, Trainer, TrainerState, Updater, load_state};
 
 use crate::{
     Error, HuggingFace, Part, PolicyFiles, device,
@@ -134,6 +134,7 @@ pub(crate) fn wire_with(
     let dtype = model::checkpoint_dtype(recipe, resume, folders.as_ref())?;
     // Before the weights, which take of the memory that there is.
     let cut = cut(recipe, Some(sources));
+    let others = device::others(recipe, &device)?;
     let Policy { decoder: policy, config, base } =
         Policy::read(recipe, folders.as_ref(), &data.tokenizer, seed, &device, &said)?;
     let adapter = policy.lora().is_some();
@@ -160,6 +161,7 @@ pub(crate) fn wire_with(
     let ready = Ready {
         policy,
         cut,
+        others,
         files: Box::new(files),
         size,
         tokenizer: data.tokenizer,
@@ -205,7 +207,8 @@ pub(crate) fn wire_given<M: PolicyModel>(
     }
     let size = model::parameters_in_words(&policy);
     let cut = cut(recipe, None);
-    let ready = Ready { policy, cut, files, size, tokenizer, context, source, verifier };
+    let others = device::others(recipe, &policy.device())?;
+    let ready = Ready { policy, cut, others, files, size, tokenizer, context, source, verifier };
     let wired = assemble(recipe, parts, ready, resume, channel().1)?;
     Ok(Wired { replaced, ..wired })
 }
@@ -214,6 +217,7 @@ pub(crate) fn wire_given<M: PolicyModel>(
 struct Ready<M> {
     policy: M,
     cut: plan::Cut,
+    others: Others,
     files: Box<dyn PolicyFiles<M>>,
     size: String,
     tokenizer: Arc<Tokenizer>,
@@ -231,7 +235,8 @@ fn assemble<M: PolicyModel>(
     resume: Option<&Path>,
     notes: Receiver<String>,
 ) -> Result<Wired<M>, Error> {
-    let Ready { policy, cut, files, size, tokenizer, context, mut source, verifier } = ready;
+    let Ready { policy, cut, others, files, size, tokenizer, context, mut source, verifier } =
+        ready;
     let seed = Seed::run(recipe.seed);
     let device = policy.device();
     let mut optimizer = parts.optimizer.unwrap_or_else(|| optimizer(&recipe.optim));
@@ -269,7 +274,7 @@ fn assemble<M: PolicyModel>(
     task.shapers = parts.shapers.unwrap_or(task.shapers);
     task.filter = parts.filter.unwrap_or(task.filter);
     task.advantage = parts.advantage.or(task.advantage);
-    let mut updater = updater(recipe, cut);
+    let mut updater = Updater { others, ..updater(recipe, cut) };
     updater.objective.policy = parts.loss.unwrap_or(updater.objective.policy);
     let trainer = Trainer {
         policy,

@@ -29,6 +29,7 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
     checks.memory();
     checks.sampling();
     checks.engine();
+    checks.devices();
     checks.without_effect();
     checks.schedule();
     checks.mini_batch();

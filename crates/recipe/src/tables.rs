@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Where tensors live and kernels run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Device {
     /// The API.
@@ -25,9 +25,34 @@ pub struct Device {
     /// Which device of that kind, counted from 0 as `firebrick doctor` lists them.
     #[schemars(range(max = bounds::INDEX))]
     pub index: usize,
+    /// Devices of that kind, from `index` on, over which an update is spread. Sampling, the optimizer's state and a critic stay
+    /// on the first. On the CPU they are threads, which is of use to tests alone. It has been run there, and never on several
+    /// cards.
+    #[schemars(range(min = 1, max = 64))]
+    pub count: usize,
+    /// How their gradients are added up.
+    pub sync: GradSync,
     /// What operations are computed by: `fast` is the device's own code where there is some; `reference` is plain tensor
     /// code everywhere, to compare with. Results differ by rounding.
     pub kernels: Kernels,
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        let (kind, sync, kernels) = Default::default();
+        Device { kind, index: 0, count: 1, sync, kernels }
+    }
+}
+
+/// How gradients of several devices are added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GradSync {
+    /// They are copied to the first device.
+    #[default]
+    MainDevice,
+    /// By NCCL, on CUDA alone. It has never been run.
+    Collective,
 }
 
 /// What operations are computed by.

@@ -40,6 +40,7 @@ mod mini_batch;
 mod numbers;
 mod observe;
 mod optim;
+mod others;
 mod pass;
 mod report;
 mod reward;
@@ -79,6 +80,7 @@ pub use optim::{
     AdamW, Moments, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part,
     StepOutcome, check_finite, clipped_step, fingerprint, global_norm, hidden_matrix,
 };
+pub use others::{GradSync, Others};
 pub use report::{SamplingReport, UpdateTotals};
 pub use reward::reward;
 pub use room::Room;

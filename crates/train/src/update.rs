@@ -18,8 +18,8 @@ use firebrick_models::{
 };
 
 use crate::{
-    Aggregation, Critic, Divisors, Layout, LossInput, MicroBatch, Objective, Optimizer, Sample,
-    StepOutcome, TrainError, ValueModel,
+    Aggregation, Critic, Divisors, GradSync, Layout, LossInput, MicroBatch, Objective, Optimizer,
+    Others, Sample, StepOutcome, TrainError, ValueModel,
     batch::share_saved,
     micro_batches,
     optim::read,
@@ -48,6 +48,8 @@ pub struct Updater {
     pub temperature: f64,
     /// How the work is cut.
     pub cut: Cut,
+    /// The devices that compute it beside the policy's.
+    pub others: Others,
 }
 
 /// How an update is cut into pieces: changes memory and speed, and the result by rounding at most. Where matrices
@@ -240,33 +242,28 @@ impl Updater {
             policy.clone().balanced(loads, weight)
         });
         let policy = balanced.as_ref().unwrap_or(policy);
-        let plain = policy.valid();
         let shared = match layout {
             Layout::Shared => share_saved(samples, self.cut.micro_batch_tokens),
             Layout::Padded | Layout::Packed => 0.0,
         };
-        let (mut gradients, mut of_critic) = (GradientSum::default(), GradientSum::default());
-        let mut sums: BTreeMap<&'static str, Tensor<1>> = BTreeMap::new();
-        let mut largest: Option<Tensor<1>> = None;
-        let mut seen = Seen::default();
-        let device = policy.device();
-        for (indices, batch) in self.batches(samples, layout, &divisors, &device) {
-            self.check_interrupted()?;
-            let (parts, change, numbers) = together(&device, || {
-                // Before the policy's pass: its activations are gone when the policy's come.
-                if let Some(critic) = critic {
-                    add(&mut sums, critic.on_own_trunk(&batch, &self.cut, &mut of_critic));
-                }
-                let sinks = (&mut gradients, &mut of_critic);
-                self.micro_batch(policy, &plain, critic, moves, &batch, sinks)
-            });
-            largest = Some(match largest {
-                Some(largest) => largest.max_pair(change),
-                None => change,
-            });
-            add(&mut sums, parts);
-            seen.parts.push((indices, numbers));
-        }
+        // The loads of experts, and a critic, are on the policy's device alone.
+        let alone = critic.is_some() || balances;
+        let batches = self.micro_batches(samples, layout, alone);
+        let task = Micro { samples, layout, divisors: &divisors, moves };
+        let share = match alone {
+            true => self.share(policy, critic, &task, batches)?,
+            false => {
+                let work = |policy: &M, batches| {
+                    let mut share = self.share(policy, None, &task, batches)?;
+                    share.gradients = self.others.reduce(policy, share.gradients);
+                    Ok(share)
+                };
+                let shares = self.others.each(policy, samples, batches, work)?;
+                let merge = |sum: Share, share| sum.merged(policy, share, self.others.sync());
+                shares.into_iter().reduce(merge).unwrap_or_default()
+            }
+        };
+        let Share { gradients, of_critic, sums, largest, seen } = share;
         let mut metrics = Metrics::default();
         if let Some(largest) = largest {
             // One read-back for all of them.
@@ -296,6 +293,37 @@ impl Updater {
         })
     }
 
+    /// The part of an update that is made of these micro-batches, on the device of `policy`.
+    fn share<M: PolicyModel>(
+        &self,
+        policy: &M,
+        critic: Option<&Critic<M>>,
+        task: &Micro<'_>,
+        batches: Vec<Vec<usize>>,
+    ) -> Result<Share, TrainError> {
+        let (plain, device) = (policy.valid(), policy.device());
+        let mut share = Share::default();
+        for indices in batches {
+            self.check_interrupted()?;
+            let batch = self.batch(task.samples, &indices, task.layout, task.divisors, &device);
+            let Share { gradients, of_critic, sums, .. } = &mut share;
+            let (parts, change, numbers) = together(&device, || {
+                // Before the policy's pass: its activations are gone when the policy's come.
+                if let Some(critic) = critic {
+                    add(sums, critic.on_own_trunk(&batch, &self.cut, of_critic));
+                }
+                self.micro_batch(policy, &plain, critic, task.moves, &batch, (gradients, of_critic))
+            });
+            share.largest = Some(match share.largest {
+                Some(largest) => largest.max_pair(change),
+                None => change,
+            });
+            add(&mut share.sums, parts);
+            share.seen.parts.push((indices, numbers));
+        }
+        Ok(share)
+    }
+
     /// Log-probabilities of the samples' completion tokens under `policy`, one list per sample; 0 where
     /// the policy did not write the token, and an empty list for a sample that does not count.
     ///
@@ -306,12 +334,12 @@ impl Updater {
         policy: &M,
         samples: &[Sample],
     ) -> Result<Vec<Vec<f32>>, TrainError> {
-        let policy = policy.valid();
-        let head = policy.head().val();
-        self.per_token(&policy, samples, |hidden, batch| {
-            let (temperature, logits) = (self.temperature, self.cut.logits);
+        let logprobs = |policy: &M, hidden: Tensor<2>, batch: &MicroBatch| {
+            let (head, temperature, logits) =
+                (policy.head().val(), self.temperature, self.cut.logits);
             head_logprobs(&hidden, &head, &batch.labels, temperature, logits).logprobs
-        })
+        };
+        self.per_token(&policy.valid(), samples, false, logprobs)
     }
 
     /// Values of the samples' completion tokens, one list per sample: of each what is expected before
@@ -327,7 +355,7 @@ impl Updater {
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let trunk = critic.trunk.as_ref().unwrap_or(policy).valid();
         let head = critic.head.valid();
-        self.per_token(&trunk, samples, |hidden, _| head.values(hidden))
+        self.per_token(&trunk, samples, true, |_, hidden, _| head.values(hidden))
     }
 
     /// Ends what is being computed, if it is to end.
@@ -341,28 +369,35 @@ impl Updater {
     /// The loads of the policy's experts over the update's tokens.
     fn loads<M: PolicyModel>(&self, policy: &M, samples: &[Sample], layout: Layout) -> Loads {
         let (plain, device) = (policy.valid(), policy.device());
-        let mut loads = Loads::default();
-        for (_, batch) in self.batches(samples, layout, &Divisors::default(), &device) {
+        let (mut loads, divisors) = (Loads::default(), Divisors::default());
+        for indices in self.micro_batches(samples, layout, true) {
+            let batch = self.batch(samples, &indices, layout, &divisors, &device);
             together(&device, || plain.count_loads(&batch.tokens, &mut loads));
         }
         loads
     }
 
-    /// The micro-batches of an update, each with the numbers of its samples.
-    fn batches<'a>(
-        &'a self,
-        samples: &'a [Sample],
+    /// The numbers of the samples of each micro-batch. Several devices get at least one each, if there are as many samples.
+    fn micro_batches(&self, samples: &[Sample], layout: Layout, alone: bool) -> Vec<Vec<usize>> {
+        let devices = if alone { 1 } else { self.others.count() };
+        let all: usize = samples.iter().map(Sample::length).sum();
+        let tokens = match devices {
+            1 => self.cut.micro_batch_tokens,
+            count => self.cut.micro_batch_tokens.min(all.div_ceil(count)),
+        };
+        micro_batches(samples, tokens, layout)
+    }
+
+    fn batch(
+        &self,
+        samples: &[Sample],
+        indices: &[usize],
         layout: Layout,
-        divisors: &'a Divisors,
-        device: &'a Device,
-    ) -> impl Iterator<Item = (Vec<usize>, MicroBatch)> + 'a {
-        micro_batches(samples, self.cut.micro_batch_tokens, layout).into_iter().map(
-            move |indices| {
-                let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
-                let batch = MicroBatch::new(&part, layout, self.aggregation, divisors, device);
-                (indices, batch)
-            },
-        )
+        divisors: &Divisors,
+        device: &Device,
+    ) -> MicroBatch {
+        let part: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
+        MicroBatch::new(&part, layout, self.aggregation, divisors, device)
     }
 
     fn scaled<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
@@ -374,18 +409,33 @@ impl Updater {
         &self,
         policy: &M,
         samples: &[Sample],
-        number: impl Fn(Tensor<2>, &MicroBatch) -> Tensor<1> + Sync,
+        alone: bool,
+        number: impl Fn(&M, Tensor<2>, &MicroBatch) -> Tensor<1> + Sync,
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let divisors = Divisors::default();
         let layout = self.cut.layout(samples, policy.packs());
+        let work = |policy: &M, batches: Vec<Vec<usize>>| {
+            let device = policy.device();
+            let mut found = Vec::new();
+            for indices in batches {
+                self.check_interrupted()?;
+                let batch = self.batch(samples, &indices, layout, &divisors, &device);
+                let numbers = together(&device, || {
+                    let hidden = hidden_at(policy, &batch.tokens, &batch.predictors);
+                    number(policy, hidden, &batch)
+                });
+                found.push((indices, read(numbers)?));
+            }
+            Ok(found)
+        };
+        let batches = self.micro_batches(samples, layout, alone);
+        let found = match alone {
+            true => vec![work(policy, batches)?],
+            false => self.others.each(policy, samples, batches, work)?,
+        };
         let mut result = vec![Vec::new(); samples.len()];
-        let device = policy.device();
-        for (indices, batch) in self.batches(samples, layout, &divisors, &device) {
-            self.check_interrupted()?;
-            let numbers = together(&device, || {
-                number(hidden_at(policy, &batch.tokens, &batch.predictors), &batch)
-            });
-            let mut values = read(numbers)?.into_iter();
+        for (indices, values) in found.into_iter().flatten() {
+            let mut values = values.into_iter();
             for index in indices {
                 let sample = &samples[index];
                 result[index] = vec![0.0; sample.completion.len()];
@@ -493,6 +543,50 @@ impl Updater {
         parts.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
         parts.extend(judged);
         (parts, difference.max(), numbers)
+    }
+}
+
+/// An update, for whoever computes a part of it.
+struct Micro<'a> {
+    samples: &'a [Sample],
+    layout: Layout,
+    /// Of the whole update.
+    divisors: &'a Divisors,
+    moves: Moves,
+}
+
+/// The part of an update that one device has computed.
+#[derive(Default)]
+struct Share {
+    gradients: GradientSum,
+    of_critic: GradientSum,
+    sums: BTreeMap<&'static str, Tensor<1>>,
+    /// The largest change of a log-probability.
+    largest: Option<Tensor<1>>,
+    seen: Seen,
+}
+
+impl Share {
+    /// Adds what another device has computed; all of it is on the policy's device then.
+    fn merged<M: PolicyModel>(mut self, policy: &M, other: Share, sync: GradSync) -> Share {
+        let here = policy.device().inner();
+        self.gradients = match sync {
+            GradSync::MainDevice => self.gradients.merged(policy, other.gradients),
+            // It has the whole sum already.
+            GradSync::Collective => self.gradients,
+        };
+        let sums = other.sums.into_iter();
+        add(&mut self.sums, sums.map(|(name, part)| (name, part.to_device(&here))).collect());
+        let largest = other.largest.map(|largest| largest.to_device(&here));
+        self.largest = match (self.largest, largest) {
+            (Some(a), Some(b)) => Some(a.max_pair(b)),
+            (a, b) => a.or(b),
+        };
+        let parts = other.seen.parts.into_iter();
+        let moved =
+            parts.map(|(indices, numbers)| (indices, numbers.map(|it| it.to_device(&here))));
+        self.seen.parts.extend(moved);
+        self
     }
 }
 

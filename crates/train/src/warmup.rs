@@ -61,6 +61,7 @@ impl<M: PolicyModel> Trainer<M> {
 
 fn updater(cut: Cut) -> Updater {
     Updater {
+        others: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),

@@ -89,6 +89,7 @@ impl StubModel for Served {
 
     fn score(&mut self, tokens: &[TokenId]) -> Vec<f32> {
         let updater = Updater {
+            others: Default::default(),
             loss_scale: 1.0,
             router_aux_loss_coef: 0.0,
             interrupted: Arc::default(),

@@ -45,11 +45,33 @@ pub(crate) const CASES: &[Case] = &[
     case(&["rollout.engine.weights_there=/nowhere"], SERVED, &[IMPATIENT], |run| {
         run.fails(1, "it failed at /collective_rpc with status 500");
     }),
+    case(&["device.count=3"], LETTERS, &["train.steps=1", "train.mini_batch=16"], spread),
+    case(&["device.count=3", "device.sync=main_device"], LETTERS, &["train.steps=1"], spread),
+    case(&["device.count=2", "device.sync=collective"], LETTERS, &[], |run| {
+        run.fails(2, "device.sync is \"collective\" on cpu, expected cuda");
+    }),
     case(&["rollout.max_staleness=1"], LETTERS, &["train.steps=3", "sampling.surplus=drop"], ahead),
     case(&["rollout.engine.key_variable=FIREBRICK_NOBODY_SETS_THIS"], SERVED, &[], |run| {
         run.fails(2, "the environment has no such variable");
     }),
 ];
+
+/// The update is the same to rounding, wherever its parts are computed.
+fn spread(run: &Run<'_>) {
+    let alone = run.without();
+    assert!(
+        run.completions()
+            .iter()
+            .map(|it| &it.text)
+            .eq(alone.completions().iter().map(|it| &it.text))
+    );
+    for name in ["loss/total", "update/grad_norm"] {
+        let (here, there) = (run.first(name), alone.first(name));
+        assert!((here - there).abs() < 1e-5 * there.abs().max(1e-3), "{name}: {here}, {there}");
+        // One sum more is rounded otherwise.
+        assert!(here != there || name != "update/grad_norm", "{name} is the same to the bit");
+    }
+}
 
 /// The steps after the first are sampled by the weights that the step before them began with.
 fn ahead(run: &Run<'_>) {

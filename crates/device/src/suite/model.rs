@@ -382,6 +382,7 @@ pub(super) const WHOLE: Cut = Cut {
 /// DAPO with everything that it can have: two clips, an entropy bonus and a KL penalty.
 pub(super) fn updater(cut: Cut) -> Updater {
     Updater {
+        others: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),

@@ -221,6 +221,7 @@ impl Verifier for LowTokens {
 /// A loss without bonus or penalty.
 fn plain(policy: Box<dyn PolicyLoss>, temperature: f64) -> Updater {
     Updater {
+        others: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),

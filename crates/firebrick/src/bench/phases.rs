@@ -233,6 +233,7 @@ fn verify(clock: &mut Clock<'_>) -> Result<usize> {
 /// DAPO's update, without entropy and KL.
 fn updater(cut: Cut) -> Updater {
     Updater {
+        others: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
         interrupted: Default::default(),

@@ -112,6 +112,7 @@ pub(super) fn updater(recipe: &Recipe, cut: plan::Cut) -> Updater {
         coef: kl.coef,
     });
     Updater {
+        others: Default::default(),
         loss_scale: 1.0,
         router_aux_loss_coef: loss.router_aux_loss_coef,
         interrupted: Default::default(),

@@ -1,6 +1,23 @@
 use super::Checks;
+use crate::{DeviceKind, GradSync};
 
 impl Checks<'_> {
+    /// What several devices need.
+    pub(super) fn devices(&mut self) {
+        let device = &self.recipe.device;
+        if device.sync == GradSync::Collective
+            && device.kind != DeviceKind::Cuda
+            && device.count > 1
+        {
+            self.fail(
+                &["device.sync", "device.kind"],
+                format!("device.sync is \"collective\" on {}, expected cuda", device.kind.name()),
+                "has no collective operations",
+                "leave it out: gradients are then copied to the first device",
+            );
+        }
+    }
+
     /// What inference servers need.
     pub(super) fn engine(&mut self) {
         let rollout = &self.recipe.rollout;
