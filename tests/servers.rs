@@ -23,32 +23,12 @@ const POLICY: Hashed = Hashed { weights: 1.0, vocabulary: 32 };
 
 #[test]
 fn a_thousand_groups_come_once_each_although_two_of_four_servers_misbehave() {
-    let faults = [
-        Fault::Drop,
-        Fault::Half,
-        Fault::Abort,
-        Fault::Short,
-        Fault::Status(500),
-        Fault::Status(503),
-        Fault::Duplicate,
-        Fault::OneMore,
-        Fault::ForeignToken,
-        Fault::NotANumber,
-        Fault::Positive,
-        Fault::PastTheEnd,
-        Fault::Nonsense,
-        Fault::OtherVersion,
-        Fault::Delay(Duration::from_millis(200)),
-        Fault::Trickle,
-        Fault::Hang,
-        Fault::Endless,
-    ];
     let work = (Duration::from_millis(4), 4);
     let good = || Stub::start(POLICY, Options { work, ..Options::default() });
     let faulty = |every: u64| {
         let fault = move |asked: u64| {
-            let place = (asked / every) as usize % faults.len();
-            asked.is_multiple_of(every).then_some(faults[place])
+            let place = (asked / every) as usize % Fault::ALL.len();
+            asked.is_multiple_of(every).then_some(Fault::ALL[place])
         };
         Stub::start(POLICY, Options { work, faults: Box::new(fault), ..Options::default() })
     };
@@ -82,29 +62,9 @@ fn a_thousand_groups_come_once_each_although_two_of_four_servers_misbehave() {
 
 #[test]
 fn each_fault_is_survived_in_either_dialect() {
-    let pause = Duration::from_millis(100);
     for dialect in [Dialect::Vllm, Dialect::Sglang] {
         let alone = place_of(vec![Options::default()], dialect).sample(requests(12), &mut |_| {});
-        for fault in [
-            Fault::Delay(pause),
-            Fault::Drop,
-            Fault::Half,
-            Fault::Abort,
-            Fault::Short,
-            Fault::Status(500),
-            Fault::Status(429),
-            Fault::Hang,
-            Fault::Duplicate,
-            Fault::OneMore,
-            Fault::Trickle,
-            Fault::Endless,
-            Fault::ForeignToken,
-            Fault::NotANumber,
-            Fault::Positive,
-            Fault::PastTheEnd,
-            Fault::Nonsense,
-            Fault::OtherVersion,
-        ] {
+        for fault in Fault::ALL {
             // SGLang's answers have no places: a double is one more completion like another.
             if dialect == Dialect::Sglang && fault == Fault::Duplicate {
                 continue;

@@ -33,6 +33,16 @@ pub enum ProgramError {
         /// The folder that holds the run's.
         there: PathBuf,
     },
+    /// A launcher has started several trainers.
+    #[error(
+        "{variable} is {value}: a launcher has started this program {value} times, expected once"
+    )]
+    SeveralTrainers {
+        /// The variable of the environment that says so.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+    },
     /// Two recipes of a comparison have the same name, so their runs would have the same folders.
     #[error("two of the recipes are called {name}")]
     SameName {
@@ -171,6 +181,11 @@ impl ProgramError {
             }
             ProgramError::RunElsewhere { there, .. } => {
                 format!("say where it is: --runs {}", there.display())
+            }
+            ProgramError::SeveralTrainers { .. } => {
+                "one process drives all cards of its machine (device.count), and further machines sample for it \
+                 (rollout.engine): start it once. Several would train as many policies, and write one run"
+                    .into()
             }
             ProgramError::SameName { .. } => {
                 "give one of them another file name or a `name` of its own; --set name=… would name \

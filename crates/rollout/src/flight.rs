@@ -120,7 +120,10 @@ impl Flight {
             return Err(RolloutError::Answer { id, problem });
         }
         answers.iter().try_for_each(|(id, group)| self.take(*id, group))?;
-        self.hear(self.came.saturating_sub(self.heard), finished);
+        // Those that the engine did not tell.
+        if self.came > self.heard {
+            self.hear(self.came - self.heard, finished);
+        }
         Ok(answers)
     }
 

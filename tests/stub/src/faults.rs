@@ -38,3 +38,28 @@ pub enum Fault {
     /// It names weights that nobody gave it.
     OtherVersion,
 }
+
+impl Fault {
+    /// All of them; a delay is one of 200 ms.
+    pub const ALL: [Fault; 19] = [
+        Fault::Delay(Duration::from_millis(200)),
+        Fault::Drop,
+        Fault::Half,
+        Fault::Abort,
+        Fault::Short,
+        Fault::Status(500),
+        Fault::Status(503),
+        Fault::Hang,
+        Fault::Duplicate,
+        Fault::OneMore,
+        Fault::Trickle,
+        Fault::Endless,
+        Fault::ForeignToken,
+        Fault::NotANumber,
+        Fault::Positive,
+        Fault::PastTheEnd,
+        Fault::Nonsense,
+        Fault::OtherVersion,
+        Fault::Status(429),
+    ];
+}

@@ -66,6 +66,7 @@ says how to go on.";
 
 impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
+        refuse_ranks()?;
         let set = [self.set, super::device_settings(self.device)].concat();
         let mut loaded = super::recipes::load(&self.recipe, &set)?;
         if self.resume
@@ -91,6 +92,18 @@ impl Train {
         let summary = session.resume(self.resume).run()?;
         Ok(if summary.stopped_because == INTERRUPTED { 130 } else { 0 })
     }
+}
+
+/// Refuses to be one of several trainers, as launchers of other programs start them: burn joins no processes, so each of
+/// them would train a policy of its own.
+fn refuse_ranks() -> Result<(), ProgramError> {
+    for variable in ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"] {
+        let value = std::env::var(variable).unwrap_or_default();
+        if value.trim().parse::<u64>().is_ok_and(|count| count > 1) {
+            return Err(ProgramError::SeveralTrainers { variable, value });
+        }
+    }
+    Ok(())
 }
 
 /// The name of the run whose folder in `runs` holds this very recipe; none where the recipe is no

@@ -1,0 +1,114 @@
+//! The groups that a pool of servers samples in a second, when two of four misbehave and when those two are not there.
+//!
+//! ```text
+//! cargo bench -p firebrick-benches --bench servers
+//! ```
+//!
+//! The servers are stubs of this process: each works on 4 groups at once, and a group takes it 20 ms. One of the faulty ones
+//! fails at every group, in nineteen ways in turn, silence among them; the other fails at every fourth. Prints the seconds of
+//! 1,000 groups, five times in turn, and the median of the ratios.
+
+#![expect(clippy::print_stdout, reason = "a bench prints its result")]
+
+use std::{
+    error::Error,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
+use firebrick_rollout::{GroupRequest, RolloutEngine as _, Sampling, generate};
+use firebrick_servers::{Dialect, Form, ServerPool, Settings};
+use firebrick_stub::{Fault, Hashed, HashedWeights, Options, Stub};
+
+const GROUPS: u64 = 1000;
+const WORK: (Duration, usize) = (Duration::from_millis(20), 4);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let place = std::env::temp_dir().join(format!("firebrick-servers-{}", std::process::id()));
+    let mut ratios = Vec::new();
+    for round in 0..5 {
+        let two = seconds(&place.join(format!("{round}-two")), &[good(), good()])?;
+        let stubs = [good(), faulty(1), good(), faulty(4)];
+        let four = seconds(&place.join(format!("{round}-four")), &stubs)?;
+        println!("{two:.2} s on two servers, {four:.2} s on these and two that misbehave");
+        ratios.push(two / four);
+    }
+    std::fs::remove_dir_all(&place)?;
+    ratios.sort_by(f64::total_cmp);
+    println!("throughput with the two that misbehave, over that without: {:.2}", ratios[2]);
+    Ok(())
+}
+
+fn good() -> Stub {
+    Stub::start(Hashed::new(1.0), Options { work: WORK, ..Options::default() })
+}
+
+/// Fails at every group of so many.
+fn faulty(every: u64) -> Stub {
+    let fault = move |asked: u64| {
+        let place = (asked / every) as usize % Fault::ALL.len();
+        asked.is_multiple_of(every).then_some(Fault::ALL[place])
+    };
+    let options = Options { work: WORK, faults: Box::new(fault), ..Options::default() };
+    Stub::start(Hashed::new(1.0), options)
+}
+
+fn seconds(folder: &Path, stubs: &[Stub]) -> Result<f64, Box<dyn Error>> {
+    std::fs::create_dir_all(folder)?;
+    let mut pool = pool(folder, stubs)?;
+    pool.publish(&Hashed::new(1.0), 0)?;
+    // Until the weights are there.
+    generate(&mut pool, requests(8), &mut |_| {})?;
+    let began = Instant::now();
+    let groups = generate(&mut pool, requests(GROUPS), &mut |_| {})?;
+    assert_eq!(groups.len() as u64, GROUPS);
+    Ok(began.elapsed().as_secs_f64())
+}
+
+fn pool(folder: &Path, stubs: &[Stub]) -> Result<ServerPool<Hashed>, Box<dyn Error>> {
+    let settings = Settings {
+        dialect: Dialect::Vllm,
+        servers: stubs.iter().map(Stub::base).collect(),
+        key: None,
+        at_once: 8,
+        deadline: Duration::from_secs(3),
+        load_deadline: Duration::from_secs(10),
+        patience: Duration::from_secs(60),
+        silence: Duration::from_millis(300),
+        pause: Duration::from_millis(500),
+        tolerance: 1e-3,
+        probes: vec![tokens(100, 24)],
+        tempered: false,
+        vocabulary: 32,
+    };
+    let weights = HashedWeights::new(&PathBuf::from(folder), Form::Model);
+    Ok(ServerPool::new(settings, weights, Arc::new(Wordless), |_| {})?)
+}
+
+fn requests(count: u64) -> Vec<GroupRequest> {
+    let prompt = |id| (id, Prompt { id, tokens: tokens(id, 5), ..Prompt::default() });
+    let sampling = Sampling {
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        max_completion_tokens: 24,
+        stop: vec![3],
+    };
+    GroupRequest::of_prompts((0..count).map(prompt), 4, &sampling, Seed::run(5))
+}
+
+fn tokens(seed: u64, count: u64) -> Vec<TokenId> {
+    let mut stream = Seed::run(seed).stream();
+    (0..count).map(|at| (stream.uniform_at(at) * 32.0) as TokenId).collect()
+}
+
+/// Nobody reads these completions.
+struct Wordless;
+
+impl Detokenizer for Wordless {
+    fn detokenize(&self, _: &[TokenId]) -> String {
+        String::new()
+    }
+}

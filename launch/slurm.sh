@@ -1,0 +1,51 @@
+#!/bin/bash
+# One trainer and the inference servers of the other nodes, in one SLURM job.
+#
+#     sbatch launch/slurm.sh recipe.toml MODEL
+#
+# The current folder is shared by all nodes. Ten minutes before its time is over the job is told; the run then saves, and the job
+# is queued again and goes on.
+#SBATCH --job-name=firebrick
+#SBATCH --nodes=3
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --time=24:00:00
+#SBATCH --signal=B:TERM@600
+#SBATCH --requeue
+#SBATCH --open-mode=append
+set -euo pipefail
+
+recipe=$1 model=$2
+name=$(basename "$recipe" .toml)
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+
+# One server on each node but the first, over all of its cards.
+servers=
+for node in "${nodes[@]:1}"; do
+    VLLM_SERVER_DEV_MODE=1 srun --nodes=1 --ntasks=1 --nodelist="$node" \
+        vllm serve "$model" --served-model-name policy --port 8000 --tensor-parallel-size 8 \
+        --logprobs-mode processed_logprobs --enable-scale-out --generation-config vllm &
+    servers+="${servers:+,}\"http://$node:8000\""
+done
+
+# The trainer waits for the servers (rollout.engine.patience), and is one task: it drives all cards of its node by itself.
+if [ -f "runs/$name/run.db" ]; then
+    begin=("runs/$name/recipe.toml" --resume)
+else
+    begin=("$recipe" --set "name=$name")
+fi
+srun --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" firebrick train "${begin[@]}" \
+    --set rollout.engine.kind=vllm --set "rollout.engine.servers=[$servers]" \
+    --set "rollout.engine.weights=$PWD/runs-weights/$name" &
+trainer=$!
+told=
+trap 'told=1; kill -TERM "$trainer" 2>/dev/null || true' TERM
+status=0
+wait "$trainer" || status=$?
+# A signal ends the first wait, and the trainer is still saving.
+if [ -n "$told" ]; then
+    status=0
+    wait "$trainer" || status=$?
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$status"
