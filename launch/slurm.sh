@@ -36,7 +36,7 @@ else
 fi
 srun --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" firebrick train "${begin[@]}" \
     --set rollout.engine.kind=vllm --set "rollout.engine.servers=[$servers]" \
-    --set "rollout.engine.weights=$PWD/runs-weights/$name" &
+    --set "rollout.engine.weights=$PWD/weights" &
 trainer=$!
 told=
 trap 'told=1; kill -TERM "$trainer" 2>/dev/null || true' TERM

@@ -78,7 +78,7 @@ fn pool(folder: &Path, stubs: &[Stub]) -> Result<ServerPool<Hashed>, Box<dyn Err
         dialect: Dialect::Vllm,
         servers: stubs.iter().map(Stub::base).collect(),
         key: None,
-        at_once: 8,
+        at_once: 32,
         deadline: Duration::from_secs(3),
         load_deadline: Duration::from_secs(10),
         patience: Duration::from_secs(60),

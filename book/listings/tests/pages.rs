@@ -123,6 +123,7 @@ fn the_page_of_metrics_names_every_metric() {
         "critic.clip=0.2",
         "loss.kl={ kind = \"k3\", coef = 0.1 }",
         "loss.importance_cap=2.0",
+        "loss.importance_range=[0.5, 2.0]",
         "model.new.family=qwen3_moe",
         "loss.router_aux_loss_coef=0.001",
         "train.adaptive={}",

@@ -9,6 +9,7 @@
 //! live for an operation, is an estimate, taken at its largest.
 
 mod advice;
+mod engines;
 mod facts;
 mod memory;
 mod pieces;
@@ -17,6 +18,7 @@ mod sums;
 use serde::Serialize;
 
 pub use advice::{Advice, Longest, Remedy, remedy};
+pub use engines::{Card, Engines, Load, REACHED, Reached};
 pub use facts::{Facts, Models, Work};
 pub use memory::{Cut, Memory, compute, cut, warning};
 pub use pieces::Pieces;

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::{Error, HuggingFace, PolicyFiles};
 
-/// A folder with a folder for each version of the weights that was published and is in use.
+/// A run's folder with a folder for each version of the weights that was published and is in use.
 ///
 /// A version's folder is named for the step and for its number among all that were published, so no path ever means two
 /// things. It is written under another name, synced, and renamed: whoever sees it sees all of it. `manifest.json` in it has
@@ -34,6 +34,9 @@ pub(crate) struct PublishedWeights {
     /// Folders that were published, also by earlier processes.
     published: u64,
 }
+
+/// Begins the name of a folder that is not whole.
+const UNFINISHED: &str = ".tmp-v";
 
 /// The file that says what a version's folder holds.
 const MANIFEST: &str = "manifest.json";
@@ -51,6 +54,12 @@ impl PublishedWeights {
         updater: Updater,
     ) -> Result<Self, Error> {
         let there = there.unwrap_or_else(|| folder.clone());
+        // A process that was killed may have left a half; nobody else writes here.
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                drop(fs::remove_dir_all(entry.path()));
+            }
+        }
         let updater = Updater { temperature: 1.0, ..updater };
         Ok(PublishedWeights { folder, there, files, tokenizer, updater, published: 0 })
     }

@@ -148,12 +148,14 @@ pub(crate) fn wire_with(
     parts.worked.get_or_insert(data.worked);
     let files = HuggingFace { config, base, adapter, dtype };
     if parts.engine.is_none() {
+        let run_folder = parts.run_folder.clone().unwrap_or_default();
         let behind = servers::Behind {
             policy: &policy,
             files: files.clone(),
             tokenizer: &data.tokenizer,
             updater: updater(recipe, cut),
-            folder: parts.run_folder.clone().unwrap_or_default().join("weights"),
+            folder: run_folder.join("weights"),
+            run: run_folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             said: said.clone(),
         };
         parts.engine = servers::engine(recipe, behind)?;

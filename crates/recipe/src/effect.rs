@@ -174,6 +174,12 @@ impl Recipe {
                 &["loss.importance_cap"],
                 "no loss.importance_cap, which has them recomputed",
             ),
+            (
+                compared,
+                "loss.importance_range",
+                &["loss.importance_cap"],
+                "loss.importance_cap, which has the two policies compared",
+            ),
             (self.model.lora.is_some(), "model.base", &["model.lora"], "model.lora"),
             (self.has_critic(), "critic", &["advantage.kind"], "advantage.kind = \"gae\""),
             (

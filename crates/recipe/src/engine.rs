@@ -16,7 +16,8 @@ pub struct Engine {
     /// Addresses of servers, such as `"http://a:8000"`. Each works on up to `rollout.max_sequences` completions at once.
     #[schemars(length(max = 1024), inner(length(min = 1)))]
     pub servers: Vec<String>,
-    /// Folder in which the weights are published that servers load; `weights` in the run's folder if there is none.
+    /// Folder in which the weights are published that servers load, each run's in a folder of its name; `weights` in the run's
+    /// folder if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<PathBuf>,
     /// The path of that folder on the servers' machines, where it is another one.

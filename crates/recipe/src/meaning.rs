@@ -30,6 +30,7 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
     checks.sampling();
     checks.engine();
     checks.devices();
+    checks.importance();
     checks.without_effect();
     checks.schedule();
     checks.mini_batch();

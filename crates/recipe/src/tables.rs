@@ -243,6 +243,11 @@ pub struct Loss {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub importance_cap: Option<f64>,
+    /// Leaves completions out of the loss that one of the two policies would hardly have written: whose tokens the policy that the
+    /// update starts from makes less likely than the first number of times, or more likely than the second, in their geometric
+    /// mean. By default none is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub importance_range: Option<[f64; 2]>,
 }
 
 impl Default for Loss {
@@ -255,6 +260,7 @@ impl Default for Loss {
             router_aux_loss_coef: 0.0,
             kl: None,
             importance_cap: None,
+            importance_range: None,
         }
     }
 }
@@ -588,7 +594,7 @@ pub enum SharePrompts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OldLogprobs {
-    /// The sampler's; the trainer's, which cost a pass through the model, once on the same weights the two differ by more than
+    /// The sampler's; with `rollout.max_staleness` above 0 always, and else the trainer's, which cost a pass through the model, once on the same weights the two differ by more than
     /// 0.005 on average. In 16 bits the first step uses the trainer's, to measure the difference.
     #[default]
     Auto,

@@ -151,8 +151,13 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// Whether the server refused the request itself, so that another one will too.
+    /// Tells if the server refused the request itself, so that another one will too.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, ServerError::Refused { .. })
+        matches!(self, ServerError::Refused { status: 400 | 413 | 422, .. })
+    }
+
+    /// Tells if the server has not got what it was given: it was restarted.
+    pub(crate) fn has_forgotten(&self) -> bool {
+        matches!(self, ServerError::Refused { status: 404, .. })
     }
 }

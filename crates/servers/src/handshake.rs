@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use firebrick_core::{FinishReason, TokenId, Version};
+use firebrick_core::{TokenId, Version};
 use firebrick_rollout::Sampling;
 
 use crate::{
@@ -18,6 +18,8 @@ pub(crate) struct Publication {
     pub(crate) label: String,
     /// The folder as servers see it.
     pub(crate) folder: PathBuf,
+    /// The same as the trainer does.
+    pub(crate) here: PathBuf,
     pub(crate) form: Form,
     pub(crate) probes: Vec<Probe>,
     /// The mean distance in nats that is allowed.
@@ -61,8 +63,12 @@ pub(crate) fn give(
     let weights = Loadable { folder, label, form: *form };
     server.health()?;
     match form {
-        // Beside the adapters that it has: what it does goes on with those.
-        Form::Adapter => server.load(&weights, *load_deadline)?,
+        // Beside the adapters that it has: what it does goes on with those. It refuses a name that it has, and may have this one
+        // from an attempt that ended badly.
+        Form::Adapter => {
+            let _ = server.unload(label);
+            server.load(&weights, *load_deadline)?;
+        }
         Form::Model => {
             let paused = Paused::begin(server)?;
             server.load(&weights, *load_deadline)?;
@@ -87,7 +93,9 @@ impl<'a> Paused<'a> {
     }
 
     fn end(mut self) -> Result<(), ServerError> {
-        self.0.take().map_or(Ok(()), Speaks::resume)
+        self.0.map_or(Ok(()), Speaks::resume)?;
+        self.0 = None;
+        Ok(())
     }
 }
 
@@ -167,7 +175,7 @@ fn is_old(numbers: &[(f64, f64, f64)]) -> bool {
 /// be told to say those from before the temperature.
 fn compare_samples(server: &dyn Speaks, publication: &Publication) -> Result<(), ServerError> {
     let Some(probe) = publication.probes.first() else { return Ok(()) };
-    // At 1 both kinds are the same. Far from it they can't be mistaken for each other.
+    // At 1 both kinds are the same.
     let temperature = if publication.tempered { 0.5 } else { 1.0 };
     let sampling = Sampling {
         temperature,
@@ -189,15 +197,19 @@ fn compare_samples(server: &dyn Speaks, publication: &Publication) -> Result<(),
     };
     let (mut distance, mut count) = (0.0, 0);
     for sampled in server.sample(&ask)? {
-        debug_assert_eq!(sampled.finish, FinishReason::Length);
         let whole = [&probe.tokens[..1], &sampled.tokens].concat();
         let plain = server.score(publication.adapter(), &whole, publication.deadline)?;
-        for (said, plain) in sampled.logprobs.iter().zip(plain) {
+        // A token that is nearly certain is so at any temperature.
+        let tells = |plain: f32| !publication.tempered || plain < UNCERTAIN;
+        for (said, plain) in sampled.logprobs.iter().zip(plain).filter(|(_, plain)| tells(*plain)) {
             distance += f64::from((said - plain).abs());
             count += 1;
         }
     }
-    distance /= f64::from(count.max(1));
+    if count < FEWEST {
+        return Ok(());
+    }
+    distance /= f64::from(count);
     let tolerance = publication.tolerance;
     let hint = match publication.tempered {
         true if distance <= tolerance => {
@@ -212,6 +224,12 @@ fn compare_samples(server: &dyn Speaks, publication: &Publication) -> Result<(),
 
 /// Tokens of a sample that is drawn to be looked at.
 const SAMPLED: usize = 16;
+
+/// The log-probability below which a token is much likelier, or less likely, at half the temperature.
+const UNCERTAIN: f32 = -0.2;
+
+/// Tokens from which on a mean says something.
+const FEWEST: u32 = 4;
 
 #[cfg(test)]
 mod tests {

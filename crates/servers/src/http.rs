@@ -7,7 +7,7 @@ use ureq::{Agent, Body, Error, http::Response};
 
 use crate::{Key, PoolError, ServerError};
 
-/// Bytes of a server's words that are kept for a message.
+/// Letters of a server's words that are kept for a message.
 const WORDS: usize = 300;
 
 /// Bytes of an answer that says little.
@@ -69,7 +69,7 @@ impl Address {
             None => request,
         };
         let bytes = serde_json::to_vec(body).unwrap_or_default();
-        read(path, request.send(&bytes[..]), deadline, limit)
+        self.read(path, request.send(&bytes[..]), deadline, limit)
     }
 
     /// Asks for `path`.
@@ -80,43 +80,56 @@ impl Address {
             Some(key) => request.header("authorization", format!("Bearer {}", key.word())),
             None => request,
         };
-        read(path, request.call(), deadline, SMALL)
+        self.read(path, request.call(), deadline, SMALL)
     }
-}
 
-/// The JSON of an answer; null where it is none, as some servers say nothing but their status.
-fn read(
-    request: &'static str,
-    response: Result<Response<Body>, Error>,
-    deadline: Duration,
-    limit: u64,
-) -> Result<Value, ServerError> {
-    let failed = |error: Error| match error {
-        Error::Timeout(_) => ServerError::Silent { seconds: deadline.as_secs() },
-        Error::BodyExceedsLimit(limit) => {
-            let problem = format!("it is larger than {limit} bytes");
-            ServerError::Answer { request, problem }
+    /// The JSON of an answer; null where it is none, as some servers say nothing but their status.
+    fn read(
+        &self,
+        request: &'static str,
+        response: Result<Response<Body>, Error>,
+        deadline: Duration,
+        limit: u64,
+    ) -> Result<Value, ServerError> {
+        let failed = |error: Error| match error {
+            Error::Timeout(_) => ServerError::Silent { seconds: deadline.as_secs() },
+            Error::BodyExceedsLimit(limit) => {
+                let problem = format!("it is larger than {limit} bytes");
+                ServerError::Answer { request, problem }
+            }
+            error => ServerError::Unreachable(error.to_string()),
+        };
+        let mut response = response.map_err(failed)?;
+        let status = response.status().as_u16();
+        let limit = if status == 200 { limit } else { SMALL };
+        let text = response.body_mut().with_config().limit(limit).read_to_vec();
+        let words = |text: &[u8]| {
+            let text = String::from_utf8_lossy(text);
+            // A server, or what stands before it, may say what it was told.
+            let text = match &self.key {
+                Some(key) => text.replace(key.word(), "***").into(),
+                None => text,
+            };
+            text.chars()
+                .take(WORDS)
+                .map(|c| if c.is_control() { ' ' } else { c })
+                .collect::<String>()
+        };
+        match status {
+            200 => {
+                let text = text.map_err(failed)?;
+                Ok(serde_json::from_slice(&text).unwrap_or(Value::Null))
+            }
+            429 | 503 => Err(ServerError::Busy { status }),
+            400..=499 => {
+                let words = words(&text.unwrap_or_default());
+                Err(ServerError::Refused { request, status, words })
+            }
+            _ => Err(ServerError::Failed {
+                request,
+                status,
+                words: words(&text.unwrap_or_default()),
+            }),
         }
-        error => ServerError::Unreachable(error.to_string()),
-    };
-    let mut response = response.map_err(failed)?;
-    let status = response.status().as_u16();
-    let limit = if status == 200 { limit } else { SMALL };
-    let text = response.body_mut().with_config().limit(limit).read_to_vec();
-    let words = |text: &[u8]| {
-        let text = String::from_utf8_lossy(&text[..text.len().min(WORDS)]);
-        text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>()
-    };
-    match status {
-        200 => {
-            let text = text.map_err(failed)?;
-            Ok(serde_json::from_slice(&text).unwrap_or(Value::Null))
-        }
-        429 | 503 => Err(ServerError::Busy { status }),
-        400..=499 => {
-            let words = words(&text.unwrap_or_default());
-            Err(ServerError::Refused { request, status, words })
-        }
-        _ => Err(ServerError::Failed { request, status, words: words(&text.unwrap_or_default()) }),
     }
 }

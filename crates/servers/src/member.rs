@@ -3,20 +3,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{ServerError, dialect::Speaks};
+use crate::{ServerError, dialect::Speaks, handshake::Publication};
 
 /// One server, as its pool knows it.
 pub(crate) struct Member {
     pub(crate) server: Arc<dyn Speaks>,
     pub(crate) state: State,
-    /// Groups that it works on.
+    /// Completions that it works on.
     pub(crate) outstanding: usize,
     /// Failures since it last did what it was asked for.
     strikes: u32,
     /// How often it was put aside since it last did.
     times_out: u32,
-    /// Counted up when it is put aside or gets weights: nobody wants the end of an earlier loading.
-    pub(crate) life: u64,
+    /// The weights that it is being given, and true where there are newer ones already.
+    pub(crate) loading: Option<(Arc<Publication>, bool)>,
     /// Until then it is left alone, because it said that it is busy.
     pub(crate) rests_until: Option<Instant>,
     /// The smallest distance of its log-probabilities from the trainer's, in nats.
@@ -53,7 +53,7 @@ impl Member {
             outstanding: 0,
             strikes: 0,
             times_out: 0,
-            life: 0,
+            loading: None,
             rests_until: None,
             rounding: None,
             adapter: None,
@@ -61,12 +61,14 @@ impl Member {
         }
     }
 
-    /// There are new weights for it; whoever is put aside gets them when it is asked again.
+    /// There are new weights for it. Whoever is put aside gets them when it is asked again, and whoever is being given others
+    /// when that has ended: two at once would disturb each other.
     pub(crate) fn renew(&mut self) {
-        if !matches!(self.state, State::Out(_)) {
-            self.state = State::Due;
-            (self.strikes, self.outstanding) = (0, 0);
-            self.life += 1;
+        (self.strikes, self.outstanding) = (0, 0);
+        match (&self.state, &mut self.loading) {
+            (State::Loading, Some((_, newer))) => *newer = true,
+            (State::Ready | State::Due, _) => self.state = State::Due,
+            (State::Loading | State::Out(_), _) => {}
         }
     }
 
@@ -83,10 +85,11 @@ impl Member {
         matches!(self.state, State::Ready)
     }
 
-    /// Tells if it may be given one more group.
-    pub(crate) fn takes(&self, at_once: usize, now: Instant) -> bool {
+    /// Tells if it may be given a group of `count` completions more.
+    pub(crate) fn takes(&self, count: usize, at_once: usize, now: Instant) -> bool {
         let rests = self.rests_until.is_some_and(|until| now < until);
-        self.is_ready() && self.outstanding < at_once && !rests
+        let room = self.outstanding == 0 || self.outstanding + count <= at_once;
+        self.is_ready() && room && !rests
     }
 
     /// It did what it was asked for.
@@ -95,14 +98,10 @@ impl Member {
         self.why = None;
     }
 
-    /// It did not; gives true when it is put aside for that.
-    pub(crate) fn fail(&mut self, why: &ServerError, now: Instant, pause: Duration) -> bool {
+    /// It did not; gives true when that was one time too many in a row.
+    pub(crate) fn fail(&mut self) -> bool {
         self.strikes += 1;
-        let out = self.is_ready() && self.strikes >= STRIKES;
-        if out {
-            self.put_aside(why.clone(), now, pause);
-        }
-        out
+        self.strikes >= STRIKES
     }
 
     /// It is asked nothing until some time has passed: `pause`, and twice as long each time in a row.
@@ -112,7 +111,6 @@ impl Member {
         self.why = Some(why);
         self.times_out += 1;
         (self.strikes, self.outstanding) = (0, 0);
-        self.life += 1;
     }
 
     /// How often in a row it was put aside.

@@ -1,5 +1,6 @@
 use std::{
     collections::{BTreeMap, VecDeque},
+    path::PathBuf,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -31,8 +32,8 @@ use crate::{
 /// differently from machine to machine, and a token may fall to the other side. The log-probabilities that come with it are
 /// those of the server that drew it.
 ///
-/// Nothing here waits but [`RolloutEngine::poll`] with [`Wait::ForGroup`]: weights are loaded while nobody looks, and groups
-/// are sent to a server as soon as it has them.
+/// [`RolloutEngine::publish`] writes the weights and waits for no server: they load them meanwhile. Groups are sent, and taken, when
+/// the pool is polled.
 pub struct ServerPool<M> {
     settings: Settings,
     weights: Box<dyn Weights<M>>,
@@ -48,8 +49,8 @@ pub struct ServerPool<M> {
     /// Requests that were sent, over the run: part of their names.
     sent: u64,
     events: (Sender<Event>, Receiver<Event>),
-    /// The longest time that an answer took.
-    slowest: Option<Duration>,
+    /// The times that the latest answers took, the newest first.
+    recent: VecDeque<Duration>,
     /// When something last went well.
     progress: Instant,
     done: Vec<(RequestId, Group)>,
@@ -66,6 +67,13 @@ struct Open {
     refused: Vec<usize>,
 }
 
+impl Open {
+    /// Completions that are asked for.
+    fn size(&self) -> usize {
+        self.request.group_size
+    }
+}
+
 /// A server at work on a request. It is struck off when its server is put aside or gets other weights.
 struct Attempt {
     name: String,
@@ -75,10 +83,18 @@ struct Attempt {
 
 enum Event {
     /// A server has answered a request, or not.
-    Answer { id: RequestId, name: String, result: Result<Vec<Sampled>, ServerError> },
+    Answer {
+        id: RequestId,
+        name: String,
+        took: Duration,
+        result: Result<Vec<Sampled>, ServerError>,
+    },
     /// A server was given weights.
-    Loaded { member: usize, life: u64, adapter: Option<String>, result: Result<f64, ServerError> },
+    Loaded { member: usize, adapter: Option<String>, result: Result<f64, ServerError> },
 }
+
+/// Answers whose times are remembered.
+const RECENT: usize = 64;
 
 /// How long nothing is looked at while the pool waits.
 const BEAT: Duration = Duration::from_millis(10);
@@ -112,7 +128,7 @@ impl<M> ServerPool<M> {
             open: BTreeMap::new(),
             sent: 0,
             events: channel(),
-            slowest: None,
+            recent: VecDeque::new(),
             progress: Instant::now(),
             done: Vec::new(),
         })
@@ -135,6 +151,7 @@ impl<M> ServerPool<M> {
             version,
             label,
             folder: self.weights.seen_by_servers(&folder),
+            here: folder.clone(),
             form: self.weights.form(),
             probes,
             tolerance: self.settings.tolerance,
@@ -147,7 +164,11 @@ impl<M> ServerPool<M> {
         // They are sampled with the new weights, and from the start.
         self.queue = self.open.keys().copied().collect();
         self.open.values_mut().for_each(|open| open.attempts.clear());
-        self.weights.keep_only(&[folder]);
+        // A server may still read what it was given before.
+        let loading = self.members.iter().filter_map(|member| member.loading.as_ref());
+        let mut in_use: Vec<PathBuf> = loading.map(|(weights, _)| weights.here.clone()).collect();
+        in_use.push(folder);
+        self.weights.keep_only(&in_use);
         self.progress = Instant::now();
         self.tend();
         Ok(())
@@ -162,7 +183,7 @@ impl<M> ServerPool<M> {
             }
         }
         while let Some(&id) = self.queue.front() {
-            let Some(member) = self.idlest(now, None) else { break };
+            let Some(member) = self.idlest(id, now, None) else { break };
             self.queue.pop_front();
             self.send(id, member, now);
         }
@@ -171,18 +192,19 @@ impl<M> ServerPool<M> {
         }
     }
 
-    /// The server with the least to do that can be given a group, and is not `but`.
-    fn idlest(&self, now: Instant, but: Option<usize>) -> Option<usize> {
+    /// The server with the least to do that can be given this request, and is not `but`.
+    fn idlest(&self, id: RequestId, now: Instant, but: Option<usize>) -> Option<usize> {
+        let count = self.open.get(&id).map_or(0, Open::size);
         let takes = |index: &usize| {
-            Some(*index) != but && self.members[*index].takes(self.settings.at_once, now)
+            Some(*index) != but && self.members[*index].takes(count, self.settings.at_once, now)
         };
         (0..self.members.len()).filter(takes).min_by_key(|&index| self.members[index].outstanding)
     }
 
     /// Asks another server too, where one is silent for longer than answers take and another has nothing to do.
     fn ask_again(&mut self, now: Instant) {
-        let Some(slowest) = self.slowest else { return };
-        let patience = self.settings.silence.max(slowest * 3);
+        let Some(slowest) = self.recent.iter().max() else { return };
+        let patience = self.settings.silence.max(*slowest * 3);
         let silent = |open: &Open| match open.attempts.as_slice() {
             [one] if now.duration_since(one.began) > patience => Some(one.member),
             _ => None,
@@ -190,9 +212,8 @@ impl<M> ServerPool<M> {
         let silent: Vec<(RequestId, usize)> =
             self.open.iter().filter_map(|(&id, open)| Some((id, silent(open)?))).collect();
         for (id, member) in silent {
-            match self.idlest(now, Some(member)) {
-                Some(other) => self.send(id, other, now),
-                None => return,
+            if let Some(other) = self.idlest(id, now, Some(member)) {
+                self.send(id, other, now);
             }
         }
     }
@@ -201,7 +222,8 @@ impl<M> ServerPool<M> {
         let Some(publication) = self.current.clone() else { return };
         let member = &mut self.members[index];
         member.state = State::Loading;
-        let (server, life, events) = (member.server.clone(), member.life, self.events.0.clone());
+        member.loading = Some((publication.clone(), false));
+        let (server, events) = (member.server.clone(), self.events.0.clone());
         let (old, rounding) = (member.adapter.take(), member.rounding);
         let work = move || {
             let result = give(&*server, &publication, rounding);
@@ -210,10 +232,11 @@ impl<M> ServerPool<M> {
                 let _ = server.unload(&old);
             }
             let adapter = publication.adapter().map(str::to_owned);
-            let _ = events.send(Event::Loaded { member: index, life, adapter, result });
+            let _ = events.send(Event::Loaded { member: index, adapter, result });
         };
         if let Err(error) = thread::Builder::new().spawn(work) {
             let why = ServerError::Unreachable(format!("there is no thread to ask it: {error}"));
+            self.members[index].loading = None;
             self.members[index].put_aside(why, Instant::now(), self.settings.pause);
         }
     }
@@ -225,7 +248,7 @@ impl<M> ServerPool<M> {
         self.sent += 1;
         let name = format!("{}-{}-{}", publication.label, id, self.sent);
         open.attempts.push(Attempt { name: name.clone(), member: index, began: now });
-        member.outstanding += 1;
+        member.outstanding += open.size();
         let (server, request) = (member.server.clone(), open.request.clone());
         let (events, deadline) = (self.events.0.clone(), self.settings.deadline);
         let vocabulary = self.settings.vocabulary;
@@ -233,10 +256,12 @@ impl<M> ServerPool<M> {
         let work = {
             let name = name.clone();
             move || {
+                // Without chance all of them are the same, and servers refuse to be asked for more than one.
+                let greedy = request.sampling.temperature == 0.0;
                 let result = server.sample(&Ask {
                     name: &name,
                     prompt: &request.prompt.tokens,
-                    count: request.group_size,
+                    count: if greedy { 1 } else { request.group_size },
                     sampling: &request.sampling,
                     seed: seed_of(&request),
                     label: &publication.label,
@@ -244,35 +269,44 @@ impl<M> ServerPool<M> {
                     vocabulary,
                     deadline,
                 });
-                let _ = events.send(Event::Answer { id, name, result });
+                let result = result.map(|mut sampled| {
+                    if let (true, Some(one)) = (greedy, sampled.first().cloned()) {
+                        sampled.resize(request.group_size, one);
+                    }
+                    sampled
+                });
+                let _ = events.send(Event::Answer { id, name, took: now.elapsed(), result });
             }
         };
         if let Err(error) = thread::Builder::new().spawn(work) {
             let why = ServerError::Unreachable(format!("there is no thread to ask it: {error}"));
-            let _ = told.send(Event::Answer { id, name, result: Err(why) });
+            let took = Duration::ZERO;
+            let _ = told.send(Event::Answer { id, name, took, result: Err(why) });
         }
     }
 
     fn take(&mut self, event: Event) -> Result<(), PoolError> {
         match event {
-            Event::Loaded { member, life, adapter, result } => {
-                self.take_loaded(member, life, adapter, result);
+            Event::Loaded { member, adapter, result } => {
+                self.take_loaded(member, adapter, result);
                 Ok(())
             }
-            Event::Answer { id, name, result } => self.take_answer(id, &name, result),
+            Event::Answer { id, name, took, result } => self.take_answer(id, &name, took, result),
         }
     }
 
     fn take_loaded(
         &mut self,
         index: usize,
-        life: u64,
         adapter: Option<String>,
         result: Result<f64, ServerError>,
     ) {
         let (now, pause) = (Instant::now(), self.settings.pause);
         let member = &mut self.members[index];
-        if member.life != life {
+        // Also where it was refused: it may be there.
+        member.adapter = adapter;
+        if let Some((_, true)) = member.loading.take() {
+            member.state = State::Due;
             return;
         }
         let base = member.server.address().base().to_owned();
@@ -282,7 +316,6 @@ impl<M> ServerPool<M> {
                 let rounding = member.rounding.map_or(distance, |rounding| rounding.min(distance));
                 member.rounding = Some(rounding);
                 member.state = State::Ready;
-                member.adapter = adapter;
                 member.succeed();
                 self.progress = now;
                 if was_out {
@@ -302,6 +335,7 @@ impl<M> ServerPool<M> {
         &mut self,
         id: RequestId,
         name: &str,
+        took: Duration,
         result: Result<Vec<Sampled>, ServerError>,
     ) -> Result<(), PoolError> {
         let now = Instant::now();
@@ -312,12 +346,12 @@ impl<M> ServerPool<M> {
         };
         let attempt = open.attempts.remove(place);
         let member = &mut self.members[attempt.member];
-        member.outstanding = member.outstanding.saturating_sub(1);
+        member.outstanding = member.outstanding.saturating_sub(open.size());
         match result {
             Ok(sampled) => {
                 member.succeed();
-                let took = now.duration_since(attempt.began);
-                self.slowest = Some(self.slowest.map_or(took, |slowest| slowest.max(took)));
+                self.recent.truncate(RECENT - 1);
+                self.recent.push_front(took);
                 self.progress = now;
                 if let Some(open) = self.open.remove(&id) {
                     self.finish(open, sampled, attempt.began, now);
@@ -342,7 +376,11 @@ impl<M> ServerPool<M> {
                     let times = open.failed;
                     return Err(PoolError::Unanswered { prompt, times, server, source: why });
                 }
-                self.strike(attempt.member, &why, now);
+                if why.has_forgotten() {
+                    self.put_aside(attempt.member, &why, now);
+                } else {
+                    self.strike(attempt.member, &why, now);
+                }
                 self.again(id);
                 Ok(())
             }
@@ -357,12 +395,20 @@ impl<M> ServerPool<M> {
         }
     }
 
-    /// Counts a failure of a server, and takes its requests away when it is put aside for that.
+    /// Counts a failure of a server, which is put aside when it is one too many.
     fn strike(&mut self, index: usize, why: &ServerError, now: Instant) {
+        if self.members[index].fail() {
+            self.put_aside(index, why, now);
+        }
+    }
+
+    /// Puts a server aside, and takes its requests away.
+    fn put_aside(&mut self, index: usize, why: &ServerError, now: Instant) {
         let member = &mut self.members[index];
-        if !member.fail(why, now, self.settings.pause) {
+        if !member.is_ready() {
             return;
         }
+        member.put_aside(why.clone(), now, self.settings.pause);
         let base = member.server.address().base();
         (self.tell)(format!("the server {base} is put aside for a while: {why}"));
         let mut names = Vec::new();
@@ -395,9 +441,10 @@ impl<M> ServerPool<M> {
 
     /// Takes a group, whose answer was `begun` then. A server that was asked before has been silent for too long.
     fn finish(&mut self, open: Open, sampled: Vec<Sampled>, begun: Instant, now: Instant) {
+        let size = open.size();
         for attempt in open.attempts {
             let member = &mut self.members[attempt.member];
-            member.outstanding = member.outstanding.saturating_sub(1);
+            member.outstanding = member.outstanding.saturating_sub(size);
             self.abort(attempt.member, vec![attempt.name]);
             if attempt.began < begun {
                 let seconds = now.duration_since(attempt.began).as_secs();
@@ -453,10 +500,11 @@ impl<M> ServerPool<M> {
     fn forget(&mut self) {
         let mut names: BTreeMap<usize, Vec<String>> = BTreeMap::new();
         for open in std::mem::take(&mut self.open).into_values() {
+            let size = open.size();
             for Attempt { name, member, .. } in open.attempts {
                 names.entry(member).or_default().push(name);
                 let member = &mut self.members[member];
-                member.outstanding = member.outstanding.saturating_sub(1);
+                member.outstanding = member.outstanding.saturating_sub(size);
             }
         }
         for (member, names) in names {

@@ -13,7 +13,7 @@ pub struct Settings {
     pub servers: Vec<String>,
     /// The word that lets the trainer in, if they ask for one.
     pub key: Option<Key>,
-    /// Groups that a server works on at once. Further ones wait here, and not in its queue.
+    /// Completions that a server works on at once, if a group has no more. Further groups wait here, and not in its queue.
     pub at_once: usize,
     /// The time that a group may take. What is not answered by then is asked for elsewhere.
     pub deadline: Duration,

@@ -86,6 +86,7 @@ impl Vllm {
         body["cache_salt"] = ask.label.into();
         body["stream"] = false.into();
         let answer = self.address.post(COMPLETIONS, &body, ask.deadline, ask.limit())?;
+        self.check_version(ask)?;
         self.read(ask, COMPLETIONS, &answer, |choice| {
             let list = choice["logprobs"]["token_logprobs"].as_array();
             numbers(list.into_iter().flatten().map(Value::as_f64))
@@ -118,6 +119,24 @@ impl Vllm {
         // One that was ended early has ended all: nobody looks at the others.
         let came = choices.iter().take(ask.count + 1).map(read).collect::<Result<_, _>>()?;
         expected.in_order(ask.count, came)
+    }
+
+    /// Asks which weights the server has, where its completions don't say it: a restarted one has those that it began with.
+    fn check_version(&self, ask: &Ask<'_>) -> Result<(), ServerError> {
+        const INFO: &str = "/weight_info";
+        let version = match self.address.get(INFO, SHORT) {
+            Ok(info) => info["weight_version"].clone(),
+            // An older one has no such word.
+            Err(ServerError::Refused { status: 404, .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match version.as_str() {
+            Some(version) if ask.adapter.is_none() && version != ask.label => {
+                let problem = format!("it has the weights {version}, expected {}", ask.label);
+                Err(ServerError::Answer { request: INFO, problem })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The model that a request is for, as the completions endpoint wants it.
@@ -217,10 +236,16 @@ impl Speaks for Vllm {
     }
 
     fn abort(&self, names: &[String]) -> Result<(), ServerError> {
-        // It puts a word of its own before the names of each endpoint's requests.
-        let ids: Vec<String> = names.iter().map(|name| format!("generate-tokens-{name}")).collect();
-        let body = json!({"request_ids": ids});
-        self.address.post("/inference/v1/abort_requests", &body, SHORT, SMALL).map(drop)
+        // It puts words of its own around the names of each endpoint's requests.
+        let by_completions = self.without_tokens.load(Ordering::Relaxed);
+        let named = |name: &String| match by_completions {
+            true => format!("cmpl-{name}-0"),
+            false => format!("generate-tokens-{name}"),
+        };
+        let body = json!({"request_ids": names.iter().map(named).collect::<Vec<String>>()});
+        let request =
+            if by_completions { "/abort_requests" } else { "/inference/v1/abort_requests" };
+        self.address.post(request, &body, SHORT, SMALL).map(drop)
     }
 
     fn health(&self) -> Result<(), ServerError> {

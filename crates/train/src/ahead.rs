@@ -35,8 +35,9 @@ pub(crate) struct Start {
 impl<M: PolicyModel> Trainer<M> {
     /// Trains on `samples`, and samples the step after this one meanwhile.
     ///
-    /// Sampling that fails is no loss: the step samples when its turn comes, and fails then if it must. What is sampled
-    /// follows from no clock: it is what sampling would give before the update.
+    /// Sampling that fails is no loss: the step samples when its turn comes, and fails then if it must. So it is with a step that would
+    /// end the run, because it could be mended before. One that is interrupted ends this step too: it would be sampled by other
+    /// weights when the run goes on. What is sampled follows from no clock: it is what sampling would give before the update.
     pub(crate) fn update_and_sample(
         &mut self,
         step: Step,
@@ -64,10 +65,24 @@ impl<M: PolicyModel> Trainer<M> {
             (updated, sampling.join())
         });
         (self.engine, self.source, self.task) = (engine, source, task);
+        let interrupted = |error: &TrainError| {
+            matches!(
+                error,
+                TrainError::Interrupted | TrainError::Rollout(RolloutError::Interrupted)
+            )
+        };
         match ahead {
-            Ok(ahead) => (updated, ahead.ok()),
+            Ok(Ok(ahead)) => (updated, Some(ahead).filter(|ahead| self.is_usable(ahead))),
+            Ok(Err(error)) if interrupted(&error) => (updated.and(Err(error)), None),
+            Ok(Err(_)) => (updated, None),
             Err(panic) => resume_unwind(panic),
         }
+    }
+
+    /// Tells if a step that was sampled ahead is one to train on.
+    fn is_usable(&self, ahead: &Ahead) -> bool {
+        let sampled = &ahead.sampled;
+        sampled.stop.is_none() && self.bear(sampled.errors(), sampled.completions()).is_ok()
     }
 }
 

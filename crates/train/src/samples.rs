@@ -75,6 +75,27 @@ pub(crate) fn measure_importance(samples: &[Sample], cap: f64, metrics: &mut Met
     }
 }
 
+/// Leaves samples out whose tokens' ratio of the two policies is outside of `range` in its geometric mean: a weight bounds what one
+/// token does, and not what a completion does that one of them would never have written. Gives their share of those that
+/// counted.
+pub(crate) fn leave_out(samples: &mut [Sample], [low, high]: [f64; 2]) -> f64 {
+    let (mut counted, mut left) = (0.0, 0.0);
+    for sample in samples.iter_mut().filter(|sample| sample.live) {
+        let change = |place: usize| {
+            f64::from(sample.old_logprobs[place]) - f64::from(sample.behaviour_logprobs[place])
+        };
+        let (count, sum) =
+            sample.own().fold((0.0, 0.0), |(count, sum), place| (count + 1.0, sum + change(place)));
+        let ratio = (sum / f64::max(count, 1.0)).exp();
+        counted += 1.0;
+        if !(low..=high).contains(&ratio) {
+            sample.live = false;
+            left += 1.0;
+        }
+    }
+    left / f64::max(counted, 1.0)
+}
+
 /// By how much the two policies' log-probabilities differ. It is by the host's numbers: what the update sees is the change since
 /// its own start.
 pub(crate) fn measure_change(samples: &[Sample], metrics: &mut Metrics) {

@@ -18,7 +18,7 @@ use crate::{
     mini_batch::MiniBatch,
     report::{Sampled, Updated},
     reward,
-    samples::{measure_change, measure_importance, samples_of},
+    samples::{leave_out, measure_change, measure_importance, samples_of},
 };
 
 /// The DAPO loop over a policy. Everything that it is made of can be exchanged.
@@ -118,6 +118,9 @@ pub struct TrainConfig {
     /// update's own policy are then computed anew before it. For engines whose numerics or weights are
     /// others than the trainer's.
     pub importance_cap: Option<f64>,
+    /// With a cap: completions are left out whose tokens are less likely than so many times, or more likely than so many, under the
+    /// policy that the update starts from, in their geometric mean.
+    pub importance_range: Option<[f64; 2]>,
     /// Whose log-probabilities are the old policy's; with a cap they are recomputed.
     pub old_logprobs: OldLogprobs,
     /// Every so many steps each token's ratio and entropy are read ([`StepReport::trained`]); 0 is never.
@@ -349,7 +352,7 @@ impl<M: PolicyModel> Trainer<M> {
     }
 
     /// Ends where too many of the completions have no verdict.
-    fn bear(&self, errors: u64, completions: u64) -> Result<(), TrainError> {
+    pub(crate) fn bear(&self, errors: u64, completions: u64) -> Result<(), TrainError> {
         let most = self.config.max_errors;
         match errors as f64 > most * completions as f64 {
             true => Err(TrainError::Unjudged { errors, completions, most }),
@@ -393,6 +396,9 @@ impl<M: PolicyModel> Trainer<M> {
         if let Some(cap) = cap {
             samples.iter_mut().for_each(|sample| sample.weigh(cap));
             measure_importance(&samples, cap, &mut metrics);
+            if let Some(range) = self.config.importance_range {
+                metrics.set("rollout/importance_masked", leave_out(&mut samples, range));
+            }
         }
         let logprobs = self.within_room(&samples, |trainer| {
             let reference = trainer.reference.as_ref();
@@ -410,6 +416,8 @@ impl<M: PolicyModel> Trainer<M> {
         match self.config.old_logprobs {
             OldLogprobs::Sampled => false,
             OldLogprobs::Recomputed => true,
+            // The difference is the age's, and the ratio is to show it.
+            OldLogprobs::Auto if self.config.max_staleness > 0 => false,
             OldLogprobs::Auto => match self.state.logprob_diff {
                 Some(difference) => difference > OldLogprobs::BOUND,
                 None => self.policy.compute() != Compute::F32,

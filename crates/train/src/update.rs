@@ -254,7 +254,13 @@ impl Updater {
             true => self.share(policy, critic, &task, batches)?,
             false => {
                 let work = |policy: &M, batches| {
-                    let mut share = self.share(policy, None, &task, batches)?;
+                    let share = self.share(policy, None, &task, batches);
+                    // Where the sum is a collective operation, the others wait for this device, whatever it met with.
+                    let failed = share.as_ref().err().map(|_| GradientSum::default());
+                    if let Some(nothing) = failed {
+                        let _ = self.others.reduce(policy, nothing);
+                    }
+                    let mut share = share?;
                     share.gradients = self.others.reduce(policy, share.gradients);
                     Ok(share)
                 };

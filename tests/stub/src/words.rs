@@ -10,6 +10,10 @@ use crate::{Fault, Shared, Wanted, Written, http::Reply};
 pub(crate) fn reply<'a>(shared: &'a Shared, path: &str, body: &Value) -> Reply<'a> {
     match path {
         "/health" => Reply::ok(&Value::Null),
+        "/weight_info" => {
+            let version = shared.seen().version.clone();
+            Reply::ok(&json!({"weight_version": version}))
+        }
         "/v1/models" => Reply::ok(&json!({"data": [{"id": "policy"}]})),
         "/inference/v1/generate" if shared.options.without_tokens => {
             Reply::status(403, "Scale-out endpoints are disabled")
@@ -56,6 +60,15 @@ pub(crate) fn reply<'a>(shared: &'a Shared, path: &str, body: &Value) -> Reply<'
         "/update_weight_version" => {
             shared.seen().version = body["new_version"].as_str().unwrap_or_default().into();
             Reply::ok(&json!({"success": true}))
+        }
+        "/v1/load_lora_adapter" | "/load_lora_adapter"
+            if shared
+                .seen()
+                .adapters
+                .iter()
+                .any(|name| Some(name.as_str()) == body["lora_name"].as_str()) =>
+        {
+            Reply::status(400, "the adapter has already been loaded")
         }
         "/v1/load_lora_adapter" | "/load_lora_adapter" => {
             let reply = load(shared, &body["lora_path"], &Value::Null);

@@ -1,3 +1,5 @@
+mod engines;
+
 use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
@@ -32,6 +34,8 @@ pub struct Plan {
     /// Print the plan as one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    servers: engines::Servers,
 }
 
 const EXAMPLES: &str = "\
@@ -49,6 +53,7 @@ Examples:
   firebrick plan quickstart --device vulkan:0
   firebrick plan my.toml --memory 24GiB --set 'model.lora={ rank = 16 }'
   firebrick plan my.toml --memory 24GiB --fit
+  firebrick plan my.toml --engines --card h100 --mean-tokens 4000
 
 Exit codes: 0 it fits or nobody knows, 1 it does not fit or could not be
 planned, 2 wrong arguments or recipe. With --fit: 1 no completion fits.";
@@ -66,6 +71,14 @@ impl Plan {
             None => Memory::of(recipe.device.name()),
         };
         let plan = Sums::new(&models, &recipe, compute, memory.bytes);
+        if self.servers.engines {
+            let engines = self.servers.plan(&plan.facts, &recipe);
+            super::print(&match self.json {
+                true => format!("{}\n", json!(engines)),
+                false => engines::table(&engines, &name),
+            })?;
+            return Ok(0);
+        }
         let short = memory.bytes.filter(|&bytes| !plan.fits(bytes));
         // Smaller batches change nothing that is learnt, so nothing else is advised where they are enough.
         let remedy = short.filter(|&bytes| !plan.least().fits(bytes));

@@ -35,7 +35,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["rollout.engine.weights=published"], SERVED, &[], |run| {
         run.said();
         assert!(!run.bench.place.path(&format!("runs/{}/weights", run.name)).exists());
-        let folder = run.bench.place.path("published");
+        let folder = run.bench.place.path(&format!("published/{}", run.name));
         let last = std::fs::read_dir(folder).unwrap().flatten().next().unwrap().path();
         let manifest = std::fs::read_to_string(last.join("manifest.json")).unwrap();
         let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();

@@ -42,6 +42,13 @@ const PARTS: &[&str] = &[
 
 /// Four large updates a step.
 const FAR: &[&str] = &["train.mini_batch=4", "optim.lr=0.1", "sampling.dynamic=false"];
+/// Steps that are sampled by the weights before.
+const STALE: &[&str] = &[
+    "loss.importance_cap=2.0",
+    "rollout.max_staleness=1",
+    "train.steps=4",
+    "sampling.surplus=drop",
+];
 
 pub(crate) const CASES: &[Case] = &[
     default(&["advantage.kind=group_norm"], LETTERS, PAIRS, |run| {
@@ -152,6 +159,14 @@ pub(crate) const CASES: &[Case] = &[
     case(&["loss.importance_cap=0.5"], LETTERS, ONE, |run| {
         assert_near(run.first("loss/total"), 0.5 * run.without().first("loss/total"));
         assert!(run.first("loss/total").abs() > 1e-3);
+    }),
+    case(&["loss.importance_range=[0.99,1.01]"], LETTERS, STALE, |run| {
+        let masked = run.values("rollout/importance_masked");
+        // The first step is its own policy's; a few updates of this size move it by more than a hundredth.
+        assert!(masked[0] == 0.0 && masked.iter().any(|share| *share > 0.2), "{masked:?}");
+        assert!(run.without().values("rollout/importance_masked").is_empty());
+        run.instead(&["loss.importance_range=[2.0,0.5]"])
+            .fails(2, "expected a number from 0 to below 1");
     }),
     case(&["loss.entropy_coef=0.5"], LETTERS, ONE, |run| {
         let entropy = run.first("loss/entropy");

@@ -165,6 +165,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             adaptive: None,
             sampling: sampling(1.0, 0, 1.0, 4),
             importance_cap: None,
+            importance_range: None,
             old_logprobs: OldLogprobs::Sampled,
             look_every: 0,
             max_errors: 1.0,

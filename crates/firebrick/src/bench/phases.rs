@@ -160,6 +160,7 @@ impl<'a> Phases<'a> {
                 adaptive: None,
                 sampling: drawn(length),
                 importance_cap: None,
+                importance_range: None,
                 old_logprobs: OldLogprobs::Sampled,
                 look_every: 0,
                 max_errors: 1.0,

@@ -206,6 +206,7 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
         adaptive: recipe.train.adaptive.as_ref().map(adaptive),
         sampling,
         importance_cap: recipe.loss.importance_cap,
+        importance_range: recipe.loss.importance_range,
         look_every: recipe.record.tokens_every,
         max_errors: recipe.reward.max_errors,
         old_logprobs: match recipe.train.old_logprobs {

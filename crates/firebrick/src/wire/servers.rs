@@ -34,6 +34,8 @@ pub(super) struct Behind<'a> {
     pub(super) updater: Updater,
     /// The run's own folder for weights.
     pub(super) folder: PathBuf,
+    /// The run's name.
+    pub(super) run: String,
     pub(super) said: Sender<String>,
 }
 
@@ -67,14 +69,14 @@ pub(super) fn engine(
             _ => return Err(Error::NoKey { variable: name }),
         },
     };
-    let Behind { policy, files, tokenizer, updater, folder, said } = behind;
+    let Behind { policy, files, tokenizer, updater, folder, run, said } = behind;
     let rollout = &recipe.rollout;
     let seconds = Duration::from_secs_f64;
     let settings = Settings {
         dialect,
         servers,
         key,
-        at_once: (rollout.max_sequences / rollout.group_size).max(1),
+        at_once: rollout.max_sequences,
         deadline: seconds(deadline),
         load_deadline: seconds(deadline),
         patience: seconds(patience),
@@ -85,8 +87,10 @@ pub(super) fn engine(
         tempered: rollout.temperature != 1.0,
         vocabulary: policy.head().dims()[0],
     };
-    // A server begins relative paths elsewhere.
-    let folder = weights.and_then(|folder| absolute(folder).ok()).unwrap_or(folder);
+    // A server begins relative paths elsewhere. Several runs may share one folder: each has one of its own in it.
+    let of_run = |weights: PathBuf| weights.join(&run);
+    let folder = weights.and_then(|weights| absolute(weights).ok()).map_or(folder, of_run);
+    let weights_there = weights_there.map(of_run);
     let weights = PublishedWeights::new(folder, weights_there, files, tokenizer.clone(), updater)?;
     let tell = move |line: String| drop(said.send(line));
     Ok(Some(Box::new(ServerPool::new(settings, weights, tokenizer.clone(), tell)?)))

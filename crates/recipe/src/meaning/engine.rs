@@ -2,6 +2,22 @@ use super::Checks;
 use crate::{DeviceKind, GradSync};
 
 impl Checks<'_> {
+    /// A range has its smaller end first.
+    pub(super) fn importance(&mut self) {
+        if let Some([low, high]) = self.recipe.loss.importance_range
+            && !(0.0 <= low && low < 1.0 && 1.0 < high && high.is_finite())
+        {
+            self.fail(
+                &["loss.importance_range"],
+                format!(
+                    "loss.importance_range is [{low:?}, {high:?}], expected a number from 0 to below 1 and one above 1"
+                ),
+                "would leave out what both policies write alike",
+                "[0.5, 2.0] leaves out what is half or twice as likely, token by token",
+            );
+        }
+    }
+
     /// What several devices need.
     pub(super) fn devices(&mut self) {
         let device = &self.recipe.device;

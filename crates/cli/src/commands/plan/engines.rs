@@ -1,0 +1,138 @@
+//! `firebrick plan --engines`: how many inference servers keep the trainer busy.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use firebrick::{
+    plan::{Card, Engines, Facts, Load},
+    recipe::{Dynamic, Recipe},
+    thousands,
+};
+
+/// What a recipe does not say of servers.
+#[derive(Args)]
+pub(super) struct Servers {
+    /// Say how many inference servers keep the trainer busy, and how long a step takes, instead of the
+    /// memory: by arithmetic from data sheets, with guesses of what is reached
+    #[arg(long)]
+    pub(super) engines: bool,
+    /// The servers' card, with --engines
+    #[arg(long, value_name = "CARD", default_value = "h100", value_parser = card, requires = "engines")]
+    card: Card,
+    /// The trainer's card, with --engines; the servers' by default
+    #[arg(long, value_name = "CARD", value_parser = card, requires = "engines")]
+    trainer_card: Option<Card>,
+    /// Tokens of a completion in the mean, with --engines; half of rollout.max_completion_tokens by default
+    #[arg(long, value_name = "TOKENS", requires = "engines")]
+    mean_tokens: Option<u32>,
+    /// Groups that are sampled for each that is trained on, with --engines; 2 with dynamic sampling by
+    /// default, else 1
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one, requires = "engines")]
+    sampled: Option<f64>,
+}
+
+impl Servers {
+    /// The plan for a recipe.
+    pub(super) fn plan(&self, facts: &Facts, recipe: &Recipe) -> Engines {
+        let half = recipe.rollout.max_completion_tokens as f64 / 2.0;
+        let dynamic = recipe.sampling.dynamic != Dynamic::Off;
+        let load = Load {
+            mean_tokens: self.mean_tokens.map_or(half, f64::from).max(1.0),
+            sampled: self.sampled.unwrap_or(if dynamic { 2.0 } else { 1.0 }),
+            trainer: self.trainer_card.unwrap_or(self.card),
+            trainers: recipe.device.count as f64,
+            server: self.card,
+        };
+        Engines::new(facts, recipe, load)
+    }
+}
+
+/// The plan in words.
+pub(super) fn table(engines: &Engines, name: &str) -> String {
+    let Engines { load, .. } = engines;
+    let whole = |number: f64| thousands(number.round() as u64);
+    let cards = |count: f64, card: &Card| match count as u64 {
+        1 => format!("one {}", card.name),
+        count => format!("{count} × {}", card.name),
+    };
+    let mut text = format!(
+        "{name}: a step trains on {} tokens and samples {}, {} a completion\n\n",
+        whole(engines.trained),
+        whole(engines.sampled),
+        whole(load.mean_tokens),
+    );
+    let anew = match engines.old_logprobs_seconds {
+        0.0 => String::new(),
+        seconds => format!(", {} of them for old log-probabilities", duration(seconds)),
+    };
+    let _ = writeln!(
+        text,
+        "trainer    {}: {} for a step{anew}",
+        cards(load.trainers, &load.trainer),
+        duration(engines.train_seconds())
+    );
+    let _ = writeln!(
+        text,
+        "server     {}: {} tokens/s, {} sequences at once",
+        cards(engines.cards, &load.server),
+        whole(engines.tokens_per_second),
+        whole(engines.sequences)
+    );
+    let _ = writeln!(
+        text,
+        "longest    a completion of the most tokens takes {} alone, however many servers there are",
+        duration(engines.longest_seconds)
+    );
+    let gigabytes = engines.published / 1e9;
+    let _ = writeln!(text, "weights    {gigabytes:.1} GB are published after each step\n");
+    let _ = writeln!(
+        text,
+        "{:>8} {:>10} {:>10} {:>22} {:>22}",
+        "servers", "sampling", "weights", "step, max_staleness 0", "step, max_staleness 1"
+    );
+    let balanced = engines.balanced();
+    for servers in counts(balanced) {
+        let [apart, together] = engines.step_seconds(servers);
+        let mark = if servers == balanced { "  as long as the trainer" } else { "" };
+        let _ = writeln!(
+            text,
+            "{servers:>8} {:>10} {:>10} {:>22} {:>22}{mark}",
+            duration(engines.sample_seconds(servers)),
+            duration(engines.publish_seconds(servers)),
+            duration(apart),
+            duration(together)
+        );
+    }
+    text += "\nBy arithmetic: of a card's peaks 40 % of the operations in an update, 60 % of the bandwidth in decoding.\n";
+    text
+}
+
+/// Numbers of servers to compare: the balanced one, half of it, twice as many, and one.
+fn counts(balanced: f64) -> Vec<f64> {
+    let mut counts = vec![1.0, (balanced / 2.0).ceil(), balanced, 2.0 * balanced];
+    counts.dedup();
+    counts
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 10.0 => format!("{seconds:.1} s"),
+        seconds if seconds < 600.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 36_000.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.0} h", seconds / 3600.0),
+    }
+}
+
+fn card(name: &str) -> Result<Card, String> {
+    Card::named(&name.to_lowercase()).ok_or_else(|| {
+        let known: Vec<&str> = Card::ALL.iter().map(|card| card.name).collect();
+        format!("expected one of {}", known.join(", "))
+    })
+}
+
+fn at_least_one(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|number| (1.0..=1000.0).contains(number))
+        .ok_or("expected a number from 1 to 1000".into())
+}

@@ -1,0 +1,187 @@
+//! How many inference servers keep a trainer busy, from sizes alone.
+//!
+//! Training is bound by what a card multiplies, sampling by what it reads: weights once for all sequences of a step, and what is
+//! remembered of each. A step of sampling takes as long as its longest completion at least, however many servers there are.
+//! The shares of a card's peaks that are reached are guesses ([`REACHED`]); the plan is good for orders and for ratios.
+
+use serde::Serialize;
+
+use super::Facts;
+use crate::recipe::{OldLogprobs, Recipe, Recompute};
+
+/// A card, by its maker's data sheet.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Card {
+    /// As `--card` has it.
+    pub name: &'static str,
+    /// Operations in a second, multiplying in bf16 with sums in f32, without sparsity.
+    pub flops: f64,
+    /// Bytes in a second.
+    pub bandwidth: f64,
+    /// Bytes.
+    pub memory: f64,
+}
+
+impl Card {
+    /// Those that are known.
+    pub const ALL: [Card; 8] = [
+        Card { name: "h100", flops: 989e12, bandwidth: 3.35e12, memory: 80e9 },
+        Card { name: "h200", flops: 989e12, bandwidth: 4.8e12, memory: 141e9 },
+        Card { name: "h20", flops: 148e12, bandwidth: 4.0e12, memory: 96e9 },
+        Card { name: "b200", flops: 2250e12, bandwidth: 8.0e12, memory: 180e9 },
+        Card { name: "a100", flops: 312e12, bandwidth: 2.039e12, memory: 80e9 },
+        Card { name: "mi300x", flops: 1307e12, bandwidth: 5.3e12, memory: 192e9 },
+        Card { name: "rtx4090", flops: 165e12, bandwidth: 1.008e12, memory: 24e9 },
+        Card { name: "rtx5090", flops: 209e12, bandwidth: 1.792e12, memory: 32e9 },
+    ];
+
+    /// The card of that name.
+    pub fn named(name: &str) -> Option<Card> {
+        Card::ALL.into_iter().find(|card| card.name == name)
+    }
+}
+
+/// The shares of a card's peaks that are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Reached {
+    /// Of its operations, in an update.
+    pub update: f64,
+    /// Of its operations, by an engine that decodes many sequences.
+    pub decode: f64,
+    /// Of its bandwidth, by such an engine.
+    pub bandwidth: f64,
+    /// Of its memory, for weights and what is remembered of sequences.
+    pub memory: f64,
+}
+
+/// What well-made software reaches: 40 % of the operations is what prime-rl and verl report for long updates, and 60 % of the
+/// bandwidth is usual for vLLM.
+pub const REACHED: Reached = Reached { update: 0.4, decode: 0.5, bandwidth: 0.6, memory: 0.9 };
+
+/// Bytes in a second that the weights are written with, and read with by all machines together.
+const DISK: (f64, f64) = (2e9, 10e9);
+
+/// Cards of a machine with servers.
+const CARDS_OF_A_MACHINE: f64 = 8.0;
+
+/// What is not in a recipe.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// Tokens of a completion, in the mean.
+    pub mean_tokens: f64,
+    /// Groups that are sampled for each that is trained on.
+    pub sampled: f64,
+    /// The card that trains.
+    pub trainer: Card,
+    /// Cards that train.
+    pub trainers: f64,
+    /// The card that samples.
+    pub server: Card,
+}
+
+/// What a step costs trainer and servers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Engines {
+    /// What it was worked out for.
+    pub load: Load,
+    /// Tokens of completions that a step trains on.
+    pub trained: f64,
+    /// Those that it samples.
+    pub sampled: f64,
+    /// Seconds that the updates of a step take.
+    pub update_seconds: f64,
+    /// Seconds in which log-probabilities are computed anew before them; 0 where they are not.
+    pub old_logprobs_seconds: f64,
+    /// Cards that a server needs for the weights.
+    pub cards: f64,
+    /// Sequences that a server decodes at once.
+    pub sequences: f64,
+    /// Tokens that a server samples in a second.
+    pub tokens_per_second: f64,
+    /// Seconds that the longest completion takes by itself.
+    pub longest_seconds: f64,
+    /// Bytes of the weights that are published.
+    pub published: f64,
+}
+
+impl Engines {
+    /// The plan of a recipe whose facts are known.
+    pub fn new(facts: &Facts, recipe: &Recipe, load: Load) -> Engines {
+        let (work, shape) = (&facts.work, &facts.shape);
+        let number = |number: u128| number as f64;
+        let (prompt, mean) = (number(work.prompt).min(load.mean_tokens), load.mean_tokens);
+        let active = number(facts.active);
+        let weights = 2.0 * number(facts.parameters);
+        // Keys and values, in 16 bits.
+        let remembered = 4.0 * number(shape.layers - shape.recurrent) * number(shape.key);
+
+        let trained = number(work.completions) * mean;
+        // Two for each weight forward, four back; two fewer where it has no gradient. Attention looks half of the way back.
+        let forward = 2.0 * active
+            + 4.0 * number(shape.layers - shape.recurrent) * number(shape.query) * (prompt + mean)
+                / 2.0;
+        let back = if facts.frozen { 1.0 } else { 2.0 };
+        let again = if recipe.train.recompute == Recompute::None { 0.0 } else { 1.0 };
+        let rate = load.trainer.flops * REACHED.update * load.trainers;
+        let seconds = |passes: f64| trained * forward * passes / rate;
+        let anew = recipe.loss.importance_cap.is_some()
+            || recipe.train.old_logprobs == OldLogprobs::Recomputed;
+
+        let card = load.server;
+        let cards = power_of_two(weights / (0.8 * REACHED.memory * card.memory));
+        let room = REACHED.memory * card.memory * cards - weights;
+        let most = (room / (remembered * (prompt + mean)).max(1.0)).floor();
+        let sequences = most.clamp(1.0, recipe.rollout.max_sequences as f64);
+        let read = (weights + sequences * remembered * (prompt + mean / 2.0))
+            / (REACHED.bandwidth * card.bandwidth * cards);
+        let multiplied = 2.0 * active * sequences / (REACHED.decode * card.flops * cards);
+        let alone = weights / (REACHED.bandwidth * card.bandwidth * cards);
+        let adapter = 4.0 * number(facts.trainable);
+        Engines {
+            load,
+            trained,
+            sampled: trained * load.sampled,
+            update_seconds: seconds(1.0 + back + again),
+            old_logprobs_seconds: if anew { seconds(1.0) } else { 0.0 },
+            cards,
+            sequences,
+            tokens_per_second: sequences / read.max(multiplied),
+            longest_seconds: number(work.completion) * alone,
+            published: if facts.trainable < facts.parameters { adapter } else { weights },
+        }
+    }
+
+    /// Seconds in which the trainer computes.
+    pub fn train_seconds(&self) -> f64 {
+        self.update_seconds + self.old_logprobs_seconds
+    }
+
+    /// Seconds in which so many servers sample a step.
+    pub fn sample_seconds(&self, servers: f64) -> f64 {
+        (self.sampled / (self.tokens_per_second * servers)).max(self.longest_seconds)
+    }
+
+    /// Seconds until so many servers have the weights.
+    pub fn publish_seconds(&self, servers: f64) -> f64 {
+        let machines = (servers * self.cards / CARDS_OF_A_MACHINE).ceil();
+        self.published / DISK.0 + self.published * machines / DISK.1
+    }
+
+    /// Seconds of a step with so many servers, where it is sampled before it is trained on, and where it is sampled meanwhile.
+    pub fn step_seconds(&self, servers: f64) -> [f64; 2] {
+        let (sample, train) = (self.sample_seconds(servers), self.train_seconds());
+        let sample = sample + self.publish_seconds(servers);
+        [sample + train, sample.max(train)]
+    }
+
+    /// The servers that sample a step in the time that the trainer needs for one; more of them would wait. The longest completion
+    /// may take longer all the same.
+    pub fn balanced(&self) -> f64 {
+        (self.sampled / (self.tokens_per_second * self.train_seconds())).ceil().max(1.0)
+    }
+}
+
+/// The next power of two.
+fn power_of_two(number: f64) -> f64 {
+    number.max(1.0).log2().ceil().exp2()
+}
