@@ -34,10 +34,10 @@ pub(super) struct Servers {
 impl Servers {
     /// The plan for a recipe.
     pub(super) fn plan(&self, facts: &Facts, recipe: &Recipe) -> Engines {
-        let half = recipe.rollout.max_completion_tokens as f64 / 2.0;
+        let most = recipe.rollout.max_completion_tokens as f64;
         let dynamic = recipe.sampling.dynamic != Dynamic::Off;
         let load = Load {
-            mean_tokens: self.mean_tokens.map_or(half, f64::from).max(1.0),
+            mean_tokens: self.mean_tokens.map_or(most / 2.0, f64::from).clamp(1.0, most),
             sampled: self.sampled.unwrap_or(if dynamic { 2.0 } else { 1.0 }),
             trainer: self.trainer_card.unwrap_or(self.card),
             trainers: recipe.device.count as f64,
@@ -103,7 +103,8 @@ pub(super) fn table(engines: &Engines, name: &str) -> String {
             duration(together)
         );
     }
-    text += "\nBy arithmetic: of a card's peaks 40 % of the operations in an update, 60 % of the bandwidth in decoding.\n";
+    text += "\nBy arithmetic: of a card's peaks 40 % of the operations in an update, 60 % of the bandwidth in decoding. A \
+             model of less than a billion is slower: its launches are not counted.\n";
     text
 }
 
