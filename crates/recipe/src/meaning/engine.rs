@@ -5,7 +5,7 @@ impl Checks<'_> {
     /// A range has its smaller end first.
     pub(super) fn importance(&mut self) {
         if let Some([low, high]) = self.recipe.loss.importance_range
-            && !(0.0 <= low && low < 1.0 && 1.0 < high && high.is_finite())
+            && !((0.0..1.0).contains(&low) && high > 1.0 && high.is_finite())
         {
             self.fail(
                 &["loss.importance_range"],
