@@ -4,10 +4,11 @@
 #     sbatch launch/slurm.sh recipe.toml MODEL
 #
 # The current folder is shared by all nodes. Ten minutes before its time is over the job is told; the run then saves, and the job
-# is queued again and goes on.
+# is queued again and goes on. The recipe's [device] says what the trainer computes on: without one it is the CPU.
 #SBATCH --job-name=firebrick
 #SBATCH --nodes=3
 #SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
 #SBATCH --gpus-per-node=8
 #SBATCH --time=24:00:00
 #SBATCH --signal=B:TERM@600
@@ -19,16 +20,22 @@ recipe=$1 model=$2
 name=$(basename "$recipe" .toml)
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 
-# One server on each node but the first, over all of its cards.
+# A server on each card of each node but the first.
 servers=
 for node in "${nodes[@]:1}"; do
-    VLLM_SERVER_DEV_MODE=1 srun --nodes=1 --ntasks=1 --nodelist="$node" \
-        vllm serve "$model" --served-model-name policy --port 8000 --tensor-parallel-size 8 \
-        --logprobs-mode processed_logprobs --enable-scale-out --generation-config vllm &
-    servers+="${servers:+,}\"http://$node:8000\""
+    # shellcheck disable=SC2016 # The node's shell is to read these.
+    srun --nodes=1 --ntasks=1 --nodelist="$node" bash -c '
+        for card in $(seq 0 7); do
+            VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=$card vllm serve "$1" --served-model-name policy \
+                --port $((8000 + card)) --logprobs-mode processed_logprobs --enable-scale-out --generation-config vllm &
+        done
+        wait' serve "$model" &
+    for card in $(seq 0 7); do
+        servers+="${servers:+,}\"http://$node:$((8000 + card))\""
+    done
 done
 
-# The trainer waits for the servers (rollout.engine.patience), and is one task: it drives all cards of its node by itself.
+# The trainer waits for the servers (rollout.engine.patience), and is one task, whatever device.count is.
 if [ -f "runs/$name/run.db" ]; then
     begin=("runs/$name/recipe.toml" --resume)
 else
