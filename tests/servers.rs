@@ -12,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_core::{Completion, Prompt, Seed, TokenId};
-use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Sampling, Wait, generate};
+use firebrick_core::{Completion, TokenId};
+use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Wait, generate};
 use firebrick_servers::{Dialect, Form, Key, ServerPool, Settings};
-use firebrick_stub::{Fault, Hashed, HashedWeights, Options, Stub};
+use firebrick_stub::{Fault, Hashed, HashedWeights, Options, Stub, requests, settings};
 use firebrick_tests::tiny::numbers;
 use tempfile::TempDir;
 
@@ -313,21 +313,7 @@ impl Place {
             Stub::start(begins, options)
         };
         let stubs: Vec<Stub> = options.into_iter().map(stub).collect();
-        let mut settings = Settings {
-            dialect,
-            servers: stubs.iter().map(Stub::base).collect(),
-            key: None,
-            at_once: 32,
-            deadline: Duration::from_secs(3),
-            load_deadline: Duration::from_secs(10),
-            patience: Duration::from_secs(20),
-            silence: Duration::from_millis(300),
-            pause: Duration::from_millis(50),
-            tolerance: 1e-3,
-            probes: (0..2).map(|seed| tokens(100 + seed, 24)).collect(),
-            tempered: false,
-            vocabulary: POLICY.vocabulary,
-        };
+        let mut settings = settings(dialect, stubs.iter().map(Stub::base).collect());
         change(&mut settings);
         let folder = tempfile::tempdir().unwrap();
         let said = Arc::new(Mutex::new(Vec::new()));
@@ -367,23 +353,4 @@ impl Place {
             Err(error) => panic!("{error}"),
         }
     }
-}
-
-fn tokens(seed: u64, count: u64) -> Vec<TokenId> {
-    let mut stream = Seed::run(seed).stream();
-    (0..count).map(|at| (stream.uniform_at(at) * POLICY.vocabulary as f64) as TokenId).collect()
-}
-
-/// Groups of four completions of up to 24 tokens, which token 3 ends.
-fn requests(count: u64) -> Vec<GroupRequest> {
-    let prompts =
-        (0..count).map(|id| (id, Prompt { id, tokens: tokens(id, 5), ..Prompt::default() }));
-    let sampling = Sampling {
-        temperature: 1.0,
-        top_k: 0,
-        top_p: 1.0,
-        max_completion_tokens: 24,
-        stop: vec![3],
-    };
-    GroupRequest::of_prompts(prompts, 4, &sampling, Seed::run(5))
 }

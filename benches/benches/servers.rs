@@ -12,15 +12,14 @@
 
 use std::{
     error::Error,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
-use firebrick_rollout::{GroupRequest, RolloutEngine as _, Sampling, generate};
+use firebrick_rollout::{RolloutEngine as _, generate};
 use firebrick_servers::{Dialect, Form, ServerPool, Settings};
-use firebrick_stub::{Fault, Hashed, HashedWeights, Options, Stub};
+use firebrick_stub::{Fault, Hashed, HashedWeights, Options, Stub, Wordless, requests, settings};
 
 const GROUPS: u64 = 1000;
 const WORK: (Duration, usize) = (Duration::from_millis(20), 4);
@@ -75,46 +74,10 @@ fn seconds(folder: &Path, stubs: &[Stub]) -> Result<f64, Box<dyn Error>> {
 
 fn pool(folder: &Path, stubs: &[Stub]) -> Result<ServerPool<Hashed>, Box<dyn Error>> {
     let settings = Settings {
-        dialect: Dialect::Vllm,
-        servers: stubs.iter().map(Stub::base).collect(),
-        key: None,
-        at_once: 32,
-        deadline: Duration::from_secs(3),
-        load_deadline: Duration::from_secs(10),
         patience: Duration::from_secs(60),
-        silence: Duration::from_millis(300),
         pause: Duration::from_millis(500),
-        tolerance: 1e-3,
-        probes: vec![tokens(100, 24)],
-        tempered: false,
-        vocabulary: 32,
+        ..settings(Dialect::Vllm, stubs.iter().map(Stub::base).collect())
     };
-    let weights = HashedWeights::new(&PathBuf::from(folder), Form::Model);
+    let weights = HashedWeights::new(folder, Form::Model);
     Ok(ServerPool::new(settings, weights, Arc::new(Wordless), |_| {})?)
-}
-
-fn requests(count: u64) -> Vec<GroupRequest> {
-    let prompt = |id| (id, Prompt { id, tokens: tokens(id, 5), ..Prompt::default() });
-    let sampling = Sampling {
-        temperature: 1.0,
-        top_k: 0,
-        top_p: 1.0,
-        max_completion_tokens: 24,
-        stop: vec![3],
-    };
-    GroupRequest::of_prompts((0..count).map(prompt), 4, &sampling, Seed::run(5))
-}
-
-fn tokens(seed: u64, count: u64) -> Vec<TokenId> {
-    let mut stream = Seed::run(seed).stream();
-    (0..count).map(|at| (stream.uniform_at(at) * 32.0) as TokenId).collect()
-}
-
-/// Nobody reads these completions.
-struct Wordless;
-
-impl Detokenizer for Wordless {
-    fn detokenize(&self, _: &[TokenId]) -> String {
-        String::new()
-    }
 }

@@ -322,6 +322,7 @@ fn kind_of(schema: &Value, items: &Value, property: &Value) -> String {
         Some("string") => return "text".into(),
         Some("boolean") => return "true, false".into(),
         Some("array") if items["type"] == "string" => return "list of text".into(),
+        Some("array") if items["type"] == "number" => return "list of numbers".into(),
         Some("array") if choices(items).is_some() => return "list of choices".into(),
         Some("array") => return "list of tables".into(),
         Some("integer") => "whole number",

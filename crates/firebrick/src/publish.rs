@@ -43,16 +43,13 @@ const MANIFEST: &str = "manifest.json";
 
 impl PublishedWeights {
     /// Publishes below `folder`, which servers see as `there`.
-    ///
-    /// # Errors
-    /// When the folder can't be made or read.
     pub(crate) fn new(
         folder: PathBuf,
         there: Option<PathBuf>,
         files: HuggingFace,
         tokenizer: Arc<Tokenizer>,
         updater: Updater,
-    ) -> Result<Self, Error> {
+    ) -> Self {
         let there = there.unwrap_or_else(|| folder.clone());
         // A process that was killed may have left a half; nobody else writes here.
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -61,7 +58,7 @@ impl PublishedWeights {
             }
         }
         let updater = Updater { temperature: 1.0, ..updater };
-        Ok(PublishedWeights { folder, there, files, tokenizer, updater, published: 0 })
+        PublishedWeights { folder, there, files, tokenizer, updater, published: 0 }
     }
 
     /// The numbers of the folders that are there.

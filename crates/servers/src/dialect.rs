@@ -18,14 +18,6 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// As recipes have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Dialect::Vllm => "vllm",
-            Dialect::Sglang => "sglang",
-        }
-    }
-
     pub(crate) fn server(self, address: Address) -> Box<dyn Speaks> {
         match self {
             Dialect::Vllm => Box::new(Vllm::at(address)),

@@ -43,8 +43,8 @@ impl Publication {
 pub(crate) struct Probe {
     pub(crate) tokens: Vec<TokenId>,
     pub(crate) now: Vec<f32>,
-    /// Under the weights that were published before.
-    pub(crate) before: Option<Vec<f32>>,
+    /// Under the weights that were published before; the same where there were none.
+    pub(crate) before: Vec<f32>,
 }
 
 /// Gives weights to a server, and takes its word for nothing.
@@ -121,16 +121,12 @@ fn compare(
     for probe in probes {
         let deadline = publication.deadline;
         let there = server.score(publication.adapter(), &probe.tokens, deadline)?;
-        let before = probe.before.iter().flatten().map(|&it| Some(it));
-        let before = before.chain(std::iter::repeat(None));
-        numbers.extend(there.into_iter().zip(probe.now.iter().copied()).zip(before));
+        let triples = there.into_iter().zip(&probe.now).zip(&probe.before);
+        let exact = |number: f32| f64::from(number);
+        numbers.extend(
+            triples.map(|((there, now), before)| (exact(there), exact(*now), exact(*before))),
+        );
     }
-    let numbers: Vec<_> = numbers
-        .into_iter()
-        .map(|((there, now), before)| {
-            (f64::from(there), f64::from(now), before.map_or(f64::from(now), f64::from))
-        })
-        .collect();
     let mean = |of: fn(&(f64, f64, f64)) -> f64| {
         numbers.iter().map(of).sum::<f64>() / numbers.len().max(1) as f64
     };

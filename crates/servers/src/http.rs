@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::{Agent, Body, Error, http::Response};
+use ureq::{Agent, Body, Error, RequestBuilder, http::Response};
 
 use crate::{Key, PoolError, ServerError};
 
@@ -61,26 +61,25 @@ impl Address {
         deadline: Duration,
         limit: u64,
     ) -> Result<Value, ServerError> {
-        let request = self.agent.post(format!("{}{path}", self.base));
-        let request = request.config().timeout_global(Some(deadline)).build();
+        let request = self.begun(self.agent.post(format!("{}{path}", self.base)), deadline);
         let request = request.header("content-type", "application/json");
-        let request = match &self.key {
-            Some(key) => request.header("authorization", format!("Bearer {}", key.word())),
-            None => request,
-        };
         let bytes = serde_json::to_vec(body).unwrap_or_default();
         self.read(path, request.send(&bytes[..]), deadline, limit)
     }
 
     /// Asks for `path`.
     pub(crate) fn get(&self, path: &'static str, deadline: Duration) -> Result<Value, ServerError> {
-        let request = self.agent.get(format!("{}{path}", self.base));
+        let request = self.begun(self.agent.get(format!("{}{path}", self.base)), deadline);
+        self.read(path, request.call(), deadline, SMALL)
+    }
+
+    /// A request with its deadline and what opens the server.
+    fn begun<B>(&self, request: RequestBuilder<B>, deadline: Duration) -> RequestBuilder<B> {
         let request = request.config().timeout_global(Some(deadline)).build();
-        let request = match &self.key {
+        match &self.key {
             Some(key) => request.header("authorization", format!("Bearer {}", key.word())),
             None => request,
-        };
-        self.read(path, request.call(), deadline, SMALL)
+        }
     }
 
     /// The JSON of an answer; null where it is none, as some servers say nothing but their status.

@@ -15,8 +15,6 @@ pub(crate) struct Member {
     strikes: u32,
     /// How often it was put aside since it last did.
     times_out: u32,
-    /// The weights that it is being given, and true where there are newer ones already.
-    pub(crate) loading: Option<(Arc<Publication>, bool)>,
     /// Until then it is left alone, because it said that it is busy.
     pub(crate) rests_until: Option<Instant>,
     /// The smallest distance of its log-probabilities from the trainer's, in nats.
@@ -33,8 +31,8 @@ pub(crate) enum State {
     Ready,
     /// It is to be given weights.
     Due,
-    /// It is being given weights.
-    Loading,
+    /// It is being given weights; there may be newer ones already.
+    Loading { weights: Arc<Publication>, newer: bool },
     /// It is put aside, and not asked before then.
     Out(Instant),
 }
@@ -53,7 +51,6 @@ impl Member {
             outstanding: 0,
             strikes: 0,
             times_out: 0,
-            loading: None,
             rests_until: None,
             rounding: None,
             adapter: None,
@@ -65,10 +62,18 @@ impl Member {
     /// when that has ended: two at once would disturb each other.
     pub(crate) fn renew(&mut self) {
         (self.strikes, self.outstanding) = (0, 0);
-        match (&self.state, &mut self.loading) {
-            (State::Loading, Some((_, newer))) => *newer = true,
-            (State::Ready | State::Due, _) => self.state = State::Due,
-            (State::Loading | State::Out(_), _) => {}
+        match &mut self.state {
+            State::Loading { newer, .. } => *newer = true,
+            State::Ready => self.state = State::Due,
+            State::Due | State::Out(_) => {}
+        }
+    }
+
+    /// The weights that it is being given, if it is.
+    pub(crate) fn loading(&self) -> Option<&Publication> {
+        match &self.state {
+            State::Loading { weights, .. } => Some(weights),
+            State::Ready | State::Due | State::Out(_) => None,
         }
     }
 
@@ -77,7 +82,7 @@ impl Member {
         match self.state {
             State::Due => true,
             State::Out(until) => until <= now,
-            State::Ready | State::Loading => false,
+            State::Ready | State::Loading { .. } => false,
         }
     }
 

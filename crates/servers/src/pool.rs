@@ -143,7 +143,7 @@ impl<M> ServerPool<M> {
         for (index, tokens) in self.settings.probes.iter().enumerate() {
             let (first, others) = tokens.split_at(1);
             let now = self.weights.logprobs(policy, first, others).map_err(failed)?;
-            let before = before.as_ref().map(|before| before.probes[index].now.clone());
+            let before = before.as_ref().map_or(&now, |before| &before.probes[index].now).clone();
             probes.push(Probe { tokens: tokens.clone(), now, before });
         }
         let label = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -165,8 +165,8 @@ impl<M> ServerPool<M> {
         self.queue = self.open.keys().copied().collect();
         self.open.values_mut().for_each(|open| open.attempts.clear());
         // A server may still read what it was given before.
-        let loading = self.members.iter().filter_map(|member| member.loading.as_ref());
-        let mut in_use: Vec<PathBuf> = loading.map(|(weights, _)| weights.here.clone()).collect();
+        let loading = self.members.iter().filter_map(Member::loading);
+        let mut in_use: Vec<PathBuf> = loading.map(|weights| weights.here.clone()).collect();
         in_use.push(folder);
         self.weights.keep_only(&in_use);
         self.progress = Instant::now();
@@ -221,8 +221,7 @@ impl<M> ServerPool<M> {
     fn give_weights(&mut self, index: usize) {
         let Some(publication) = self.current.clone() else { return };
         let member = &mut self.members[index];
-        member.state = State::Loading;
-        member.loading = Some((publication.clone(), false));
+        member.state = State::Loading { weights: publication.clone(), newer: false };
         let (server, events) = (member.server.clone(), self.events.0.clone());
         let (old, rounding) = (member.adapter.take(), member.rounding);
         let work = move || {
@@ -236,7 +235,6 @@ impl<M> ServerPool<M> {
         };
         if let Err(error) = thread::Builder::new().spawn(work) {
             let why = ServerError::Unreachable(format!("there is no thread to ask it: {error}"));
-            self.members[index].loading = None;
             self.members[index].put_aside(why, Instant::now(), self.settings.pause);
         }
     }
@@ -305,7 +303,7 @@ impl<M> ServerPool<M> {
         let member = &mut self.members[index];
         // Also where it was refused: it may be there.
         member.adapter = adapter;
-        if let Some((_, true)) = member.loading.take() {
+        if let State::Loading { newer: true, .. } = member.state {
             member.state = State::Due;
             return;
         }

@@ -256,13 +256,12 @@ impl Updater {
                 let work = |policy: &M, batches| {
                     let share = self.share(policy, None, &task, batches);
                     // Where the sum is a collective operation, the others wait for this device, whatever it met with.
-                    let failed = share.as_ref().err().map(|_| GradientSum::default());
-                    if let Some(nothing) = failed {
-                        let _ = self.others.reduce(policy, nothing);
-                    }
-                    let mut share = share?;
-                    share.gradients = self.others.reduce(policy, share.gradients);
-                    Ok(share)
+                    let (gradients, share) = match share {
+                        Ok(mut share) => (std::mem::take(&mut share.gradients), Ok(share)),
+                        Err(error) => (GradientSum::default(), Err(error)),
+                    };
+                    let gradients = self.others.reduce(policy, gradients);
+                    share.map(|share| Share { gradients, ..share })
                 };
                 let shares = self.others.each(policy, samples, batches, work)?;
                 let merge = |sum: Share, share| sum.merged(policy, share, self.others.sync());

@@ -109,7 +109,7 @@ impl StubModel for Served {
 }
 
 /// Nobody reads a stub's texts.
-struct Wordless;
+pub struct Wordless;
 
 impl Detokenizer for Wordless {
     fn detokenize(&self, _: &[TokenId]) -> String {

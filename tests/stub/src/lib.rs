@@ -17,9 +17,9 @@ use std::{
     time::Duration,
 };
 
-pub use decoder::Served;
+pub use decoder::{Served, Wordless};
 pub use faults::Fault;
-pub use model::{Hashed, HashedWeights, StubModel, Wanted, Written};
+pub use model::{Hashed, HashedWeights, StubModel, Wanted, Written, requests, settings};
 
 /// A server of completions, on a port of its own, until it is dropped.
 pub struct Stub {

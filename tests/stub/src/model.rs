@@ -4,10 +4,12 @@ use std::{
     error::Error,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use firebrick_core::{TokenId, Version};
-use firebrick_servers::{Form, Weights};
+use firebrick_core::{Prompt, Seed, TokenId, Version};
+use firebrick_rollout::{GroupRequest, Sampling};
+use firebrick_servers::{Dialect, Form, Settings, Weights};
 
 /// Samples and scores for a stub.
 pub trait StubModel: Send {
@@ -118,6 +120,44 @@ impl StubModel for Hashed {
     fn score(&mut self, tokens: &[TokenId]) -> Vec<f32> {
         self.of(tokens)
     }
+}
+
+/// Groups of four completions of up to 24 tokens, which token 3 ends, for a [`Hashed`] of 32 tokens.
+pub fn requests(count: u64) -> Vec<GroupRequest> {
+    let prompt = |id| (id, Prompt { id, tokens: tokens(id, 5), ..Prompt::default() });
+    let sampling = Sampling {
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        max_completion_tokens: 24,
+        stop: vec![3],
+    };
+    GroupRequest::of_prompts((0..count).map(prompt), 4, &sampling, Seed::run(5))
+}
+
+/// Settings of a pool of such servers, which is in a hurry.
+pub fn settings(dialect: Dialect, servers: Vec<String>) -> Settings {
+    Settings {
+        dialect,
+        servers,
+        key: None,
+        at_once: 32,
+        deadline: Duration::from_secs(3),
+        load_deadline: Duration::from_secs(10),
+        patience: Duration::from_secs(20),
+        silence: Duration::from_millis(300),
+        pause: Duration::from_millis(50),
+        tolerance: 1e-3,
+        probes: (0..2).map(|seed| tokens(100 + seed, 24)).collect(),
+        tempered: false,
+        vocabulary: 32,
+    }
+}
+
+/// Tokens of such a policy.
+fn tokens(seed: u64, count: u64) -> Vec<TokenId> {
+    let mut stream = Seed::run(seed).stream();
+    (0..count).map(|at| (stream.uniform_at(at) * 32.0) as TokenId).collect()
 }
 
 /// SplitMix64: a number that looks like no other.

@@ -164,7 +164,7 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
     };
     let mut text = format!(
         "{name}: {} parameters{active}, {} of them trained, {}, on {}{assumed}\n\
-         {} sequences at once, prompts to {} and completions to {} tokens; \
+         {}, prompts to {} and completions to {} tokens; \
          micro-batches to {} tokens, {} of {} layers kept whole\n\n",
         thousands(facts.parameters as u64),
         thousands(facts.trainable as u64),
@@ -173,7 +173,10 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, memory: &Memory, assumed: boo
             false => facts.compute.clone(),
         },
         recipe.device.name(),
-        facts.work.sequences,
+        match facts.work.elsewhere {
+            true => "sampled by servers".to_owned(),
+            false => format!("{} sequences at once", facts.work.sequences),
+        },
         facts.work.prompt,
         facts.work.completion,
         facts.tokens(),

@@ -115,6 +115,8 @@ pub struct Work {
     pub group_size: u128,
     /// Completions that are decoded at once.
     pub sequences: u128,
+    /// Whether servers sample, and nothing of it is here.
+    pub elsewhere: bool,
     /// Whether a device records its steps.
     pub graphs: bool,
     /// Completions that a step trains on.
@@ -306,7 +308,8 @@ impl Work {
             completion: bounded(completion),
             room: bounded(context.saturating_sub(prompt)),
             group_size: bounded(rollout.group_size),
-            sequences: bounded(sequences),
+            sequences: bounded(if rollout.engine.is_remote() { 1 } else { sequences }),
+            elsewhere: rollout.engine.is_remote(),
             graphs: rollout.graphs,
             completions: bounded(completions),
             mini_batch: bounded(completions.div_ceil(updates)),

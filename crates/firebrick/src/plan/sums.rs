@@ -17,6 +17,10 @@ const PREFILL_TOKENS: u128 = 8192;
 /// for a run of `recipes/ci/tiny.toml`. A large vocabulary or data set adds to it.
 const PROCESS: u128 = 25 << 20;
 
+/// Parts that only sampling needs.
+const OF_SAMPLING: [&str; 4] =
+    ["weights of the engine", "KV cache", "states of recurrent layers", "prefill and decoding"];
+
 pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     let weights = facts.frozen_bytes + facts.trainable * F32;
     // What the engine does not share with the policy. Frozen weights are never others, unless they are
@@ -88,7 +92,7 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         }),
         part("hidden states", false, &|moment| when(moment == Moment::Head, hidden_states(facts))),
         part("logits", false, &|moment| match moment {
-            Moment::Rollout => sampled_logits(facts),
+            Moment::Rollout => when(!work.elsewhere, sampled_logits(facts)),
             Moment::Head => block_of_logits(facts),
             _ => 0,
         }),
@@ -107,7 +111,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         }),
         part("the process", false, &|_| when(work.on_host, PROCESS)),
     ];
-    all.into_iter().filter(|part| part.bytes.iter().any(|&bytes| bytes > 0)).collect()
+    let here = |part: &Part| !(work.elsewhere && OF_SAMPLING.contains(&part.name));
+    all.into_iter().filter(here).filter(|part| part.bytes.iter().any(|&bytes| bytes > 0)).collect()
 }
 
 /// The optimizer's memory of so many values: two numbers each, of some one; in 8 bits with a scale for

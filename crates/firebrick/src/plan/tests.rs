@@ -301,7 +301,24 @@ fn a_matrix_that_is_trained_whole_has_two_moments_and_is_there_once() {
     assert!(plain.frozen && !whole.frozen);
 }
 
-/// Qwen2.5 of so many layers, as wide as the models of 7 and of 32 billion are.
+#[test]
+fn servers_take_the_memory_of_sampling() {
+    let recipe = "[rollout]\nmax_sequences = 1024\n";
+    let engine = "engine = { kind = \"vllm\", servers = [\"http://a:1\"] }\n";
+    let [here, there] = [recipe.to_owned(), format!("{recipe}{engine}")]
+        .map(|recipe| with_model("", &recipe, Compute::Bf16));
+    for name in ["weights of the engine", "KV cache", "prefill and decoding"] {
+        assert!(part(&here, name, Moment::Rollout) > 0, "{name}");
+        assert_eq!(part(&there, name, Moment::Rollout), 0, "{name}");
+    }
+    assert_eq!(part(&there, "logits", Moment::Rollout), 0);
+    // An update is the same.
+    assert_eq!(part(&there, "logits", Moment::Head), part(&here, "logits", Moment::Head));
+    // Fewer sequences would not help it.
+    assert!(there.advice(1 << 30).iter().all(|advice| advice.key != "rollout.max_sequences"));
+}
+
+/// A Qwen2.5 of these sizes.
 fn wide(sizes: Sizes) -> Models {
     Models { policy: DecoderConfig::new(Family::Qwen2, sizes), lora: None, reward: 0 }
 }

@@ -91,7 +91,7 @@ pub(super) fn engine(
     let of_run = |weights: PathBuf| weights.join(&run);
     let folder = weights.and_then(|weights| absolute(weights).ok()).map_or(folder, of_run);
     let weights_there = weights_there.map(of_run);
-    let weights = PublishedWeights::new(folder, weights_there, files, tokenizer.clone(), updater)?;
+    let weights = PublishedWeights::new(folder, weights_there, files, tokenizer.clone(), updater);
     let tell = move |line: String| drop(said.send(line));
     Ok(Some(Box::new(ServerPool::new(settings, weights, tokenizer.clone(), tell)?)))
 }
