@@ -365,9 +365,9 @@ fn a_recurrence_learns() {
     let device = Device::flex().autodiff();
     for (name, mut policy) in policies(&device) {
         let examples: Vec<WorkedExample> = (0..4)
-            .map(|id| WorkedExample {
-                prompt: request(id, 2 + id as usize, 1).prompt.tokens,
-                completion: request(100 + id, 6, 1).prompt.tokens,
+            .map(|id| {
+                let prompt = request(id, 2 + id as usize, 1).prompt.tokens;
+                WorkedExample::new(prompt, request(100 + id, 6, 1).prompt.tokens)
             })
             .collect();
         let mut optimizer = AdamW::new(OptimConfig::default());

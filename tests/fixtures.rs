@@ -172,7 +172,7 @@ fn fixtures_cross_entropy() {
         let policy = fixture.decoder(&Device::flex().autodiff());
         let samples: Vec<Sample> = worked(&expected)
             .into_iter()
-            .map(|WorkedExample { prompt, completion }| sample(prompt, completion))
+            .map(|WorkedExample { prompt, completion, .. }| sample(prompt, completion))
             .collect();
         let report = updater(CrossEntropy, 1.0).gradients(&policy, &samples).unwrap();
         let place = format!("{}: cross-entropy", fixture.name);
@@ -324,7 +324,7 @@ fn worked(expected: &CrossEntropyFacts) -> Vec<WorkedExample> {
         let begin = labels[1..].iter().position(|&label| label >= 0).unwrap() + 1;
         let ends: Vec<i64> = row[begin..].iter().map(|&id| i64::from(id)).collect();
         assert_eq!(labels[begin..], ends, "labels should run to the end of their row");
-        WorkedExample { prompt: row[..begin].to_vec(), completion: row[begin..].to_vec() }
+        WorkedExample::new(row[..begin].to_vec(), row[begin..].to_vec())
     };
     rows.into_iter().zip(labels).map(cut).collect()
 }

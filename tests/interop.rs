@@ -249,7 +249,7 @@ impl ModuleMapper for Stir {
 fn trained(mut policy: Decoder) -> Decoder {
     let before: Vec<_> = parameters(&policy).into_iter().map(|it| read(it.values)).collect();
     let mut optimizer = AdamW::new(OptimConfig::default());
-    let example = WorkedExample { prompt: vec![3, 4, 5], completion: vec![6, 7, 8, 9] };
+    let example = WorkedExample::new(vec![3, 4, 5], vec![6, 7, 8, 9]);
     for _ in 0..2 {
         (policy, _, _) =
             warmup_step(policy, &mut optimizer, std::slice::from_ref(&example), 0.1, CUT).unwrap();

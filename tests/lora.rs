@@ -96,8 +96,7 @@ fn a_new_adapter_changes_nothing_until_it_learns() {
     let flat = |decoder: &Decoder| read(decoder.logits(&batch).inner().reshape([-1]));
     assert_eq!(flat(&policy), flat(&base));
 
-    let examples =
-        [firebrick_core::WorkedExample { prompt: vec![1, 2], completion: vec![3, 4, 5] }];
+    let examples = [firebrick_core::WorkedExample::new(vec![1, 2], vec![3, 4, 5])];
     let mut optimizer = AdamW::new(OptimConfig { weight_decay: 0.0, ..OptimConfig::default() });
     let cut = firebrick_tests::computed::CUT;
     let (learnt, _, outcome) =

@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_core::{Completion, TokenId};
+use firebrick_core::{Completion, Key, TokenId};
 use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Wait, generate};
-use firebrick_servers::{Dialect, Form, Key, ServerPool, Settings};
+use firebrick_servers::{Dialect, Form, ServerPool, Settings};
 use firebrick_stub::{Fault, Hashed, HashedWeights, Options, Stub, requests, settings};
 use firebrick_tests::tiny::numbers;
 use tempfile::TempDir;

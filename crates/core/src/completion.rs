@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{TokenId, Version};
+use crate::{Outcome, TokenId, Version};
 
 /// The tokens behind a prompt: the policy's own, and in a conversation also those that it was told.
 ///
@@ -34,10 +34,12 @@ pub struct Completion {
     /// Which weights wrote it, as its engine was told. A completion that spans two versions has the older
     /// one.
     pub policy_version: Version,
-    /// `tokens` as text, without special tokens.
+    /// `tokens` as text, without special tokens. In a conversation the words of both sides, one turn after the other.
     pub text: String,
     /// Why it ended.
     pub finish: FinishReason,
+    /// The environment's part in it; none where it talked with none.
+    pub outcome: Option<Outcome>,
 }
 
 impl Completion {
@@ -103,6 +105,8 @@ struct Stored {
     policy_version: Version,
     text: String,
     finish: FinishReason,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outcome: Option<Outcome>,
 }
 
 impl TryFrom<Stored> for Completion {
@@ -110,7 +114,7 @@ impl TryFrom<Stored> for Completion {
 
     /// A log-probability that is missing must not become one of 0, which says that the token was certain.
     fn try_from(stored: Stored) -> Result<Self, String> {
-        let Stored { tokens, mask, logprobs, policy_version, text, finish } = stored;
+        let Stored { tokens, mask, logprobs, policy_version, text, finish, outcome } = stored;
         let mask = mask.unwrap_or_else(|| vec![true; tokens.len()]);
         if mask.len() != tokens.len() || logprobs.len() != tokens.len() {
             return Err(format!(
@@ -121,15 +125,16 @@ impl TryFrom<Stored> for Completion {
                 logprobs.len()
             ));
         }
-        Ok(Completion { tokens, mask, logprobs, policy_version, text, finish })
+        Ok(Completion { tokens, mask, logprobs, policy_version, text, finish, outcome })
     }
 }
 
 impl From<Completion> for Stored {
     fn from(completion: Completion) -> Self {
-        let Completion { tokens, mask, logprobs, policy_version, text, finish } = completion;
+        let Completion { tokens, mask, logprobs, policy_version, text, finish, outcome } =
+            completion;
         let mask = mask.contains(&false).then_some(mask);
-        Stored { tokens, mask, logprobs, policy_version, text, finish }
+        Stored { tokens, mask, logprobs, policy_version, text, finish, outcome }
     }
 }
 

@@ -20,10 +20,12 @@
 mod advantage;
 mod completion;
 pub mod device;
+mod environment;
 mod example;
 mod failure;
 mod group;
 mod hub_name;
+mod key;
 mod metrics;
 mod prompt;
 mod reward;
@@ -35,10 +37,12 @@ mod trained;
 
 pub use advantage::{AdvantageEstimator, Advantages};
 pub use completion::{Completion, Detokenizer, FinishReason};
+pub use environment::{Environment, EnvironmentFailed, Episode, Outcome, Reply};
 pub use example::WorkedExample;
 pub use failure::{Cause, Failure, guard, guard_memory, keep_panics_quiet};
 pub use group::{Fate, Group, GroupFilter, RewardedGroup};
 pub use hub_name::{hub_name, is_data_file, is_hub_revision};
+pub use key::Key;
 pub use metrics::Metrics;
 pub use prompt::{Prompt, Step, TokenId, Version};
 pub use reward::{

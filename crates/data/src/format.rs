@@ -3,6 +3,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{ChatTemplate, DataError, Question, Tokenizer};
 
+/// Stands for the policy's words in a conversation.
+const SPOKEN: &str = "FIREBRICK_SPOKEN";
+
 /// How a question becomes the text that the policy reads.
 #[derive(Clone, Debug)]
 pub struct PromptFormat {
@@ -68,6 +71,29 @@ impl PromptFormat {
             };
         };
         template.render(&self.messages(question), true, &self.kwargs)
+    }
+
+    /// The text between the policy's words and its next turn, when it hears `words` from somebody of `role` meanwhile. With a chat
+    /// template it begins with what ends the policy's message, and ends where the policy is to speak.
+    ///
+    /// # Errors
+    /// When the template refuses such a conversation, or leaves the policy's words out.
+    pub fn reply(&self, words: &str, role: &str) -> Result<String, DataError> {
+        let Some(template) = &self.chat else { return Ok(words.to_owned()) };
+        let messages = json!([
+            {"role": "user", "content": "-"},
+            {"role": "assistant", "content": SPOKEN},
+            {"role": role, "content": words},
+        ]);
+        let text = template.render(&messages, true, &self.kwargs)?;
+        let reply = text.split_once(SPOKEN).map(|(_, reply)| reply.to_owned());
+        reply.ok_or_else(|| {
+            let problem = format!(
+                "{} leaves the model's message out of a conversation of several turns: take another template",
+                template.place()
+            );
+            DataError::Format { problem }
+        })
     }
 
     /// The conversation that asks `question`, a list of messages, before any template.

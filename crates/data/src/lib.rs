@@ -55,7 +55,7 @@ pub use problem::{ColumnNames, Columns, Problem, Question};
 pub use prompts::Prompts;
 pub use row::{Place, Row};
 pub use task::Task;
-pub use template::ChatTemplate;
+pub use template::{ChatTemplate, TextTemplate};
 pub use tokenizer::{Streamer, Tokenizer, TokenizerFacts};
 
 /// The clock reading that a chat template may print, re-exported from `jiff`.

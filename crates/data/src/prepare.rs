@@ -55,7 +55,7 @@ impl<'a> Preparation<'a> {
                 let prompt = self.prompt(problem)?.tokens;
                 let mut completion = self.tokenizer.encode(problem.solution(), false)?;
                 completion.push(self.tokenizer.eos());
-                Ok(WorkedExample { prompt, completion })
+                Ok(WorkedExample::new(prompt, completion))
             })
             .collect::<Result<Vec<WorkedExample>, DataError>>()?;
         examples.retain(|example| self.fits(example.prompt.len(), &mut report));
@@ -176,8 +176,7 @@ mod tests {
         let (examples, _) = Preparation::new(&tokenizer, &format)
             .worked_examples(&problems(&[("1+1=", "2")]))
             .unwrap();
-        let expected =
-            WorkedExample { prompt: vec![3, 12, 3, 13], completion: vec![4, tokenizer.eos()] };
+        let expected = WorkedExample::new(vec![3, 12, 3, 13], vec![4, tokenizer.eos()]);
         assert_eq!(examples, [expected]);
     }
 }

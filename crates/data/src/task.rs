@@ -2,7 +2,7 @@ mod arithmetic;
 mod countdown;
 mod words;
 
-use std::collections::HashSet;
+use std::{cmp::Ordering, collections::HashSet};
 
 use firebrick_core::Seed;
 use rand::{Rng, RngExt};
@@ -79,6 +79,12 @@ pub enum Task {
         #[serde(default)]
         fewest_steps: Option<u32>,
     },
+    /// `2-7:`, a number from 2 to 7 to be guessed in several turns; the reference is the number. Worked: the middle of what
+    /// is left and the replies to it, `4>6`. A range and its number are one problem, and the range alone tells nothing.
+    Guessing {
+        /// How many numbers there are, 2 to 10, counted from 0.
+        numbers: u32,
+    },
 }
 
 impl Task {
@@ -90,6 +96,7 @@ impl Task {
             Task::Multiplication { .. } => "0123456789*+=,;",
             Task::Countdown { .. } => "0123456789+-*/()=: ",
             Task::Sums { .. } => "0123456789+-= Whatis?.",
+            Task::Guessing { .. } => "0123456789-:<>",
             Task::WordProblems { .. } => {
                 "0123456789+-*/= .,?abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
             }
@@ -142,7 +149,12 @@ impl Task {
             }
             let sketch = self.sketch(seed.derive("problem", &[draw]));
             let key = Seed::run(0).derive(self.name(), &sketch.key);
-            let id = Seed::run(0).derive(&sketch.prompt, &[]).rng().next_u64();
+            // A hidden number is no part of the prompt.
+            let words = match self {
+                Task::Guessing { .. } => &sketch.key[..],
+                _ => &[],
+            };
+            let id = Seed::run(0).derive(&sketch.prompt, words).rng().next_u64();
             if belongs(key.stream().uniform_at(0)) && seen.insert(id) {
                 misses = 0;
                 problems.push(Problem {
@@ -181,6 +193,7 @@ impl Task {
                 let steps = rng.random_range(fewest_steps.unwrap_or(steps)..=steps);
                 words::story(&mut rng, steps)
             }
+            Task::Guessing { numbers } => guessing(&mut rng, numbers),
         }
     }
 
@@ -201,6 +214,9 @@ impl Task {
                 if !(1..=9).contains(&digits) =>
             {
                 format!("`digits` is {digits}, and should be 1 to 9")
+            }
+            Task::Guessing { numbers } if !(2..=10).contains(&numbers) => {
+                format!("`numbers` is {numbers}, and should be 2 to 10")
             }
             Task::WordProblems { steps, .. } if !(1..=10).contains(&steps) => {
                 format!("`steps` is {steps}, and should be 1 to 10")
@@ -235,6 +251,7 @@ impl Task {
             Task::Countdown { .. } => "countdown",
             Task::Sums { .. } => "sums",
             Task::WordProblems { .. } => "word_problems",
+            Task::Guessing { .. } => "guessing",
         }
     }
 }
@@ -246,6 +263,29 @@ struct Sketch {
     prompt: String,
     reference: String,
     worked: String,
+}
+
+/// A range and a number in it, with the halving that finds it.
+fn guessing(rng: &mut impl Rng, numbers: u32) -> Sketch {
+    let low = rng.random_range(0..numbers - 1);
+    let high = rng.random_range(low + 1..numbers);
+    let secret = rng.random_range(low..=high);
+    let (mut from, mut to, mut worked) = (low, high, String::new());
+    loop {
+        let guess = from.midpoint(to);
+        worked += &guess.to_string();
+        match secret.cmp(&guess) {
+            Ordering::Equal => break,
+            Ordering::Less => (to, worked) = (guess - 1, worked + "<"),
+            Ordering::Greater => (from, worked) = (guess + 1, worked + ">"),
+        }
+    }
+    Sketch {
+        key: [low, high, secret].map(u64::from).to_vec(),
+        prompt: format!("{low}-{high}:"),
+        reference: secret.to_string(),
+        worked,
+    }
 }
 
 #[cfg(test)]
@@ -309,6 +349,24 @@ mod tests {
     }
 
     #[test]
+    fn a_hidden_number_is_in_its_range_and_found_by_halving() {
+        let task = Task::Guessing { numbers: 10 };
+        let problems =
+            [task.train(Seed::run(7), 1000).unwrap(), task.heldout(1000).unwrap()].concat();
+        // Every range of two numbers or more, with every number in it.
+        assert_eq!(problems.len(), (2..=10).map(|width| width * (11 - width)).sum::<usize>());
+        for problem in &problems {
+            let range = text(problem).trim_end_matches(':').split_once('-').unwrap();
+            let [low, high, secret] =
+                [range.0, range.1, &problem.reference].map(|it| it.parse::<u32>().unwrap());
+            assert!(
+                (low..=high).contains(&secret) && problem.solution().ends_with(&problem.reference)
+            );
+            assert!(problem.solution().len() <= 7, "{}", problem.solution());
+        }
+    }
+
+    #[test]
     fn settings_out_of_range_are_refused() {
         for task in [
             Task::Addition { digits: 0, worked: true, second_look: 0.0 },
@@ -317,6 +375,7 @@ mod tests {
             Task::Addition { digits: 2, worked: false, second_look: 0.5 },
             Task::Multiplication { digits: 10, worked: true },
             Task::Sums { digits: 10, differences: false },
+            Task::Guessing { numbers: 11 },
             Task::WordProblems { steps: 0, fewest_steps: None },
             Task::WordProblems { steps: 2, fewest_steps: Some(3) },
             Task::Countdown { numbers: 1, max_number: 9, max_target: 99 },

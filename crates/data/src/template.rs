@@ -1,18 +1,21 @@
 mod guard;
 mod print;
 mod python;
+mod text;
 mod weight;
 
 use std::{collections::BTreeMap, path::Path};
 
 use jiff::civil::DateTime;
 use minijinja::{
-    AutoEscape, Environment, Error, ErrorKind, Output, State, Value,
+    AutoEscape, Environment, Error, ErrorKind, Output, State, Template, Value,
     machinery::{eval, get_compiled_template, make_string_output},
     syntax::SyntaxConfig,
     value::Serde,
 };
 use serde_json::Map;
+
+pub use text::TextTemplate;
 
 use crate::{DataError, folder, python_json::tojson};
 
@@ -228,27 +231,33 @@ impl ChatTemplate {
         context.insert("add_generation_prompt".into(), add_generation_prompt.into());
 
         let has_tools = kwargs.get("tools").is_some_and(|tools| !tools.is_null());
-        let mut text = String::new();
         let template = match self.environment.get_template("tool_use") {
             Ok(template) if has_tools => Ok(template),
             _ => self.environment.get_template("default"),
         };
         template
-            .and_then(|template| {
-                let program = guard::guarded(&get_compiled_template(&template).instructions)?;
-                eval(
-                    &self.environment,
-                    &program,
-                    Value::from(Serde(&context)),
-                    &BTreeMap::new(),
-                    &mut make_string_output(&mut text),
-                    AutoEscape::None,
-                )
-                .map(drop)
-            })
-            .map_err(|error| template_error(&self.place, &error))?;
-        Ok(text)
+            .and_then(|template| evaluated(&self.environment, &template, &context))
+            .map_err(|error| template_error(&self.place, &error))
     }
+}
+
+/// The text that a template makes of `variables`, within its budget.
+fn evaluated(
+    environment: &Environment<'_>,
+    template: &Template<'_, '_>,
+    variables: &Map<String, serde_json::Value>,
+) -> Result<String, Error> {
+    let program = guard::guarded(&get_compiled_template(template).instructions)?;
+    let mut text = String::new();
+    eval(
+        environment,
+        &program,
+        Value::from(Serde(variables)),
+        &BTreeMap::new(),
+        &mut make_string_output(&mut text),
+        AutoEscape::None,
+    )?;
+    Ok(text)
 }
 
 /// What `transformers` makes of messages before a template sees them: keys without a value are left

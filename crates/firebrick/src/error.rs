@@ -5,6 +5,7 @@ use std::{
 
 use firebrick_data::{DataError, HubError, HubName, PromptReport};
 use firebrick_device::{Name, OpenError};
+use firebrick_environments::OpenEnvError;
 use firebrick_models::{CheckpointError, Compute};
 use firebrick_reward::RewardError;
 use firebrick_rollout::RolloutError;
@@ -42,12 +43,43 @@ pub enum Error {
     /// An inference server can't be asked.
     #[error(transparent)]
     Servers(#[from] PoolError),
+    /// An environment's servers can't be asked.
+    #[error(transparent)]
+    Environment(#[from] OpenEnvError),
+    /// A text that is to end a turn is more or less than a token.
+    #[error(
+        "environment.stop has {text:?}, which is {tokens} tokens of this model, expected a text of one"
+    )]
+    Stop {
+        /// The text.
+        text: String,
+        /// How many tokens it has.
+        tokens: usize,
+    },
+    /// An example to imitate is no conversation with the environment.
+    #[error("the worked solution of {prompt:?} is no conversation with the environment: {problem}")]
+    Worked {
+        /// The prompt.
+        prompt: String,
+        /// What the environment says, and what the solution has.
+        problem: String,
+    },
+    /// An episode that is to be a prompt can't begin.
+    #[error("episode {id} of the environment gives no prompt: {problem}")]
+    Opening {
+        /// Its number.
+        id: u64,
+        /// Why it gives none.
+        problem: String,
+    },
     /// The servers' key is nowhere.
     #[error(
-        "rollout.engine.key_variable is {variable:?}, and the environment has no such variable, or an empty one: set it \
-         to the servers' API key"
+        "{setting} is {variable:?}, and the environment has no such variable, or an empty one: set it to the servers' \
+         API key"
     )]
     NoKey {
+        /// The recipe's key that names the variable.
+        setting: &'static str,
         /// The variable's name.
         variable: String,
     },
@@ -366,7 +398,23 @@ impl Error {
             Error::Reward(RewardError::Command { .. }) => "reward.program is started without a shell; its first word is a program in PATH or a path, \
                  and a further word that leads to a file beside the recipe is that file"
                 .into(),
-            Error::Reward(_) | Error::NoKey { .. } | Error::Servers(_) => return None,
+            Error::Reward(_)
+            | Error::NoKey { .. }
+            | Error::Servers(_)
+            | Error::Environment(_) => return None,
+            Error::Stop { .. } => {
+                "choose a text that is one token, such as a sign, or leave it out: the model's own end of a message ends \
+                 a turn too"
+                    .into()
+            }
+            Error::Worked { .. } => {
+                "set environment.stop, or max_turn_tokens, so that a turn ends where the solution goes on with a reply; or \
+                 leave out the warm-up"
+                    .into()
+            }
+            Error::Opening { .. } => "environment.opening makes the prompt of what an episode begins with, and \
+                 environment.reset says which episode it is"
+                .into(),
             Error::Device(error) => error.remedy(),
             Error::DeviceFailed { remedy, saved, .. } => format!("{remedy}; {saved}"),
             Error::NoModel { .. } => {
@@ -520,6 +568,9 @@ impl Error {
             | Error::Brought { .. }
             | Error::NoKey { .. }
             | Error::Servers(PoolError::Address { .. })
+            | Error::Environment(_)
+            | Error::Stop { .. }
+            | Error::Worked { .. }
             | Error::NoEffect { .. }
             | Error::Run(
                 RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },

@@ -45,7 +45,10 @@ impl Journal {
     pub(crate) fn new(store: Store, recipe: &Recipe) -> Result<Arc<Mutex<Self>>, RunError> {
         let recipe = recipe.with_absolute_paths();
         let samples = (recipe.model, recipe.device, recipe.rollout.engine.kind);
-        let words = serde_json::to_string(&samples).unwrap_or_default();
+        let mut words = serde_json::to_string(&samples).unwrap_or_default();
+        if recipe.environment.is_there() {
+            words += &serde_json::to_string(&recipe.environment).unwrap_or_default();
+        }
         let setting = Seed::run(0).derive(&words, &[]).bytes();
         let visited = store.last_sampled()?;
         Ok(Arc::new(Mutex::new(Journal {

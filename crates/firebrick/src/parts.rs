@@ -1,7 +1,8 @@
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use firebrick_core::{
-    AdvantageEstimator, GroupFilter, Prompt, PromptSource, RewardShaper, Verifier, WorkedExample,
+    AdvantageEstimator, Environment, GroupFilter, Prompt, PromptSource, RewardShaper, Verifier,
+    WorkedExample,
 };
 use firebrick_rollout::RolloutEngine;
 use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
@@ -16,6 +17,7 @@ pub(crate) struct Parts<M> {
     pub(crate) optimizer: Option<Box<dyn Optimizer<M>>>,
     pub(crate) schedule: Option<Box<dyn LrSchedule>>,
     pub(crate) engine: Option<Box<dyn RolloutEngine<M>>>,
+    pub(crate) environment: Option<Arc<dyn Environment>>,
     pub(crate) source: Option<Box<dyn PromptSource>>,
     pub(crate) heldout: Option<Vec<Prompt>>,
     pub(crate) worked: Option<Vec<WorkedExample>>,
@@ -38,6 +40,7 @@ pub enum Part {
     Optimizer,
     Schedule,
     Engine,
+    Environment,
     Source,
     Heldout,
     Worked,
@@ -55,6 +58,7 @@ impl fmt::Display for Part {
             Part::Optimizer => "the optimizer",
             Part::Schedule => "the learning rate's schedule",
             Part::Engine => "the engine",
+            Part::Environment => "the environment",
             Part::Source => "the training prompts",
             Part::Heldout => "the held-out prompts",
             Part::Worked => "the warm-up's examples",
@@ -73,6 +77,7 @@ impl<M> Default for Parts<M> {
             optimizer: None,
             schedule: None,
             engine: None,
+            environment: None,
             source: None,
             heldout: None,
             worked: None,
@@ -93,6 +98,7 @@ impl<M> Parts<M> {
             (Part::Optimizer, self.optimizer.is_some()),
             (Part::Schedule, self.schedule.is_some()),
             (Part::Engine, self.engine.is_some()),
+            (Part::Environment, self.environment.is_some()),
             (Part::Source, self.source.is_some()),
             (Part::Heldout, self.heldout.is_some()),
             (Part::Worked, self.worked.is_some()),

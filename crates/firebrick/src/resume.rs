@@ -47,9 +47,10 @@ impl Change {
 }
 
 /// How much memory an update takes, and whose.
-const ROOM: [&str; 7] = [
+const ROOM: [&str; 8] = [
     "device",
     "rollout.max_completion_tokens",
+    "environment.max_heard_tokens",
     "optim.moments",
     "train.micro_batch_tokens",
     "train.recompute",

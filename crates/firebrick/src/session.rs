@@ -8,8 +8,8 @@ use std::{
 
 use burn::tensor::Device;
 use firebrick_core::{
-    AdvantageEstimator, GroupFilter, Prompt, PromptSource, RewardShaper, Step, Tracker, Verifier,
-    WorkedExample,
+    AdvantageEstimator, Environment, GroupFilter, Prompt, PromptSource, RewardShaper, Step,
+    Tracker, Verifier, WorkedExample,
 };
 use firebrick_data::{DateTime, Tokenizer};
 use firebrick_device::{Name, name_of};
@@ -197,6 +197,13 @@ impl<M: PolicyModel> Session<M> {
     /// `loss.importance_cap`.
     pub fn engine(mut self, engine: impl RolloutEngine<M> + 'static) -> Self {
         self.parts.engine = Some(Box::new(engine));
+        self
+    }
+
+    /// Talks with the policy between its turns; the limits are those of the recipe's `[environment]`. A verifier finds its
+    /// part in [`Completion::outcome`](firebrick_core::Completion).
+    pub fn environment(mut self, environment: impl Environment + 'static) -> Self {
+        self.parts.environment = Some(Arc::new(environment));
         self
     }
 

@@ -3,6 +3,7 @@
 mod algorithm;
 mod critic;
 mod data;
+mod environment;
 mod references;
 mod reward;
 mod servers;
@@ -18,10 +19,10 @@ use std::{
 
 use burn::tensor::Device;
 use firebrick_core::{Prompt, PromptSource, Seed, Verifier, WorkedExample};
-use firebrick_data::{DateTime, PromptReport, Prompts, Tokenizer};
+use firebrick_data::{DateTime, PromptFormat, PromptReport, Prompts, Tokenizer};
 use firebrick_device::Kind;
 use firebrick_models::{Decoder, PolicyModel, RewardModel};
-use firebrick_rollout::{LocalEngine, SampleOn, Sampling};
+use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn, Sampling};
 use firebrick_train::{Others, Phrases, Trainer, TrainerState, Updater, load_state};
 
 use crate::{
@@ -36,6 +37,7 @@ use crate::{
 };
 use algorithm::{eval_sampling, optimizer, schedule, task, train_config, train_sampling, updater};
 use data::{Asked, Data, text_folder, tokenizer};
+use environment::Talking;
 
 pub use critic::CriticPlan;
 pub use data::{EvalSet, known_options};
@@ -120,6 +122,9 @@ pub(crate) fn wire_with(
         worked: parts.worked.is_none(),
         messages: parts.verifier.is_some() || recipe.reward_kind().reads_conversations(),
     };
+    if parts.environment.is_none() {
+        parts.environment = environment::environment(recipe, &said)?;
+    }
     let own_verifier = parts.verifier.is_some();
     let verifier = match parts.verifier.take() {
         Some(verifier) => verifier,
@@ -127,7 +132,9 @@ pub(crate) fn wire_with(
     };
     let device = device.autodiff();
     let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
-    let mut data = Data::read(recipe, asked, folders.as_ref(), sources, seed, now, &said)?;
+    let environment = parts.environment.as_deref();
+    let mut data =
+        Data::read(recipe, asked, folders.as_ref(), sources, environment, seed, now, &said)?;
     if !own_verifier {
         data.check_references(recipe, &*verifier, &said)?;
     }
@@ -145,6 +152,14 @@ pub(crate) fn wire_with(
         None => Box::new(Prompts::new(data.train, seed)?),
     };
     parts.heldout.get_or_insert(data.heldout);
+    let talking = parts
+        .environment
+        .take()
+        .map(|environment| Talking::new(recipe, environment, &data.tokenizer, data.format.clone()));
+    let talking = talking.transpose()?;
+    if let (Some(talking), None) = (&talking, &parts.worked) {
+        talking.play(&mut data.worked, &data.worked_prompts)?;
+    }
     parts.worked.get_or_insert(data.worked);
     let files = HuggingFace { config, base, adapter, dtype };
     if parts.engine.is_none() {
@@ -170,8 +185,9 @@ pub(crate) fn wire_with(
         context,
         source,
         verifier,
+        talking,
     };
-    let wired = assemble(recipe, parts, ready, resume, notes)?;
+    let wired = assemble(recipe, parts, ready, resume, (said, notes))?;
     let (sets, report) = (data.sets, data.report);
     Ok(Wired { device: introduction, replaced, report, sets, ..wired })
 }
@@ -210,8 +226,17 @@ pub(crate) fn wire_given<M: PolicyModel>(
     let size = model::parameters_in_words(&policy);
     let cut = cut(recipe, None);
     let others = device::others(recipe, &policy.device())?;
-    let ready = Ready { policy, cut, others, files, size, tokenizer, context, source, verifier };
-    let wired = assemble(recipe, parts, ready, resume, channel().1)?;
+    let (said, notes) = channel();
+    let environment = match parts.environment.take() {
+        Some(environment) => Some(environment),
+        None => environment::environment(recipe, &said)?,
+    };
+    let talking = environment
+        .map(|environment| Talking::new(recipe, environment, &tokenizer, PromptFormat::default()));
+    let talking = talking.transpose()?;
+    let ready =
+        Ready { policy, cut, others, files, size, tokenizer, context, source, verifier, talking };
+    let wired = assemble(recipe, parts, ready, resume, (said, notes))?;
     Ok(Wired { replaced, ..wired })
 }
 
@@ -227,6 +252,8 @@ struct Ready<M> {
     context: usize,
     source: Box<dyn PromptSource>,
     verifier: Box<dyn Verifier>,
+    /// None where a completion is one turn.
+    talking: Option<Talking>,
 }
 
 /// Puts the loop together, with its state if it is to go on.
@@ -235,10 +262,9 @@ fn assemble<M: PolicyModel>(
     parts: Parts<M>,
     ready: Ready<M>,
     resume: Option<&Path>,
-    notes: Receiver<String>,
+    (said, notes): (Sender<String>, Receiver<String>),
 ) -> Result<Wired<M>, Error> {
-    let Ready { policy, cut, others, files, size, tokenizer, context, mut source, verifier } =
-        ready;
+    let Ready { policy, cut, others, files, size, tokenizer, context, mut source, .. } = ready;
     let seed = Seed::run(recipe.seed);
     let device = policy.device();
     let mut optimizer = parts.optimizer.unwrap_or_else(|| optimizer(&recipe.optim));
@@ -272,6 +298,10 @@ fn assemble<M: PolicyModel>(
     data::shorten(&mut heldout, recipe);
     let engine =
         parts.engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
+    let (engine, verifier) = match ready.talking {
+        Some(talking) => (talking.engine(engine), environment::sound(ready.verifier, said)),
+        None => (engine, ready.verifier),
+    };
     let mut task = task(recipe, verifier);
     task.shapers = parts.shapers.unwrap_or(task.shapers);
     task.filter = parts.filter.unwrap_or(task.filter);
@@ -318,7 +348,7 @@ pub struct Evaluation {
     /// Where it computes.
     pub device: Device,
     /// Samples from the checkpoint's policy.
-    pub engine: LocalEngine<Decoder>,
+    pub engine: Box<dyn RolloutEngine<Decoder>>,
     /// Judges.
     pub verifier: Box<dyn Verifier>,
     /// The questions.
@@ -353,13 +383,24 @@ pub fn evaluation(
         worked: false,
         messages: recipe.reward_kind().reads_conversations(),
     };
-    let mut data = Data::read(recipe, asked, Some(&folders), sources, seed, now, &said)?;
+    let environment = environment::environment(recipe, &said)?;
+    let there = environment.as_deref();
+    let mut data = Data::read(recipe, asked, Some(&folders), sources, there, seed, now, &said)?;
     data.check_references(recipe, &*verifier, &said)?;
     let tokenizer = &data.tokenizer;
     let policy = Policy::read(recipe, Some(&folders), tokenizer, seed, &device, &said)?.decoder;
+    let context = policy.config().max_position_embeddings;
+    let engine = Box::new(engine(recipe, &policy, tokenizer, context));
+    let (engine, verifier): (Box<dyn RolloutEngine<Decoder>>, _) = match environment {
+        Some(environment) => {
+            let talking = Talking::new(recipe, environment, tokenizer, data.format.clone())?;
+            (talking.engine(engine), environment::sound(verifier, said))
+        }
+        None => (engine, verifier),
+    };
     Ok(Evaluation {
         device,
-        engine: engine(recipe, &policy, &data.tokenizer, policy.config().max_position_embeddings),
+        engine,
         verifier,
         heldout: data.heldout,
         sets: data.sets,

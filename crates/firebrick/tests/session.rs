@@ -315,7 +315,7 @@ fn every_part_that_is_given_is_used() {
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
     let worked = prompts(&tokenizer, 4)
         .into_iter()
-        .map(|prompt| WorkedExample { prompt: prompt.tokens.clone(), completion: prompt.tokens });
+        .map(|prompt| WorkedExample::new(prompt.tokens.clone(), prompt.tokens));
     let session = || own(place.path(), "run", 2).settings(|recipe| recipe.warmup.steps = 2);
     let refused = session().run().unwrap_err();
     assert!(matches!(refused, Error::NoWorked), "{refused}");

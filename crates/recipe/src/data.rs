@@ -148,6 +148,15 @@ pub enum Task {
         #[schemars(range(min = 1, max = 10))]
         fewest_steps: Option<u32>,
     },
+    /// A number to guess in several turns, for `environment.kind = "guessing"`: `2-7:` hides one of the six.
+    Guessing {
+        /// How many numbers there are, 2 to 10, counted from 0: each is one digit.
+        #[schemars(range(min = 2, max = 10))]
+        numbers: u32,
+    },
+    /// The openings of an environment's own episodes, for `environment.kind = "openenv"`: episode n is reset with the `id` and
+    /// `seed` n, and the held-out ones with those after the training's.
+    Environment,
 }
 
 /// Which columns of a data set hold what; one that is left out is recognised by its name.

@@ -3,7 +3,10 @@
 
 use firebrick_core::device::Kind;
 
-use super::{Adaptive, Aggregation, Dynamic, Length, Recipe, Recompute, RewardKind, Surplus, Task};
+use super::{
+    Adaptive, Aggregation, Dynamic, EnvironmentKind, Length, Recipe, Recompute, RewardKind,
+    Surplus, Task,
+};
 
 /// A key that changes nothing in its recipe, whatever its value.
 #[derive(Debug)]
@@ -26,6 +29,7 @@ impl Recipe {
             self.of_data(),
             self.of_device(),
             self.of_engine(),
+            self.of_environment(),
             self.of_sampling(),
             self.of_reward(),
             self.of_training(),
@@ -99,6 +103,32 @@ impl Recipe {
                 &["rollout.engine.kind"],
                 "rollout.engine.kind = \"local\"",
             ),
+        ]
+    }
+
+    fn of_environment(&self) -> Vec<Rule> {
+        let environment = &self.environment;
+        let kind = &["environment.kind"][..];
+        let there =
+            |key| (environment.is_there(), key, kind, "environment.kind other than \"none\"");
+        let served = environment.kind == EnvironmentKind::OpenEnv;
+        let server = |key| (served, key, kind, "environment.kind = \"openenv\"");
+        let openings = self.data.task == Some(Task::Environment);
+        vec![
+            there("environment.max_turns"),
+            there("environment.max_turn_tokens"),
+            there("environment.max_heard_tokens"),
+            there("environment.stop"),
+            there("environment.role"),
+            server("environment.servers"),
+            server("environment.sessions"),
+            server("environment.reset"),
+            server("environment.action"),
+            server("environment.heard"),
+            server("environment.time_limit"),
+            server("environment.patience"),
+            server("environment.key_variable"),
+            (openings, "environment.opening", &["data.task"], "data.task.kind = \"environment\""),
         ]
     }
 

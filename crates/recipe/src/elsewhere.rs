@@ -13,7 +13,7 @@ pub(super) fn elsewhere(key: &str, valid: &[&str]) -> Option<String> {
 }
 
 /// Settings as TRL and its kin call them, with their keys here. A unit that is another one is said.
-const ELSEWHERE: [(&str, &str); 26] = [
+const ELSEWHERE: [(&str, &str); 27] = [
     ("beta", "`loss.kl.coef`"),
     ("bf16", "`model.dtype`"),
     ("dataset_name", "`data.train`"),
@@ -29,6 +29,7 @@ const ELSEWHERE: [(&str, &str); 26] = [
     ("mask_truncated_completions", "`reward.overlong.filter`"),
     ("max_completion_length", "`rollout.max_completion_tokens`"),
     ("max_new_tokens", "`rollout.max_completion_tokens`"),
+    ("max_assistant_turns", "`environment.max_turns`"),
     ("max_prompt_length", "`data.max_prompt_tokens`"),
     ("max_steps", "`train.steps`"),
     ("model_name_or_path", "`model.path`"),

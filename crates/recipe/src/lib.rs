@@ -28,6 +28,7 @@ mod data;
 mod effect;
 mod elsewhere;
 mod engine;
+mod environment;
 mod error;
 mod kind;
 mod meaning;
@@ -54,6 +55,7 @@ pub use adaptive::Adaptive;
 pub use critic::{Critic, CriticKind};
 pub use data::{Columns, Data, Task, Template};
 pub use engine::{Engine, EngineKind};
+pub use environment::{Environment, EnvironmentKind, Role};
 pub use error::{Invalid, Label, Problem, RecipeError, Text};
 pub use memory::Memory;
 pub use model::{
@@ -94,6 +96,9 @@ pub struct Recipe {
     /// How completions are sampled for training.
     #[serde(default)]
     pub rollout: Rollout,
+    /// What the policy talks with between its turns, if it takes several.
+    #[serde(default)]
+    pub environment: Environment,
     /// Which groups a step trains on (dynamic sampling).
     #[serde(default)]
     pub sampling: Sampling,
@@ -153,6 +158,7 @@ impl Default for Recipe {
             data: Data::default(),
             warmup: Warmup::default(),
             rollout: Rollout::default(),
+            environment: Environment::default(),
             sampling: Sampling::default(),
             reward: Reward::default(),
             advantage: Advantage::default(),
@@ -287,7 +293,12 @@ impl Recipe {
 
     /// Tokens of the longest text that a run may come to: a prompt and its completion.
     pub fn longest_text(&self) -> usize {
-        self.data.max_prompt_tokens.saturating_add(self.rollout.max_completion_tokens)
+        self.data.max_prompt_tokens.saturating_add(self.longest_completion())
+    }
+
+    /// Tokens of the longest completion: those that the policy writes, and those that it hears meanwhile.
+    pub fn longest_completion(&self) -> usize {
+        self.rollout.max_completion_tokens.saturating_add(self.environment.most_heard())
     }
 
     /// Whether a critic gives the advantages.
@@ -303,6 +314,8 @@ impl Recipe {
             }
             Some(Task::Countdown { .. }) => RewardKind::Countdown { use_all: true },
             Some(Task::Sums { .. } | Task::WordProblems { .. }) => RewardKind::math(),
+            Some(Task::Guessing { .. } | Task::Environment) => RewardKind::environment(),
+            None if self.environment.kind == EnvironmentKind::OpenEnv => RewardKind::environment(),
             None => RewardKind::Gsm8k,
         })
     }

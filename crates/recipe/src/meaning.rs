@@ -5,6 +5,7 @@
 mod bounds;
 mod critic;
 mod engine;
+mod environment;
 mod sampling;
 
 use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError};
@@ -29,6 +30,7 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
     checks.memory();
     checks.sampling();
     checks.engine();
+    checks.environment();
     checks.devices();
     checks.importance();
     checks.without_effect();
@@ -123,13 +125,17 @@ impl Checks<'_> {
                 &format!("`kv_heads = {heads}` gives every head its own"),
             );
         }
-        let longest = self.recipe.rollout.max_completion_tokens;
+        let longest = self.recipe.longest_completion();
         if longest >= max_position_embeddings {
+            let heard = match self.recipe.environment.most_heard() {
+                0 => "",
+                _ => " with environment.max_heard_tokens",
+            };
             self.fail(
                 &["model.new.max_position_embeddings", "rollout.max_completion_tokens"],
                 format!(
                     "model.new.max_position_embeddings is {max_position_embeddings}, expected more \
-                     than rollout.max_completion_tokens = {longest}"
+                     than rollout.max_completion_tokens{heard} = {longest}"
                 ),
                 "no room for a prompt",
                 "a sequence is a prompt and a completion: raise the one or lower the other",

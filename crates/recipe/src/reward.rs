@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::bounds;
 
 /// How a completion is judged and what the judgement is worth. The options of a verifier stand
-/// beside its `kind`; without a kind it is the task's own, or `gsm8k` for files. Of the penalties,
+/// beside its `kind`; without a kind it is the task's own, and for files `environment` where an
+/// environment gives rewards, or `gsm8k`. Of the penalties,
 /// `stop` comes first, then `length`, then `overlong`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -193,6 +194,19 @@ pub enum RewardKind {
         #[schemars(range(min = 1, max = bounds::AT_ONCE))]
         batch_tokens: usize,
     },
+    /// What the environment gave: the sum of its rewards becomes a credit.
+    Environment {
+        /// Multiplies the sum.
+        #[serde(default = "unit")]
+        scale: f64,
+        /// Is added after that; what is less than 0 then becomes 0, what is more than 1 becomes 1.
+        #[serde(default)]
+        offset: f64,
+        /// The credit from which on a completion counts as right.
+        #[serde(default = "unit")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        threshold: f64,
+    },
     /// A program of your own, which reads and writes a line of JSON for each completion.
     Command {
         /// The program and its arguments, such as `["python3", "judge.py"]`; no shell reads them. A word
@@ -353,6 +367,11 @@ impl RewardKind {
             evaluated: None,
             budget: default_budget(),
         }
+    }
+
+    /// The environment's own reward, with every option as it is by default.
+    pub(crate) fn environment() -> Self {
+        RewardKind::Environment { scale: unit(), offset: 0.0, threshold: unit() }
     }
 
     /// Whether a reward model judges, alone or as a part.

@@ -86,6 +86,17 @@ impl Countdown {
     }
 }
 
+/// The exact value of an expression over whole numbers, with `+ - * /` and brackets: `3995`, or `7/2` where it is no whole
+/// number. None of one that can't be read, divides by zero, is longer than 1024 bytes or nested deeper than 64 brackets.
+///
+/// ```
+/// assert_eq!(firebrick_reward::calculate("47 * (80 + 5)").as_deref(), Some("3995"));
+/// ```
+pub fn calculate(expression: &str) -> Option<String> {
+    let expression = Some(expression).filter(|expression| expression.len() <= MAX_LENGTH)?;
+    value(&parse(expression).ok()?).map(|value| value.to_string())
+}
+
 /// What a countdown prompt asks: the numbers given and the number wanted.
 ///
 /// As text, which is how it travels in [`Prompt::reference`]: the numbers with spaces between

@@ -34,6 +34,7 @@ mod choice;
 mod command;
 mod countdown;
 mod dapo;
+mod environment;
 mod error;
 mod exact;
 mod format;
@@ -52,8 +53,9 @@ mod weighted;
 
 pub use choice::Choice;
 pub use command::{Command, CommandOptions};
-pub use countdown::{Countdown, CountdownProblem};
+pub use countdown::{Countdown, CountdownProblem, calculate};
 pub use dapo::{AnswerFork, AnswerLine, StrictBox};
+pub use environment::{FromEnvironment, OfConversations};
 pub use error::RewardError;
 pub use exact::Exact;
 pub use firebrick_math as math;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use firebrick_core::Key;
 use serde_json::Value;
 use ureq::{Agent, Body, Error, RequestBuilder, http::Response};
 
-use crate::{Key, PoolError, ServerError};
+use crate::{PoolError, ServerError};
 
 /// Letters of a server's words that are kept for a message.
 const WORDS: usize = 300;

@@ -27,5 +27,5 @@ mod weights;
 pub use dialect::Dialect;
 pub use error::{PoolError, ServerError};
 pub use pool::ServerPool;
-pub use settings::{Key, Settings};
+pub use settings::Settings;
 pub use weights::{Form, Weights};

@@ -1,6 +1,6 @@
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
-use firebrick_core::TokenId;
+use firebrick_core::{Key, TokenId};
 
 use crate::Dialect;
 
@@ -36,25 +36,4 @@ pub struct Settings {
     pub tempered: bool,
     /// Tokens that the policy knows: ids from 0 to below it.
     pub vocabulary: usize,
-}
-
-/// A word that nobody may read: it is shown as `***`.
-#[derive(Clone)]
-pub struct Key(String);
-
-impl Key {
-    /// Keeps `word` secret.
-    pub fn new(word: impl Into<String>) -> Self {
-        Key(word.into())
-    }
-
-    pub(crate) fn word(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use firebrick_core::{
-    Completion, Fate, FinishReason, Metrics, Reward, RewardedGroup, Trained, Verdict,
+    Completion, Fate, FinishReason, Metrics, Outcome, Reward, RewardedGroup, Trained, Verdict,
 };
 
 use serde::{Deserialize, Serialize};
@@ -144,6 +144,19 @@ impl Sampled {
         metrics.set("rollout/truncated", share(truncated_count as f64));
         metrics.set("rollout/tokens", tokens as f64);
         metrics.set("rollout/tokens_per_second", tokens as f64 / self.rollout_seconds.max(1e-9));
+
+        let outcomes: Vec<_> =
+            completions().filter_map(|(of, _)| Some((of, of.outcome.as_ref()?))).collect();
+        if !outcomes.is_empty() {
+            let mean = |of: &dyn Fn(&Completion, &Outcome) -> f64| {
+                let all = outcomes.iter().map(|(completion, outcome)| of(completion, outcome));
+                all.sum::<f64>() / outcomes.len() as f64
+            };
+            metrics.set("environment/turns_mean", mean(&|_, outcome| outcome.turns as f64));
+            metrics.set("environment/over", mean(&|_, outcome| f64::from(u8::from(outcome.over))));
+            let heard = |completion: &Completion| completion.tokens.len() - completion.count();
+            metrics.set("environment/heard_mean", mean(&|completion, _| heard(completion) as f64));
+        }
 
         let uniform = |verdict_right: bool| {
             let all = |group: &&RewardedGroup| {

@@ -77,7 +77,8 @@ fn samples(examples: &[WorkedExample]) -> Vec<Sample> {
     let sample = |example: &WorkedExample| {
         let tokens = example.completion.clone();
         let logprobs = vec![0.0; tokens.len()];
-        let completion = Completion::written(tokens, logprobs, FinishReason::Stop);
+        let mut completion = Completion::written(tokens, logprobs, FinishReason::Stop);
+        completion.mask.clone_from(&example.mask);
         Sample::new(&example.prompt, &completion, 0).with_advantage(1.0)
     };
     examples.iter().map(sample).collect()

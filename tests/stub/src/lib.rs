@@ -1,6 +1,8 @@
-//! Inference servers that misbehave on demand: they speak vLLM's and SGLang's words, as far as a pool of servers does.
+//! Servers that misbehave on demand: [`Stub`]s speak vLLM's and SGLang's words, as far as a pool of servers does, and [`Games`] speak
+//! OpenEnv's.
 
 mod decoder;
+mod environment;
 mod faults;
 mod http;
 mod model;
@@ -18,6 +20,7 @@ use std::{
 };
 
 pub use decoder::{Served, Wordless};
+pub use environment::{GameOptions, Games, Trouble};
 pub use faults::Fault;
 pub use model::{Hashed, HashedWeights, StubModel, Wanted, Written, requests, settings};
 

@@ -58,7 +58,7 @@ impl Digits {
     fn worked(&self, number: u64) -> WorkedExample {
         let Prompt { tokens, reference, .. } = self.prompt(number);
         let completion = [self.encode(&reference), vec![self.tokenizer.eos()]].concat();
-        WorkedExample { prompt: tokens, completion }
+        WorkedExample::new(tokens, completion)
     }
 
     fn encode(&self, text: &str) -> Vec<TokenId> {

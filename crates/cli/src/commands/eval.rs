@@ -74,7 +74,7 @@ impl Eval {
         let measured = device::unsaved(&recipe, &device, "the evaluation", smaller, || {
             let measure = |set: &EvalSet| {
                 Ok(evaluate(
-                    &mut evaluation.engine,
+                    &mut *evaluation.engine,
                     &*evaluation.verifier,
                     &set.prompts,
                     set.samples,

@@ -73,6 +73,9 @@ fn judge(history: &History, recipe: &Recipe) -> Option<Suspicion> {
             "Mend the program of reward.program: give it a line by hand, as the book shows. Why it failed first is among the \
              notes of the run."
         }
+        RewardKind::Environment { .. } => {
+            "Look at the notes of the run, which say why the environment failed first."
+        }
         RewardKind::Weighted { .. } | RewardKind::Model { .. } => {
             "Look at the notes of the run, which say why the judge failed first."
         }

@@ -289,7 +289,7 @@ impl Work {
     fn new(config: &DecoderConfig, recipe: &Recipe, plain: bool) -> Self {
         let (rollout, eval) = (&recipe.rollout, &recipe.eval);
         let context = config.max_position_embeddings;
-        let completion = rollout.max_completion_tokens;
+        let completion = recipe.longest_completion();
         let prompt = recipe.data.max_prompt_tokens.min(context.saturating_sub(completion)).max(1);
         let completions = recipe.sampling.prompts_per_step.saturating_mul(rollout.group_size);
         // As the trainer cuts a step: into updates of equal size.

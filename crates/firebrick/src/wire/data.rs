@@ -5,14 +5,17 @@ use std::{
     sync::{Arc, mpsc::Sender},
 };
 
-use firebrick_core::{Prompt, Seed, Verifier, WorkedExample};
+use firebrick_core::{Environment, Prompt, Seed, Verifier, WorkedExample};
 use firebrick_data::{
     ChatTemplate, ColumnNames, DataError, DateTime, Part, Preparation, Problem, ProblemSet,
     PromptFormat, PromptReport, Tokenizer, read_problems,
 };
 use serde_json::{Map, Value};
 
-use super::references;
+use super::{
+    environment::{alphabet, openings},
+    references,
+};
 use crate::{Error, model::Folders, recipe, recipe::Recipe, source::Sources};
 
 /// Prompts and tokenizer.
@@ -22,6 +25,10 @@ pub(super) struct Data {
     pub(super) heldout: Vec<Prompt>,
     pub(super) sets: Vec<EvalSet>,
     pub(super) worked: Vec<WorkedExample>,
+    /// The prompts of those.
+    pub(super) worked_prompts: Vec<Prompt>,
+    /// How a question is written.
+    pub(super) format: PromptFormat,
     /// The fate of the training problems; none where they were not asked for.
     pub(super) report: Option<PromptReport>,
 }
@@ -43,6 +50,7 @@ impl Data {
         asked: Asked,
         folders: Option<&Folders>,
         sources: &Sources,
+        environment: Option<&dyn Environment>,
         seed: Seed,
         now: DateTime,
         notes: &Sender<String>,
@@ -58,7 +66,7 @@ impl Data {
         let worked = asked.worked && recipe.warmup.steps > 0;
         let ProblemSets { train, mut heldout, dropped } =
             match asked.train || asked.heldout || worked {
-                true => problems(&recipe.data, sources, seed, notes)?,
+                true => problems(&recipe.data, sources, environment, seed, notes)?,
                 false => ProblemSets::default(),
             };
         shorten(&mut heldout, recipe);
@@ -85,16 +93,29 @@ impl Data {
             }
             prompts
         };
-        let worked = match worked {
-            true => preparation.worked_examples(&train).map_err(lost(train_file))?.0,
-            false => Vec::new(),
+        let (worked, worked_prompts) = match worked {
+            true => {
+                let examples = preparation.worked_examples(&train).map_err(lost(train_file))?.0;
+                // Of the same problems: what is too long is left out of both.
+                (examples, preparation.prompts(&train).map_err(lost(train_file))?.0)
+            }
+            false => (Vec::new(), Vec::new()),
         };
         let sets = match asked.heldout {
             true => eval_sets(recipe, sources, &preparation, notes)?,
             false => Vec::new(),
         };
         let tokenizer = Arc::new(tokenizer);
-        Ok(Data { tokenizer, train: prompts, heldout, sets, worked, report })
+        Ok(Data {
+            tokenizer,
+            train: prompts,
+            heldout,
+            sets,
+            worked,
+            worked_prompts,
+            format,
+            report,
+        })
     }
 }
 
@@ -183,8 +204,18 @@ pub(super) fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokeni
         return Ok(Tokenizer::from_folder(folder)?);
     }
     let of_new = recipe.model.new.as_ref().and_then(|new| new.alphabet.as_deref());
-    let of_task = recipe.data.task.as_ref().map(|task| generator(task).alphabet());
-    Ok(Tokenizer::characters(of_new.or(of_task).ok_or(Error::NewModelNeedsAlphabet)?)?)
+    let of_task = || {
+        let mut alphabet_of_task =
+            recipe.data.task.as_ref().and_then(generator)?.alphabet().to_owned();
+        for letter in alphabet(recipe.environment.kind).chars() {
+            if !alphabet_of_task.contains(letter) {
+                alphabet_of_task.push(letter);
+            }
+        }
+        Some(alphabet_of_task)
+    };
+    let alphabet = of_new.map(str::to_owned).or_else(of_task);
+    Ok(Tokenizer::characters(&alphabet.ok_or(Error::NewModelNeedsAlphabet)?)?)
 }
 
 /// The longest prompt that is kept: what the recipe allows, as far as the model's context has room
@@ -196,7 +227,7 @@ pub(super) fn prompt_limit(recipe: &Recipe, folders: Option<&Folders>) -> Result
         // The recipe's check wants one of the two.
         (None, None) => usize::MAX,
     };
-    let completion = recipe.rollout.max_completion_tokens;
+    let completion = recipe.longest_completion();
     if completion >= context {
         return Err(Error::Context { completion, context });
     }
@@ -229,6 +260,7 @@ struct ProblemSets {
 fn problems(
     data: &recipe::Data,
     sources: &Sources,
+    environment: Option<&dyn Environment>,
     seed: Seed,
     notes: &Sender<String>,
 ) -> Result<ProblemSets, Error> {
@@ -242,9 +274,18 @@ fn problems(
         Ok(set)
     };
     let Some(path) = &data.train else {
-        let task = generator(data.task.as_ref().ok_or(Error::NewModelNeedsAlphabet)?);
-        let (train, heldout) =
-            (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?);
+        let task = data.task.as_ref().ok_or(Error::NewModelNeedsAlphabet)?;
+        let (train, heldout) = match (generator(task), environment) {
+            (Some(task), _) => {
+                (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?)
+            }
+            (None, Some(environment)) => (
+                openings(environment, 0, data.train_size)?,
+                openings(environment, data.train_size as u64, data.heldout_size)?,
+            ),
+            // The recipe's check wants one.
+            (None, None) => (Vec::new(), Vec::new()),
+        };
         return Ok(ProblemSets { train, heldout, dropped: ProblemSet::default() });
     };
     let (subset, split) = (data.subset.clone(), data.split.clone());
@@ -293,8 +334,9 @@ fn problems(
     Ok(ProblemSets { train, heldout, dropped })
 }
 
-pub(super) fn generator(task: &recipe::Task) -> firebrick_data::Task {
-    match *task {
+/// None where an environment's own episodes are the problems.
+pub(super) fn generator(task: &recipe::Task) -> Option<firebrick_data::Task> {
+    Some(match *task {
         recipe::Task::Addition { digits, worked, second_look } => {
             firebrick_data::Task::Addition { digits, worked, second_look }
         }
@@ -310,7 +352,9 @@ pub(super) fn generator(task: &recipe::Task) -> firebrick_data::Task {
         recipe::Task::WordProblems { steps, fewest_steps } => {
             firebrick_data::Task::WordProblems { steps, fewest_steps }
         }
-    }
+        recipe::Task::Guessing { numbers } => firebrick_data::Task::Guessing { numbers },
+        recipe::Task::Environment => return None,
+    })
 }
 
 fn format(

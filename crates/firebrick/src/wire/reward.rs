@@ -9,9 +9,9 @@ use firebrick_core::{RewardShaper, Verifier};
 use firebrick_data::{DateTime, Task};
 use firebrick_models::{Compute, Transform};
 use firebrick_reward::{
-    AnswerFork, AnswerLine, Choice, Command, CommandOptions, Countdown, Exact, Format, Gsm8k,
-    Gsm8kMode, Integer, LengthPenalty, Overlong, Part, PenaltyForm, Regex, RegexGroup,
-    RegexOptions, StopPenalty, StopProperly, StrictBox, Weighted, math,
+    AnswerFork, AnswerLine, Choice, Command, CommandOptions, Countdown, Exact, Format,
+    FromEnvironment, Gsm8k, Gsm8kMode, Integer, LengthPenalty, Overlong, Part, PenaltyForm, Regex,
+    RegexGroup, RegexOptions, StopPenalty, StopProperly, StrictBox, Weighted, math,
 };
 
 use super::data::generator;
@@ -38,7 +38,7 @@ pub(super) struct Place<'a> {
 
 /// The verifier.
 pub(super) fn verifier(recipe: &Recipe, place: &Place) -> Result<Box<dyn Verifier>, Error> {
-    let task = recipe.data.task.as_ref().map(generator);
+    let task = recipe.data.task.as_ref().and_then(generator);
     of_kind(recipe.reward_kind(), task.as_ref(), place)
 }
 
@@ -109,6 +109,9 @@ fn of_kind(
                 batch_tokens,
             };
             Box::new(model::verifier(options, place)?)
+        }
+        RewardKind::Environment { scale, offset, threshold } => {
+            Box::new(FromEnvironment { scale, offset, threshold })
         }
         RewardKind::Command { program, time_limit, restarts, processes } => {
             let options = CommandOptions { program, time_limit, restarts, processes };

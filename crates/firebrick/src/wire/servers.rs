@@ -1,7 +1,6 @@
 //! The pool of inference servers that a recipe names.
 
 use std::{
-    env,
     path::{PathBuf, absolute},
     sync::{Arc, mpsc::Sender},
     time::Duration,
@@ -11,9 +10,10 @@ use firebrick_core::{Detokenizer as _, Seed, TokenId};
 use firebrick_data::Tokenizer;
 use firebrick_models::{Decoder, PolicyModel as _};
 use firebrick_rollout::RolloutEngine;
-use firebrick_servers::{Dialect, Key, ServerPool, Settings};
+use firebrick_servers::{Dialect, ServerPool, Settings};
 use firebrick_train::Updater;
 
+use super::environment::key;
 use crate::{
     Error, HuggingFace,
     publish::PublishedWeights,
@@ -64,10 +64,7 @@ pub(super) fn engine(
     };
     let key = match key_variable {
         None => None,
-        Some(name) => match env::var(&name) {
-            Ok(word) if !word.is_empty() => Some(Key::new(word)),
-            _ => return Err(Error::NoKey { variable: name }),
-        },
+        Some(name) => Some(key("rollout.engine.key_variable", &name)?),
     };
     let Behind { policy, files, tokenizer, updater, folder, run, said } = behind;
     let rollout = &recipe.rollout;

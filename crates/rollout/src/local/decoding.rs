@@ -204,10 +204,7 @@ impl<M: PolicyModel> Decoding<M> {
 
     /// Whether rows go on as they are, so that the device can draw their tokens without being asked for each.
     fn goes_ahead(&self, engine: &LocalEngine<M>) -> bool {
-        let alike = |row: &Row| {
-            let first = &self.rows[0].sampling;
-            Arc::ptr_eq(&row.sampling, first) || row.sampling == *first
-        };
+        let alike = |row: &Row| row.sampling.choice() == self.rows[0].sampling.choice();
         engine.sample_on == SampleOn::Device
             && self.rows.iter().any(Row::live)
             && self.rows.iter().all(alike)
@@ -477,9 +474,7 @@ fn draw(
     let mut left: Vec<usize> = (0..rows.len()).collect();
     while let Some(&first) = left.first() {
         let sampling = &rows[first].sampling;
-        let alike = |&row: &usize| {
-            Arc::ptr_eq(&rows[row].sampling, sampling) || rows[row].sampling == *sampling
-        };
+        let alike = |&row: &usize| rows[row].sampling.choice() == sampling.choice();
         let (some, others): (Vec<usize>, Vec<usize>) = left.into_iter().partition(alike);
         let logits = match some.len() == rows.len() {
             true => logits.clone(),

@@ -410,7 +410,7 @@ fn a_decoder_learns_by_muon_within_its_layers() {
     let device = Device::flex().autodiff();
     let config = DecoderConfig::new(Family::Qwen2, sizes);
     let mut policy = random(&config, Seed::run(1), &device).unwrap();
-    let examples = [WorkedExample { prompt: vec![1, 2], completion: vec![3, 4, 5] }];
+    let examples = [WorkedExample::new(vec![1, 2], vec![3, 4, 5])];
     let cut = Cut { micro_batch_tokens: 64, ..Cut::default() };
     let mut muon = Muon::new(MuonConfig::default());
     let mut losses = Vec::new();

@@ -1,0 +1,63 @@
+use firebrick_core::{Environment, EnvironmentFailed, Episode, Prompt, Reply};
+use firebrick_reward::calculate;
+
+/// A calculator: where the policy's turn ends with `=`, the reply is the value of the expression before it.
+///
+/// An expression has whole numbers, `+ - * /` and brackets, and its value is exact: `7/2` where it is no whole number. It
+/// begins behind the last character that belongs to none. The reply to one that can't be read, or divides by zero, is `?`. A
+/// turn that does not end with `=` is the policy's last: it ends the episode without a reward, since a tool knows nothing
+/// of the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calculator;
+
+impl Calculator {
+    /// Every character of its replies.
+    pub const ALPHABET: &str = "0123456789-/?";
+}
+
+impl Environment for Calculator {
+    fn begin(&self, _: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed> {
+        Ok(Box::new(Calculator))
+    }
+}
+
+impl Episode for Calculator {
+    fn step(&mut self, said: &str) -> Result<Reply, EnvironmentFailed> {
+        let Some(asked) = said.trim_end().strip_suffix('=') else {
+            return Ok(Reply { over: true, ..Reply::default() });
+        };
+        let other = |c: char| !(c.is_ascii_digit() || "+-*/()×÷− ".contains(c));
+        let begin = asked
+            .rfind(other)
+            .map_or(0, |at| at + asked[at..].chars().next().map_or(0, char::len_utf8));
+        Ok(Reply::heard(calculate(asked[begin..].trim()).unwrap_or_else(|| "?".into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_expression_before_the_sign_is_computed() {
+        for (said, reply) in [
+            ("47*85=", Some("3995")),
+            ("235,47*80= ", Some("3760")),
+            ("So that is é (3 + 4) * 2 =", Some("14")),
+            ("1-3=", Some("-2")),
+            ("6/4=", Some("3/2")),
+            ("1/0=", Some("?")),
+            ("1+=", Some("?")),
+            ("=", Some("?")),
+            ("3995", None),
+            ("", None),
+        ] {
+            let came = Calculator.step(said).unwrap();
+            let expected =
+                Reply { heard: reply.unwrap_or("").into(), reward: None, over: reply.is_none() };
+            assert_eq!(came, expected, "{said:?}");
+        }
+        let long = format!("{}1=", "1+".repeat(1000));
+        assert_eq!(Calculator.step(&long).unwrap().heard, "?");
+    }
+}

@@ -1,0 +1,60 @@
+use firebrick_core::{Environment, EnvironmentFailed, Episode, Prompt, Reply};
+
+/// A guessing game: the prompt's reference is a whole number, and the policy says one.
+///
+/// The reply is `>` where the secret is larger than the guess, `<` where it is smaller, `?` where the policy said no number,
+/// and `=` where the guess is right, which ends the episode with a reward of 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guessing;
+
+impl Guessing {
+    /// Every character of its replies.
+    pub const ALPHABET: &str = "<>=?";
+}
+
+impl Environment for Guessing {
+    fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed> {
+        let secret = prompt.reference.trim().parse().map_err(|_| {
+            let reference: String = prompt.reference.chars().take(80).collect();
+            EnvironmentFailed::Episode(format!(
+                "the reference of prompt {} is `{reference}`, expected a whole number to guess",
+                prompt.id
+            ))
+        })?;
+        Ok(Box::new(Secret(secret)))
+    }
+}
+
+struct Secret(i64);
+
+impl Episode for Secret {
+    fn step(&mut self, said: &str) -> Result<Reply, EnvironmentFailed> {
+        let Ok(guess) = said.trim().parse::<i64>() else { return Ok(Reply::heard("?")) };
+        Ok(match self.0.cmp(&guess) {
+            std::cmp::Ordering::Less => Reply::heard("<"),
+            std::cmp::Ordering::Greater => Reply::heard(">"),
+            std::cmp::Ordering::Equal => Reply::over("=", 1.0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_game_says_where_the_secret_is() {
+        let prompt = Prompt { reference: "7".into(), ..Prompt::default() };
+        let mut game = Guessing.begin(&prompt).unwrap();
+        for (guess, reply) in [("5", ">"), ("9", "<"), ("seven", "?"), ("", "?"), (" 7 ", "=")] {
+            let Reply { heard, reward, over } = game.step(guess).unwrap();
+            assert_eq!(heard, reply, "{guess:?}");
+            assert_eq!(
+                (reward, over),
+                if reply == "=" { (Some(1.0), true) } else { (None, false) }
+            );
+        }
+        let nameless = Prompt { reference: "seven".into(), ..prompt };
+        assert!(Guessing.begin(&nameless).is_err());
+    }
+}

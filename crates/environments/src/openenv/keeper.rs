@@ -1,0 +1,55 @@
+//! Connections that wait while the policy thinks.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError, TryLockError, Weak,
+        mpsc::{RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use super::session::{Session, Socket};
+
+/// How often connections are looked at. Servers ask whether somebody is there every 20 s, and hang up after as many
+/// without an answer.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Answers the pings of servers, for connections that nobody reads now. Its thread ends when it is dropped.
+pub(super) struct Keeper {
+    sockets: Arc<Mutex<Vec<Weak<Mutex<Socket>>>>>,
+    _until: Sender<()>,
+}
+
+impl Keeper {
+    pub(super) fn new() -> io::Result<Self> {
+        let sockets = Arc::<Mutex<Vec<Weak<Mutex<Socket>>>>>::default();
+        let (_until, ended) = channel::<()>();
+        let all = sockets.clone();
+        let work = move || {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(EVERY) {
+                let mut sockets = all.lock().unwrap_or_else(PoisonError::into_inner);
+                sockets.retain(|socket| socket.strong_count() > 0);
+                let live: Vec<_> = sockets.iter().filter_map(Weak::upgrade).collect();
+                drop(sockets);
+                for socket in live {
+                    // One that is locked is being read.
+                    match socket.try_lock() {
+                        Ok(mut socket) => socket.answer_pings(),
+                        Err(TryLockError::Poisoned(socket)) => socket.into_inner().answer_pings(),
+                        Err(TryLockError::WouldBlock) => {}
+                    }
+                }
+            }
+        };
+        thread::Builder::new().name("environment's pings".into()).spawn(work)?;
+        Ok(Keeper { sockets, _until })
+    }
+
+    /// Keeps a connection for as long as it is there.
+    pub(super) fn keep(&self, session: &Session) {
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        sockets.push(Arc::downgrade(session.shared()));
+    }
+}

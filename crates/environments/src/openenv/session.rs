@@ -1,0 +1,318 @@
+//! One connection: bounded in time and in size.
+
+use std::{
+    fmt,
+    io::{self, ErrorKind, Read, Write},
+    net::{TcpStream, ToSocketAddrs as _},
+    sync::{Arc, Mutex, MutexGuard, Once, PoisonError},
+    time::{Duration, Instant},
+};
+
+use firebrick_core::Key;
+use serde_json::{Map, Value, json};
+use tungstenite::{
+    Error, HandshakeError, Message, WebSocket,
+    client::IntoClientRequest as _,
+    client_tls_with_config,
+    handshake::client::Request,
+    http::{HeaderValue, Uri},
+    protocol::WebSocketConfig,
+    stream::MaybeTlsStream,
+};
+
+use super::WORDS;
+
+/// The largest message that a server may send, in bytes.
+const LARGEST: usize = 1 << 20;
+
+/// Letters of a code that a server gives to its errors.
+const CODE: usize = 40;
+
+/// A server's address, with what opens it.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    /// As people write it.
+    base: String,
+    uri: Uri,
+    key: Option<Key>,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.base)
+    }
+}
+
+impl Address {
+    /// Looks at the form alone; none where it is no address.
+    pub(super) fn new(base: &str, key: Option<Key>) -> Option<Self> {
+        let base = base.trim_end_matches('/').to_owned();
+        let (scheme, rest) = base.split_once("://")?;
+        let scheme = match scheme {
+            "http" | "ws" => "ws",
+            "https" | "wss" => "wss",
+            _ => return None,
+        };
+        let uri: Uri = format!("{scheme}://{rest}/ws").parse().ok()?;
+        // A name and a password before the host would be in every message.
+        let plain = !rest.contains(['@', '?', '#']);
+        uri.host().filter(|host| plain && !host.is_empty())?;
+        Some(Address { base, uri, key })
+    }
+
+    fn request(&self) -> Result<Request, Error> {
+        let mut request = self.uri.clone().into_client_request()?;
+        if let Some(key) = &self.key {
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", key.word()))?;
+            value.set_sensitive(true);
+            request.headers_mut().insert("authorization", value);
+        }
+        Ok(request)
+    }
+
+    fn connect(&self, until: Instant) -> Result<TcpStream, Error> {
+        let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = self.uri.port_u16();
+        let port = port.unwrap_or(if self.uri.scheme_str() == Some("wss") { 443 } else { 80 });
+        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+        for address in (host, port).to_socket_addrs()? {
+            let left = until.saturating_duration_since(Instant::now());
+            match TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1))) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(stream);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last.into())
+    }
+}
+
+/// Why a message has no answer.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// The connection failed, or what came over it is no answer.
+    Connection(String),
+    /// The server plays as many episodes as it can.
+    Full(String),
+    /// The environment says that it failed.
+    Refused(String),
+}
+
+/// An environment's answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Answer {
+    pub(super) observation: Map<String, Value>,
+    pub(super) reward: Option<f32>,
+    pub(super) done: bool,
+}
+
+/// The connection of one episode.
+pub(super) struct Session {
+    socket: Arc<Mutex<Socket>>,
+    time_limit: Duration,
+    key: Option<Key>,
+}
+
+impl Session {
+    /// Connects. A server gives the episode an environment of its own then.
+    pub(super) fn open(address: &Address, time_limit: Duration) -> Result<Self, Lost> {
+        // Other crates may bring a second one, and then there is none by default.
+        static RING: Once = Once::new();
+        RING.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+        let until = Instant::now() + time_limit;
+        let config = WebSocketConfig::default()
+            .read_buffer_size(4 << 10)
+            .write_buffer_size(0)
+            .max_message_size(Some(LARGEST))
+            .max_frame_size(Some(LARGEST));
+        let open = || {
+            let stream = Timed { stream: address.connect(until)?, until };
+            client_tls_with_config(address.request()?, stream, Some(config), None).map_err(
+                |error| match error {
+                    HandshakeError::Failure(error) => error,
+                    HandshakeError::Interrupted(_) => silent(),
+                },
+            )
+        };
+        let failed = |error| Lost::Connection(said(error, time_limit));
+        let (socket, _) = open().map_err(failed)?;
+        let socket = Arc::new(Mutex::new(Socket(socket)));
+        Ok(Session { socket, time_limit, key: address.key.clone() })
+    }
+
+    /// Sends a message of the kind, and gives the answer to it.
+    pub(super) fn ask(&mut self, kind: &str, data: &Value) -> Result<Answer, Lost> {
+        let message = json!({ "type": kind, "data": data }).to_string();
+        let text = self.socket().ask(message, self.time_limit);
+        let text = text.map_err(|error| Lost::Connection(said(error, self.time_limit)))?;
+        let value: Value = serde_json::from_str(&text).map_err(|error| {
+            Lost::Connection(format!("its answer to {kind} is no JSON: {error}"))
+        })?;
+        let wrong = |what: &str| {
+            let came = self.shown(&text);
+            Lost::Connection(format!("its answer to {kind} {what}, but is {came}"))
+        };
+        let data =
+            value["data"].as_object().ok_or_else(|| wrong("should have an object `data`"))?;
+        match value["type"].as_str() {
+            Some("observation") => {}
+            Some("error") => {
+                let text = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+                let code: String = text("code").chars().take(CODE).collect();
+                let mut words = self.shown(text("message"));
+                if let Some(errors) = data.get("errors") {
+                    words = format!("{words}: {}", self.shown(&errors.to_string()));
+                }
+                let words = format!("{words} ({code})");
+                return Err(match code.as_str() {
+                    "CAPACITY_REACHED" => Lost::Full(words),
+                    "FACTORY_ERROR" | "SESSION_ERROR" => Lost::Connection(words),
+                    _ => Lost::Refused(words),
+                });
+            }
+            _ => return Err(wrong("should have the type `observation` or `error`")),
+        }
+        let observation = match data.get("observation") {
+            Some(Value::Object(observation)) => observation.clone(),
+            _ => return Err(wrong("should have an object `observation`")),
+        };
+        let reward = match data.get("reward") {
+            None | Some(Value::Null) => None,
+            Some(Value::Bool(right)) => Some(f32::from(u8::from(*right))),
+            Some(reward) => {
+                let reward = reward.as_f64().map(|reward| reward as f32);
+                let finite = reward.filter(|reward| reward.is_finite());
+                Some(finite.ok_or_else(|| wrong("should have a number as `reward`"))?)
+            }
+        };
+        let done = match data.get("done") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(done)) => *done,
+            Some(_) => return Err(wrong("should have `done` true or false")),
+        };
+        Ok(Answer { observation, reward, done })
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Mutex<Socket>> {
+        &self.socket
+    }
+
+    fn socket(&self) -> MutexGuard<'_, Socket> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A stranger's words for a message: short, in one line, and without the key, which a server may say.
+    fn shown(&self, text: &str) -> String {
+        let text = match &self.key {
+            Some(key) => text.replace(key.word(), "***"),
+            None => text.to_owned(),
+        };
+        text.chars().take(WORDS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    }
+}
+
+impl Drop for Session {
+    /// Says farewell, and does not wait for an answer.
+    fn drop(&mut self) {
+        let mut socket = self.socket();
+        socket.limit(Duration::from_millis(100));
+        let _ = socket.0.send(Message::text(r#"{"type": "close"}"#));
+        let _ = socket.0.close(None);
+    }
+}
+
+pub(super) struct Socket(WebSocket<MaybeTlsStream<Timed>>);
+
+impl Socket {
+    fn ask(&mut self, message: String, time_limit: Duration) -> Result<String, Error> {
+        self.limit(time_limit);
+        self.0.send(Message::text(message))?;
+        loop {
+            match self.0.read()? {
+                Message::Text(text) => return Ok(text.to_string()),
+                Message::Ping(_) | Message::Pong(_) => self.0.flush()?,
+                Message::Close(_) => return Err(Error::ConnectionClosed),
+                _ => return Err(io::Error::other("it sent bytes, expected text").into()),
+            }
+        }
+    }
+
+    /// Answers a server that asks whether somebody is there.
+    pub(super) fn answer_pings(&mut self) {
+        self.limit(Duration::from_millis(1));
+        while let Ok(Message::Ping(_) | Message::Pong(_)) = self.0.read() {
+            self.limit(Duration::from_millis(20));
+            if self.0.flush().is_err() {
+                break;
+            }
+            self.limit(Duration::from_millis(1));
+        }
+    }
+
+    /// Gives whatever comes next so much time, all of it together.
+    fn limit(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        match self.0.get_mut() {
+            MaybeTlsStream::Plain(timed) => timed.until = until,
+            MaybeTlsStream::Rustls(stream) => stream.sock.until = until,
+            _ => {}
+        }
+    }
+}
+
+/// A stream with a deadline for everything together: a server that sends a byte now and then is silent too.
+#[derive(Debug)]
+pub(super) struct Timed {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Timed {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.until.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => Ok(Some(left)),
+            _ => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+fn silent() -> Error {
+    Error::Io(ErrorKind::TimedOut.into())
+}
+
+/// An error in words.
+fn said(error: Error, time_limit: Duration) -> String {
+    match error {
+        Error::Io(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
+            format!("it gave no answer within {} s", time_limit.as_secs_f64())
+        }
+        Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            "it refuses connections: is the server up?".into()
+        }
+        Error::Http(response) => {
+            format!("it answered with status {} at /ws", response.status().as_u16())
+        }
+        Error::ConnectionClosed | Error::AlreadyClosed => "it closed the connection".into(),
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,73 @@
+use super::Checks;
+use crate::{Environment, EnvironmentKind, RewardKind, Task};
+
+impl Checks<'_> {
+    /// What an environment needs, and who needs an environment.
+    pub(super) fn environment(&mut self) {
+        let environment = &self.recipe.environment;
+        let kind = environment.kind;
+        if kind == EnvironmentKind::OpenEnv {
+            self.environment_servers(environment);
+        }
+        let needs = |task: &Task| match task {
+            // A server may play the game too.
+            Task::Guessing { .. } if kind != EnvironmentKind::OpenEnv => {
+                Some(EnvironmentKind::Guessing)
+            }
+            Task::Environment => Some(EnvironmentKind::OpenEnv),
+            _ => None,
+        };
+        if let Some(needed) = self.recipe.data.task.as_ref().and_then(needs)
+            && needed != kind
+        {
+            let needed = needed.name();
+            self.fail(
+                &["data.task", "environment.kind"],
+                format!(
+                    "environment.kind is \"{}\", expected \"{needed}\" for the problems of data.task",
+                    kind.name()
+                ),
+                "are played there",
+                &format!("set environment.kind = \"{needed}\", or take another task"),
+            );
+        }
+        let pays = match self.recipe.reward_kind() {
+            RewardKind::Weighted { parts } => {
+                parts.iter().any(|part| matches!(part.kind, RewardKind::Environment { .. }))
+            }
+            kind => matches!(kind, RewardKind::Environment { .. }),
+        };
+        if pays && matches!(kind, EnvironmentKind::None | EnvironmentKind::Calculator) {
+            self.fail(
+                &["reward.kind", "environment.kind"],
+                format!(
+                    "reward.kind is \"environment\" and environment.kind \"{}\", expected one that gives rewards",
+                    kind.name()
+                ),
+                "would get no reward from it",
+                "set environment.kind = \"openenv\" with its servers, or take another verifier",
+            );
+        }
+    }
+
+    fn environment_servers(&mut self, environment: &Environment) {
+        let servers = &environment.servers;
+        if servers.is_empty() {
+            self.fail(
+                &["environment.servers", "environment"],
+                "environment has no servers, expected at least one address".into(),
+                "nobody to talk with",
+                "add `servers = [\"http://127.0.0.1:8000\"]`, or take another environment.kind",
+            );
+        }
+        let twice = |text: &&String| servers.iter().filter(|it| it == text).count() > 1;
+        if let Some(server) = servers.iter().find(twice) {
+            self.fail(
+                &["environment.servers"],
+                format!("environment.servers has {server} twice"),
+                "one server is no two",
+                "name each server once; environment.sessions says how many episodes each plays at once",
+            );
+        }
+    }
+}

@@ -1,0 +1,122 @@
+use firebrick_core::{Completion, Outcome, Prompt, Score, Verdict, Verifier, VerifierFailed};
+
+/// The reward that an environment gave: `scale` · sum + `offset`, within 0 and 1, is the credit.
+///
+/// A completion counts as right from a credit of `threshold` on, and as wrong below. Without any reward the sum is 0. The part
+/// `environment` of its score is the sum itself. A completion that talked with no environment has no verdict.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FromEnvironment {
+    /// Multiplies the sum.
+    pub scale: f64,
+    /// Is added after that.
+    pub offset: f64,
+    /// The smallest credit that is right.
+    pub threshold: f64,
+}
+
+impl Verifier for FromEnvironment {
+    fn score(&self, _: &Prompt, completion: &Completion) -> Score {
+        let Some(Outcome { reward, .. }) = &completion.outcome else {
+            return Score::none(Verdict::Error);
+        };
+        let sum = reward.unwrap_or(0.0);
+        let credit = (self.scale * f64::from(sum) + self.offset).clamp(0.0, 1.0);
+        let right = credit >= self.threshold;
+        let verdict = if right { Verdict::Right } else { Verdict::Wrong };
+        let mut score = Score::partial(verdict, credit as f32, "");
+        score.parts.push(("environment".into(), sum));
+        score
+    }
+}
+
+/// Judges as another verifier does, but for completions whose environment failed: those have no verdict.
+pub struct OfConversations<V> {
+    verifier: V,
+    tell: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+impl<V: Verifier> OfConversations<V> {
+    /// `tell` hears why an environment failed, each time.
+    pub fn new(verifier: V, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        OfConversations { verifier, tell: Box::new(tell) }
+    }
+
+    fn failed(&self, completion: &Completion) -> bool {
+        let failure = completion.outcome.as_ref().map(|outcome| outcome.failure.as_str());
+        let failure = failure.filter(|failure| !failure.is_empty());
+        failure.inspect(|failure| (self.tell)(failure)).is_some()
+    }
+}
+
+impl<V: Verifier> Verifier for OfConversations<V> {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        match self.failed(completion) {
+            true => Score::none(Verdict::Error),
+            false => self.verifier.score(prompt, completion),
+        }
+    }
+
+    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        let failed: Vec<bool> =
+            asked.iter().map(|(_, completion)| self.failed(completion)).collect();
+        let sound = asked.iter().zip(&failed).filter(|(_, failed)| !**failed);
+        let sound: Vec<_> = sound.map(|(asked, _)| *asked).collect();
+        let mut scores = self.verifier.score_all(&sound)?.into_iter();
+        let score = |failed| match failed {
+            true => Some(Score::none(Verdict::Error)),
+            false => scores.next(),
+        };
+        // One that gives too few is found where it is asked for.
+        Ok(failed.into_iter().map_while(score).collect())
+    }
+
+    fn same(&self, one: &str, other: &str) -> bool {
+        self.verifier.same(one, other)
+    }
+
+    fn cancel(&self) {
+        self.verifier.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use firebrick_core::score_each;
+
+    use super::*;
+
+    fn completion(reward: Option<f32>, failure: &str) -> Completion {
+        let mut completion = Completion::of_text("5>7");
+        completion.outcome =
+            Some(Outcome { reward, turns: 2, over: true, failure: failure.into() });
+        completion
+    }
+
+    #[test]
+    fn rewards_become_credits_and_failures_have_no_verdict() {
+        let verifier = FromEnvironment { scale: 0.1, offset: 0.5, threshold: 0.9 };
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let hears = told.clone();
+        let verifier =
+            OfConversations::new(verifier, move |why| hears.lock().unwrap().push(why.to_owned()));
+        let cases = [
+            (completion(Some(4.0), ""), Verdict::Right, 0.9),
+            (completion(Some(-1.0), ""), Verdict::Wrong, 0.4),
+            (completion(Some(1.0), "it hung"), Verdict::Error, 0.0),
+            (completion(Some(40.0), ""), Verdict::Right, 1.0),
+            (completion(None, ""), Verdict::Wrong, 0.5),
+            (Completion::of_text("7"), Verdict::Error, 0.0),
+        ];
+        let prompt = Prompt::default();
+        let asked: Vec<_> = cases.iter().map(|(completion, ..)| (&prompt, completion)).collect();
+        let scores = verifier.score_all(&asked).unwrap();
+        assert_eq!(scores, score_each(&verifier, &asked));
+        for (score, (_, verdict, credit)) in scores.iter().zip(&cases) {
+            assert_eq!(score.verdict, *verdict);
+            assert!((score.credit - credit).abs() < 1e-6, "{score:?}");
+        }
+        assert_eq!(*told.lock().unwrap(), ["it hung", "it hung"]);
+    }
+}

@@ -1,0 +1,283 @@
+//! Completions of several turns: the policy speaks, an environment answers.
+
+mod exchange;
+mod talk;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use firebrick_core::{Completion, Detokenizer, Environment, Group, TokenId};
+
+use self::{
+    exchange::{Exchange, Spoken},
+    talk::Talk,
+};
+use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
+
+/// The limits of a conversation, beside [`Sampling::max_completion_tokens`](crate::Sampling): so many tokens the policy
+/// writes in all of its turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// Turns that the policy may take; at least 1.
+    pub max_turns: usize,
+    /// Tokens of one turn; at least 1.
+    pub max_turn_tokens: usize,
+    /// Tokens that the policy may hear in all. A conversation ends at a reply that has more than are left.
+    pub max_heard_tokens: usize,
+    /// Tokens that end a turn besides those of [`Sampling::stop`](crate::Sampling). They are part of what is said.
+    pub stop: Vec<TokenId>,
+}
+
+/// Turns an environment's words into the tokens between two turns.
+pub trait Hearing: Send + Sync {
+    /// The tokens of `words`. `last` is the last token before them, which ended the policy's turn; none where the turn was
+    /// cut off.
+    ///
+    /// # Errors
+    /// When there are none, for a reason in a sentence.
+    fn tokens(&self, words: &str, last: Option<TokenId>) -> Result<Vec<TokenId>, String>;
+
+    /// The text that stands between two turns for a person.
+    fn between(&self) -> &str {
+        ""
+    }
+}
+
+/// Lets an engine's completions talk with an environment.
+///
+/// A turn is a request to the engine: the prompt with everything that was said and heard, token by token. Nothing is
+/// tokenized twice: what the policy wrote stays as it wrote it, and the environment's words come behind it, with a mask
+/// ([`Completion::mask`]). The first turn is one request for the whole group, and what an engine without an environment would
+/// sample; from then on every conversation goes its own way.
+///
+/// The environment answers on threads of its own, while others speak. What comes of it depends on no clock: replies are taken up
+/// when [`WIDTH`] conversations wait for one, or nobody speaks, and in the order in which they were asked for.
+pub struct Conversing<M> {
+    engine: Box<dyn RolloutEngine<M>>,
+    environment: Arc<dyn Environment>,
+    detokenizer: Arc<dyn Detokenizer>,
+    hearing: Arc<dyn Hearing>,
+    turns: Turns,
+    work: Work,
+}
+
+/// So many conversations are answered at once.
+pub const WIDTH: usize = 32;
+
+/// How long a poll waits for replies.
+const A_WHILE: Duration = Duration::from_millis(20);
+
+/// A conversation: its request, and its place in the group.
+type Place = (RequestId, usize);
+
+/// Everything that is in flight.
+#[derive(Default)]
+struct Work {
+    open: BTreeMap<RequestId, Open>,
+    /// Requests to the engine, each with the conversations that it is a turn of.
+    asked: BTreeMap<RequestId, (GroupRequest, Vec<Place>)>,
+    next: RequestId,
+    /// Conversations that wait for a reply, in the order in which they spoke.
+    waiting: VecDeque<Place>,
+    exchange: Option<Exchange>,
+    /// Replies are taken up before the engine is asked again.
+    due: bool,
+    /// Episodes that have begun and are not over.
+    episodes: usize,
+    /// Conversations that have ended since somebody asked.
+    ended: usize,
+    groups: Vec<(RequestId, Group)>,
+}
+
+/// A request, and its conversations.
+struct Open {
+    request: GroupRequest,
+    talks: Vec<Talk>,
+    /// How many of them go on.
+    left: usize,
+}
+
+impl<M> Conversing<M> {
+    /// Conversations that `engine` samples, in which `environment` answers.
+    pub fn new(
+        engine: Box<dyn RolloutEngine<M>>,
+        environment: Arc<dyn Environment>,
+        detokenizer: Arc<dyn Detokenizer>,
+        hearing: Arc<dyn Hearing>,
+        turns: Turns,
+    ) -> Self {
+        Conversing { engine, environment, detokenizer, hearing, turns, work: Work::default() }
+    }
+
+    /// Has the engine write the next turn of conversations that stand at the same place.
+    fn turn(&mut self, places: Vec<Place>) -> Option<GroupRequest> {
+        let (id, index) = *places.first()?;
+        let open = self.work.open.get(&id)?;
+        let talk = &open.talks[index];
+        let mut request = open.request.clone();
+        request.id = self.work.next;
+        request.group_size = places.len();
+        let sampling = Arc::make_mut(&mut request.sampling);
+        let left = sampling.max_completion_tokens.saturating_sub(talk.completion.count());
+        sampling.max_completion_tokens = left.min(self.turns.max_turn_tokens);
+        sampling.stop.extend(&self.turns.stop);
+        if talk.outcome.turns > 0 {
+            request.seed =
+                open.request.completion_seed(index).derive("turn", &[talk.outcome.turns as u64]);
+            request.prompt.tokens.extend(&talk.completion.tokens);
+        }
+        self.work.next += 1;
+        self.work.asked.insert(request.id, (request.clone(), places));
+        Some(request)
+    }
+
+    fn advance(&mut self, wait: Wait) -> Result<(), RolloutError> {
+        if !self.work.due {
+            if !self.work.asked.is_empty() {
+                for (id, group) in self.engine.poll(wait, &mut |_| {})? {
+                    self.said(id, group)?;
+                }
+            }
+            self.work.due = self.work.asked.is_empty() || self.answerable() >= WIDTH;
+        }
+        if self.work.due {
+            if let Some(exchange) = &mut self.work.exchange {
+                let Some(replies) = exchange.wait(A_WHILE) else { return Ok(()) };
+                self.work.exchange = None;
+                self.heard(replies)?;
+            }
+            self.work.exchange = self.exchange()?;
+            self.work.due = false;
+        }
+        Ok(())
+    }
+
+    /// Takes up what the policy said in a turn.
+    fn said(&mut self, id: RequestId, group: Group) -> Result<(), RolloutError> {
+        let Some((request, places)) = self.work.asked.remove(&id) else {
+            let problem = "it was not asked for, or has come before".into();
+            return Err(RolloutError::Answer { id, problem });
+        };
+        request.check_answer(&group)?;
+        for (place, turn) in places.into_iter().zip(group.completions) {
+            if let Some(open) = self.work.open.get_mut(&place.0) {
+                let stop = &open.request.sampling.stop;
+                open.talks[place.1].said(turn, stop, &*self.detokenizer);
+                self.work.waiting.push_back(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many of those that wait have an episode, or can begin one.
+    fn answerable(&self) -> usize {
+        let Work { open, waiting, episodes, .. } = &self.work;
+        let begins = |&&(id, index): &&Place| {
+            open.get(&id).is_some_and(|open| open.talks[index].outcome.turns == 1)
+        };
+        let new = waiting.iter().filter(begins).count();
+        waiting.len() - new + new.min(self.environment.sessions().max(1).saturating_sub(*episodes))
+    }
+
+    /// Asks the environment for replies to those that wait, as far as it has room for their episodes.
+    fn exchange(&mut self) -> Result<Option<Exchange>, RolloutError> {
+        let sessions = self.environment.sessions().max(1);
+        let work = &mut self.work;
+        let mut spoken = Vec::new();
+        let mut later = VecDeque::new();
+        for place in std::mem::take(&mut work.waiting) {
+            let Some(open) = work.open.get_mut(&place.0) else { continue };
+            let talk = &mut open.talks[place.1];
+            let begins = talk.outcome.turns == 1;
+            if begins && work.episodes >= sessions {
+                later.push_back(place);
+                continue;
+            }
+            work.episodes += usize::from(begins);
+            let prompt = begins.then(|| open.request.prompt.clone());
+            let (episode, said) = (talk.episode.take(), std::mem::take(&mut talk.said));
+            spoken.push(Spoken { place, prompt, episode, said });
+        }
+        work.waiting = later;
+        if spoken.is_empty() {
+            return Ok(None);
+        }
+        let exchange = Exchange::begin(&self.environment, spoken);
+        exchange.map(Some).map_err(|error| RolloutError::engine(error, false))
+    }
+
+    /// Takes up replies, and has those speak again whose conversations go on.
+    fn heard(&mut self, replies: Vec<exchange::Heard>) -> Result<(), RolloutError> {
+        let mut speak = Vec::new();
+        for exchange::Heard { place, episode, reply } in replies {
+            let Some(open) = self.work.open.get_mut(&place.0) else { continue };
+            let talk = &mut open.talks[place.1];
+            let most = open.request.sampling.max_completion_tokens;
+            let goes_on = talk.heard(reply, most, &self.turns, &*self.hearing)?;
+            if goes_on {
+                talk.episode = episode;
+                speak.push(place);
+                continue;
+            }
+            self.work.episodes -= 1;
+            self.work.ended += 1;
+            open.left -= 1;
+            if open.left == 0
+                && let Some(Open { request, talks, .. }) = self.work.open.remove(&place.0)
+            {
+                let completions: Vec<Completion> = talks.into_iter().map(Talk::ended).collect();
+                self.work.groups.push(request.answer(completions));
+            }
+        }
+        let requests: Vec<_> =
+            speak.into_iter().filter_map(|place| self.turn(vec![place])).collect();
+        if requests.is_empty() { Ok(()) } else { self.engine.submit(requests) }
+    }
+}
+
+impl<M> RolloutEngine<M> for Conversing<M> {
+    fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
+        self.engine.publish(policy, version)
+    }
+
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        for request in &requests {
+            request.check()?;
+            if self.work.open.contains_key(&request.id) {
+                let problem = "has the id of another in flight, expected one of its own".into();
+                return Err(RolloutError::Request { id: request.id, problem });
+            }
+        }
+        let mut first = Vec::new();
+        for request in requests {
+            let (id, count) = (request.id, request.group_size);
+            let talks = (0..count).map(|_| Talk::default()).collect();
+            self.work.open.insert(id, Open { request, talks, left: count });
+            first.extend(self.turn((0..count).map(|index| (id, index)).collect()));
+        }
+        self.engine.submit(first).inspect_err(|_| self.work = Work::default())
+    }
+
+    fn poll(
+        &mut self,
+        wait: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        while !self.work.open.is_empty() {
+            self.advance(wait).inspect_err(|_| self.work = Work::default())?;
+            finished(std::mem::take(&mut self.work.ended));
+            if wait == Wait::Never || !self.work.groups.is_empty() {
+                break;
+            }
+        }
+        Ok(std::mem::take(&mut self.work.groups))
+    }
+
+    fn cancel(&mut self) {
+        self.work = Work::default();
+        self.engine.cancel();
+    }
+}

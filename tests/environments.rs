@@ -1,0 +1,571 @@
+//! Completions that talk: an engine with an environment against its promises, and servers of environments that misbehave.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use burn::tensor::Device;
+use firebrick_core::{
+    Completion, Environment, EnvironmentFailed, Episode, FinishReason, Group, Key, Outcome, Prompt,
+    Reply, Seed, TokenId,
+};
+use firebrick_environments::{Guessing, OpenEnv, Settings, Words};
+use firebrick_models::Decoder;
+use firebrick_rollout::{
+    Conversing, GroupRequest, Hearing, LocalEngine, RequestId, RolloutEngine, RolloutError,
+    SampleOn, Sampling, ScriptedEngine, Turns, Wait, generate,
+};
+use firebrick_stub::{GameOptions, Games, Trouble};
+use firebrick_tests::tiny::{VOCABULARY, numbers, policy, request};
+
+/// Says what a function says of a prompt, the number of a turn and the policy's words.
+#[derive(Clone)]
+struct Says<F>(F, usize);
+
+struct Told<F>(F, Prompt, usize);
+
+type Said = Result<Reply, EnvironmentFailed>;
+
+impl<F: Fn(&Prompt, usize, &str) -> Said + Clone + Send + Sync + 'static> Environment for Says<F> {
+    fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed> {
+        Ok(Box::new(Told(self.0.clone(), prompt.clone(), 0)))
+    }
+
+    fn sessions(&self) -> usize {
+        self.1
+    }
+}
+
+impl<F: Fn(&Prompt, usize, &str) -> Said + Send> Episode for Told<F> {
+    fn step(&mut self, said: &str) -> Said {
+        self.2 += 1;
+        (self.0)(&self.1, self.2, said)
+    }
+}
+
+fn says<F: Fn(&Prompt, usize, &str) -> Said>(says: F) -> Says<F> {
+    Says(says, usize::MAX)
+}
+
+/// Reads words as the numbers of tokens.
+struct Numbers;
+
+impl Hearing for Numbers {
+    fn tokens(&self, words: &str, _: Option<TokenId>) -> Result<Vec<TokenId>, String> {
+        let token = |word: &str| word.parse().map_err(|_| format!("`{word}` is no number"));
+        words.split_whitespace().map(token).collect()
+    }
+
+    fn between(&self) -> &str {
+        "|"
+    }
+}
+
+const TURNS: Turns =
+    Turns { max_turns: 8, max_turn_tokens: usize::MAX, max_heard_tokens: 100, stop: Vec::new() };
+
+fn conversing<M: 'static>(
+    engine: impl RolloutEngine<M> + 'static,
+    environment: impl Environment + 'static,
+    turns: Turns,
+) -> Conversing<M> {
+    let (engine, environment) = (Box::new(engine), Arc::new(environment));
+    Conversing::new(engine, environment, numbers(), Arc::new(Numbers), turns)
+}
+
+fn with_sampling(mut request: GroupRequest, sampling: Sampling) -> GroupRequest {
+    request.sampling = Arc::new(sampling);
+    request
+}
+
+/// The policy writes the last token of what it reads plus 1, twice, and ends its turn.
+fn counts(request: &GroupRequest, _: usize) -> Completion {
+    let next = request.prompt.tokens.last().unwrap() + 1;
+    let tokens = vec![next, next + 1, 0];
+    Completion::written(tokens, vec![-0.5, -0.25, -0.125], FinishReason::Stop)
+}
+
+fn outcome(completion: &Completion) -> &Outcome {
+    completion.outcome.as_ref().unwrap()
+}
+
+#[test]
+fn ids_are_appended_and_never_tokenized_again() {
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = requests.clone();
+    let engine = ScriptedEngine::new(move |request: &GroupRequest, index| {
+        let of_index = (index == 0).then(|| request.prompt.tokens.clone());
+        seen.lock().unwrap().extend(of_index);
+        counts(request, index)
+    });
+    let environment = says(|_, turn, said| {
+        Ok(match turn {
+            1 => Reply { reward: Some(0.5), ..Reply::heard(format!("{} 30", said.len())) },
+            _ => Reply::over("done", 2.0),
+        })
+    });
+    let mut engine = conversing::<()>(engine, environment, TURNS);
+    let asked = with_sampling(request(1, 3, 2), Sampling::greedy(16, vec![0]));
+    let prompt = asked.prompt.tokens.clone();
+    let mut finished = 0;
+    let groups = generate(&mut engine, vec![asked], &mut |count| finished += count).unwrap();
+    assert_eq!(finished, 2);
+
+    let next = prompt[2] + 1;
+    let said = format!("{next} {}", next + 1);
+    let heard = said.len() as TokenId;
+    for completion in &groups[0].completions {
+        assert_eq!(completion.tokens, [next, next + 1, 0, heard, 30, 31, 32, 0]);
+        assert_eq!(completion.mask, [true, true, true, false, false, true, true, true]);
+        let logprobs = [-0.5, -0.25, -0.125, 0.0, 0.0, -0.5, -0.25, -0.125];
+        assert_eq!(completion.logprobs, logprobs);
+        assert_eq!(completion.text, format!("{said}|{heard} 30|31 32|done"));
+        assert_eq!(completion.finish, FinishReason::Stop);
+        let expected = Outcome { reward: Some(2.5), turns: 2, over: true, failure: String::new() };
+        assert_eq!(*outcome(completion), expected);
+    }
+    // The second turn reads the ids of the first as they were written.
+    let second = [&prompt[..], &[next, next + 1, 0, heard, 30]].concat();
+    assert_eq!(*requests.lock().unwrap(), [prompt, second.clone(), second]);
+}
+
+#[test]
+fn a_conversation_ends_at_each_of_its_limits() {
+    let run = |turns: Turns, most: usize, reply: fn(usize) -> Said| {
+        let environment = says(move |_, turn, _: &str| reply(turn));
+        let mut engine = conversing::<()>(ScriptedEngine::new(cut), environment, turns);
+        let asked = with_sampling(request(1, 3, 1), Sampling::greedy(most, vec![0]));
+        generate(&mut engine, vec![asked], &mut |_| {}).unwrap()[0].completions[0].clone()
+    };
+    /// Two tokens and a stop token, as far as there is room for them.
+    fn cut(request: &GroupRequest, _: usize) -> Completion {
+        let tokens: Vec<TokenId> =
+            [7, 8, 0].into_iter().take(request.sampling.max_completion_tokens).collect();
+        let finish = request.sampling.finish(&tokens).unwrap_or(FinishReason::Stop);
+        Completion::written(tokens.clone(), vec![-1.0; tokens.len()], finish)
+    }
+    let on = |_| Ok(Reply::heard("40 41"));
+    let case = |turns, most, reply| {
+        let completion = run(turns, most, reply);
+        let Outcome { turns, over, failure, .. } = outcome(&completion).clone();
+        (completion.count(), completion.tokens.len(), turns, over, completion.finish, failure)
+    };
+    use FinishReason::{Length, Stop};
+    let none = String::new;
+    assert_eq!(case(Turns { max_turns: 3, ..TURNS }, 90, on), (9, 13, 3, false, Length, none()));
+    // Seven tokens are two turns and one token.
+    assert_eq!(case(TURNS, 7, on), (7, 11, 3, false, Length, none()));
+    assert_eq!(
+        case(Turns { max_turn_tokens: 1, ..TURNS }, 3, on),
+        (3, 7, 3, false, Length, none())
+    );
+    // What is too much to hear is not heard.
+    let deaf = Turns { max_heard_tokens: 3, ..TURNS };
+    assert_eq!(case(deaf, 90, on), (6, 8, 2, false, Length, none()));
+    // A turn that was cut off ends an episode all the same, if the environment says so.
+    let over = |turn| Ok(if turn < 3 { Reply::heard("40") } else { Reply::over("", 1.0) });
+    assert_eq!(case(Turns { max_turn_tokens: 1, ..TURNS }, 9, over), (3, 5, 3, true, Stop, none()));
+
+    let failed: [(fn(usize) -> Said, &str); 5] = [
+        (|_| Err(EnvironmentFailed::Episode("it is gone".into())), "it is gone"),
+        (|turn| Ok(Reply::heard(if turn == 2 { "x" } else { "40" })), "`x` is no number"),
+        (|_| Ok(Reply::over("", f32::NAN)), "its rewards add up to NaN, expected a finite number"),
+        (
+            |_| Ok(Reply { reward: Some(f32::MAX), ..Reply::heard("40") }),
+            "its rewards add up to inf, expected a finite number",
+        ),
+        (|_| panic!("out of cards"), "the environment panicked: out of cards"),
+    ];
+    for (reply, why) in failed {
+        let failure = case(TURNS, 90, reply).5;
+        assert!(failure.starts_with(why), "{failure}");
+    }
+}
+
+#[test]
+fn an_environment_that_is_gone_ends_the_run() {
+    let gone =
+        |_: &Prompt, _: usize, _: &str| Err(EnvironmentFailed::Environment("no server".into()));
+    let mut engine = conversing::<()>(ScriptedEngine::new(counts), says(gone), TURNS);
+    let error = generate(&mut engine, vec![request(1, 3, 2)], &mut |_| {}).unwrap_err();
+    assert_eq!(error.to_string(), "the rollout engine failed: no server");
+    // Nothing of it is left.
+    assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
+}
+
+/// Some stop early, some talk on; what is said depends on everything before it.
+fn talks(prompt: &Prompt, turn: usize, said: &str) -> Said {
+    let sum: usize = said.split(' ').filter_map(|word| word.parse::<usize>().ok()).sum();
+    let sum = sum + prompt.id as usize;
+    Ok(match sum % 4 {
+        0 if turn > 1 => Reply::over("", sum as f32),
+        rest => Reply::heard(format!("{} {}", sum % VOCABULARY, rest + turn)),
+    })
+}
+
+fn local() -> LocalEngine<Decoder> {
+    let policy = policy(1, &Device::flex());
+    LocalEngine::new(&policy, numbers(), 24, 512, SampleOn::Host)
+}
+
+fn varied(count: u64) -> Vec<GroupRequest> {
+    let sampling = Sampling {
+        temperature: 0.05,
+        top_k: 0,
+        top_p: 1.0,
+        max_completion_tokens: 40,
+        stop: vec![7, 23],
+    };
+    let asked = |id| request(id, 1 + (id as usize * 5) % 11, 3);
+    (0..count).map(|id| with_sampling(asked(id), sampling.clone())).collect()
+}
+
+#[test]
+fn what_comes_of_it_depends_on_no_clock_and_on_no_session() {
+    let turns = Turns { max_turn_tokens: 6, ..TURNS };
+    type Speaks = fn(&Prompt, usize, &str) -> Said;
+    let all = |environment: Says<Speaks>| {
+        generate(&mut conversing(local(), environment, turns.clone()), varied(40), &mut |_| {})
+            .unwrap()
+    };
+    fn slow(prompt: &Prompt, turn: usize, said: &str) -> Said {
+        // Each for another time, and another one in every run.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
+        thread::sleep(Duration::from_micros(u64::from(now) / 1000 % 2000));
+        talks(prompt, turn, said)
+    }
+    let first = all(Says(talks as Speaks, usize::MAX));
+    assert_eq!(first, all(Says(slow, usize::MAX)), "to the bit");
+    // Others wait for a session then, and are decoded in another company: the same but for rounding.
+    let few = all(Says(slow, 3));
+    for (one, other) in first.iter().zip(&few) {
+        for (one, other) in one.completions.iter().zip(&other.completions) {
+            assert_eq!(
+                (&one.tokens, &one.mask, &one.outcome),
+                (&other.tokens, &other.mask, &other.outcome)
+            );
+        }
+    }
+    let turns: Vec<usize> =
+        first.iter().flat_map(|group| &group.completions).map(|it| outcome(it).turns).collect();
+    assert!(
+        (1..=8).contains(turns.iter().max().unwrap()) && turns.iter().any(|&it| it == 2),
+        "{turns:?}"
+    );
+}
+
+#[test]
+fn the_first_turn_is_the_completion_without_an_environment() {
+    let alone = generate(&mut local(), varied(10), &mut |_| {}).unwrap();
+    let over = says(|_, _, _: &str| Ok(Reply::over("", 1.0)));
+    let one = generate(&mut conversing(local(), over, TURNS), varied(10), &mut |_| {}).unwrap();
+    for (alone, one) in alone.iter().zip(one) {
+        for (alone, one) in alone.completions.iter().zip(one.completions) {
+            assert_eq!(
+                (&alone.tokens, &alone.logprobs, &alone.text),
+                (&one.tokens, &one.logprobs, &one.text)
+            );
+        }
+    }
+}
+
+/// An engine that loses its work now and then.
+struct Forgetful(LocalEngine<Decoder>, usize);
+
+impl RolloutEngine<Decoder> for Forgetful {
+    fn publish(&mut self, policy: &Decoder, version: u64) -> Result<(), RolloutError> {
+        self.0.publish(policy, version)
+    }
+
+    fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        self.0.submit(requests)
+    }
+
+    fn poll(
+        &mut self,
+        wait: Wait,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
+        self.1 += 1;
+        if self.1 == 20 || self.1 == 60 {
+            self.0.cancel();
+            return Err(RolloutError::engine("it forgot", true));
+        }
+        self.0.poll(wait, finished)
+    }
+}
+
+#[test]
+fn an_engine_that_loses_its_work_does_it_again() {
+    let turns = Turns { max_turn_tokens: 6, ..TURNS };
+    let whole =
+        generate(&mut conversing(local(), says(talks), turns.clone()), varied(12), &mut |_| {});
+    let mut engine = conversing(Forgetful(local(), 0), says(talks), turns);
+    let again = generate(&mut engine, varied(12), &mut |_| {});
+    assert_eq!(whole.unwrap(), again.unwrap());
+}
+
+// Servers.
+
+fn settings(servers: Vec<String>) -> Settings {
+    Settings {
+        servers,
+        sessions: 8,
+        words: Words {
+            reset: r#"{"secret": {{ reference }}}"#.into(),
+            action: r#"{"message": {{ completion | tojson }}}"#.into(),
+            heard: "{{ observation.message }}".into(),
+            opening: "{{ observation.message }}".into(),
+        },
+        time_limit: Duration::from_secs(1),
+        patience: Duration::from_secs(20),
+        key: None,
+        asks: false,
+    }
+}
+
+fn open(settings: Settings) -> OpenEnv {
+    OpenEnv::new(settings, |_| {}).unwrap()
+}
+
+fn secret(number: u64) -> Prompt {
+    Prompt { id: number, reference: number.to_string(), ..Prompt::default() }
+}
+
+/// Plays with the secret `prompt` to its end, from 0 upwards; gives the replies.
+fn upwards(
+    environment: &dyn Environment,
+    prompt: &Prompt,
+) -> Result<Vec<Reply>, EnvironmentFailed> {
+    let mut episode = environment.begin(prompt)?;
+    let mut replies = Vec::new();
+    for guess in 0.. {
+        let reply = episode.step(&guess.to_string())?;
+        replies.push(reply);
+        if replies.last().unwrap().over {
+            break;
+        }
+    }
+    Ok(replies)
+}
+
+#[test]
+fn a_servers_game_is_the_game() {
+    let games = Games::start(GameOptions::default());
+    let environment = open(settings(vec![games.address()]));
+    for number in 0..10 {
+        let (there, here) =
+            (upwards(&environment, &secret(number)), upwards(&Guessing, &secret(number)));
+        assert_eq!(there.unwrap(), here.unwrap());
+    }
+    assert_eq!(environment.sessions(), 8);
+    let seen = games.seen();
+    assert_eq!(seen[0], r#"{"type":"reset","data":{"secret":0}}"#);
+    assert_eq!(seen[1], r#"{"type":"step","data":{"message":"0"}}"#);
+}
+
+#[test]
+fn episodes_of_servers_that_misbehave_are_played_to_their_ends() {
+    let troubles = |every: u64| -> Box<dyn Fn(u64) -> Option<Trouble> + Send + Sync> {
+        Box::new(move |message| {
+            let all = Trouble::PASSING;
+            message.is_multiple_of(every).then(|| all[(message / every) as usize % all.len()])
+        })
+    };
+    let server = |every| {
+        Games::start(GameOptions {
+            troubles: troubles(every),
+            sessions: 8,
+            ..GameOptions::default()
+        })
+    };
+    let games = [server(7), server(11), Games::start(GameOptions::default())];
+    let environment = open(settings(games.iter().map(Games::address).collect()));
+    let next = AtomicUsize::new(0);
+    let plays = || loop {
+        let number = next.fetch_add(1, Ordering::Relaxed) as u64;
+        if number >= 300 {
+            break;
+        }
+        let prompt = secret(number % 10);
+        match upwards(&environment, &prompt) {
+            Ok(replies) => assert_eq!(replies, upwards(&Guessing, &prompt).unwrap()),
+            // The new connection of a lost one may be lost as well; that is said, and never a false reply.
+            Err(failed) => {
+                assert!(failed.to_string().starts_with("its connection was lost"), "{failed}");
+                LOST.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    static LOST: AtomicUsize = AtomicUsize::new(0);
+    thread::scope(|scope| (0..24).for_each(|_| drop(scope.spawn(plays))));
+    let lost = LOST.load(Ordering::Relaxed);
+    assert!(lost < 60, "{lost} of 300 episodes were lost");
+    assert!(games.iter().all(|games| games.seen().len() > 50), "every server plays");
+    // Episodes that are over are closed.
+    let until = Instant::now() + Duration::from_secs(5);
+    while games.iter().any(|games| games.open() > 0) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(games.iter().all(|games| games.open() == 0));
+}
+
+#[test]
+fn what_the_environment_says_of_itself_is_told_in_one_line() {
+    let troubled = |trouble| {
+        let troubles: Box<dyn Fn(u64) -> Option<Trouble> + Send + Sync> =
+            Box::new(move |message| (message == 1).then_some(trouble));
+        let games = Games::start(GameOptions { troubles, ..GameOptions::default() });
+        upwards(&open(settings(vec![games.address()])), &secret(3)).unwrap_err().to_string()
+    };
+    let failed = "the environment failed: division [2J by zero (EXECUTION_ERROR)";
+    assert_eq!(troubled(Trouble::Failed), failed);
+    assert_eq!(
+        troubled(Trouble::Invalid),
+        "the environment failed: Invalid message (VALIDATION_ERROR)"
+    );
+}
+
+#[test]
+fn an_environment_that_luck_decides_is_found_out() {
+    // Lost after two guesses, and another game afterwards.
+    let troubles: Box<dyn Fn(u64) -> Option<Trouble> + Send + Sync> =
+        Box::new(|message| (message == 2).then_some(Trouble::Drop));
+    let fickle = Games::start(GameOptions { troubles, fickle: true, ..GameOptions::default() });
+    let mut episode = open(settings(vec![fickle.address()])).begin(&secret(0)).unwrap();
+    assert_eq!(episode.step("0").unwrap(), Reply::over("=", 1.0));
+    let error = episode.step("9").unwrap_err().to_string();
+    assert!(error.ends_with("answered otherwise when it was played again"), "{error}");
+
+    // Openings that are prompts have to come again.
+    let games = Games::start(GameOptions::default());
+    let environment = open(Settings { asks: true, ..settings(vec![games.address()]) });
+    let prompt = |text: &str| Prompt { text: text.into(), ..secret(12) };
+    let episode = environment.begin(&prompt("Guess digit 1.")).unwrap();
+    assert_eq!(episode.opening(), "Guess digit 1.");
+    let error = environment.begin(&prompt("Guess digit 4.")).err().unwrap();
+    assert!(matches!(error, EnvironmentFailed::Environment(_)), "{error}");
+}
+
+#[test]
+fn servers_that_cannot_be_used_are_waited_for_and_then_named() {
+    let brief = |address: String| Settings {
+        patience: Duration::from_millis(200),
+        time_limit: Duration::from_millis(300),
+        ..settings(vec![address])
+    };
+    let games = Games::start(GameOptions {
+        sessions: 1,
+        key: Some("open sesame".into()),
+        ..GameOptions::default()
+    });
+    let key = Some(Key::new("open sesame"));
+    let known = || open(Settings { key: key.clone(), ..brief(games.address()) });
+    let held = known().begin(&secret(1)).unwrap();
+    let why = |environment: OpenEnv| environment.begin(&secret(1)).err().unwrap().to_string();
+    let full = why(known());
+    assert!(full.contains("Server at capacity (CAPACITY_REACHED)"), "{full}");
+    drop(held);
+    known().begin(&secret(1)).unwrap();
+    let stranger = why(open(brief(games.address())));
+    assert!(stranger.contains("it answered with status 401 at /ws"), "{stranger}");
+    let elsewhere = why(open(Settings { key, ..brief(format!("{}/games", games.address())) }));
+    assert!(elsewhere.contains("status 403"), "{elsewhere}");
+    assert!(!elsewhere.contains("sesame"));
+    let nobody = why(open(brief("http://127.0.0.1:9".into())));
+    assert!(nobody.contains("it refuses connections: is the server up?"), "{nobody}");
+    assert!(nobody.contains("http://127.0.0.1:9"), "{nobody}");
+    for address in ["", "a:80", "ftp://a", "http://", "http://me:word@a", "http://a/?b"] {
+        let refused = OpenEnv::new(brief(address.into()), |_| {}).err().unwrap();
+        assert!(refused.to_string().contains("is no server's address"), "{refused}");
+    }
+}
+
+#[test]
+fn a_connection_that_waits_answers_pings() {
+    let games = Games::start(GameOptions::default());
+    let environment = open(settings(vec![games.address()]));
+    let _waits = environment.begin(&secret(1)).unwrap();
+    let until = Instant::now() + Duration::from_secs(8);
+    while games.pongs() == 0 && Instant::now() < until {
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(games.pongs(), 1);
+}
+
+#[test]
+fn templates_say_what_they_lack() {
+    let games = Games::start(GameOptions::default());
+    let with = |change: fn(&mut Words)| {
+        let mut settings = settings(vec![games.address()]);
+        change(&mut settings.words);
+        let outcome = open(settings).begin(&secret(3)).and_then(|mut episode| episode.step("3\""));
+        match outcome {
+            Ok(reply) => reply.heard,
+            Err(failed) => failed.to_string(),
+        }
+    };
+    let heard = with(|words| words.heard = "{{ observation.text }}".into());
+    assert!(
+        heard.starts_with("environment.heard: ") && heard.ends_with("the observation has: message"),
+        "{heard}"
+    );
+    let reset = with(|words| words.reset = "{{ reference }}".into());
+    assert_eq!(reset, "\"3\" is no JSON object");
+    // An action that the policy itself writes is its move, whatever it is.
+    let action = with(|words| words.action = "{{ completion }}".into());
+    assert!(action.starts_with("\"3\\\"\" is no JSON object"), "{action}");
+    let words = Words { action: "{{".into(), ..settings(vec![]).words };
+    assert!(OpenEnv::new(Settings { words, ..settings(vec![]) }, |_| {}).is_err());
+}
+
+#[test]
+fn a_group_talks_with_a_server_as_with_the_game() {
+    let games = Games::start(GameOptions::default());
+    let environment = open(settings(vec![games.address()]));
+    /// Writes the number of a digit, and hears signs.
+    struct Signs;
+    impl Hearing for Signs {
+        fn tokens(&self, words: &str, _: Option<TokenId>) -> Result<Vec<TokenId>, String> {
+            Ok(words.chars().map(|sign| if sign == '<' { 50 } else { 51 }).collect())
+        }
+    }
+    let turns = Turns { max_turns: 4, max_turn_tokens: 1, ..TURNS };
+    let mut all = BTreeMap::new();
+    for (name, environment) in
+        [("there", Arc::new(environment) as Arc<dyn Environment>), ("here", Arc::new(Guessing))]
+    {
+        let mut engine = Conversing::new(
+            Box::new(local()),
+            environment,
+            numbers(),
+            Arc::new(Signs),
+            turns.clone(),
+        );
+        let asked: Vec<GroupRequest> = varied(20)
+            .into_iter()
+            .map(|mut request| {
+                request.prompt.reference = (request.id % 10).to_string();
+                request.seed = Seed::run(3);
+                request
+            })
+            .collect();
+        all.insert(name, generate(&mut engine, asked, &mut |_| {}).unwrap());
+    }
+    let words =
+        |group: &Group| group.completions.iter().map(|it| it.tokens.clone()).collect::<Vec<_>>();
+    let (here, there) = (&all["here"], &all["there"]);
+    // With eight sessions others share a batch: the same but for rounding.
+    assert_eq!(
+        here.iter().map(words).collect::<Vec<_>>(),
+        there.iter().map(words).collect::<Vec<_>>()
+    );
+}

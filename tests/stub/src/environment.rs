@@ -1,0 +1,325 @@
+//! An environment's server that misbehaves on demand: a guessing game in OpenEnv's words.
+
+use std::{
+    io::{self, Read, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tungstenite::{
+    Message, WebSocket, accept_hdr,
+    handshake::server::{ErrorResponse, Request, Response},
+};
+
+/// A way in which a server of episodes fails at a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// It answers after 100 ms.
+    Delay,
+    /// It closes the connection without a word.
+    Drop,
+    /// It closes the connection in the middle of its answer.
+    Half,
+    /// It never answers, and keeps the connection.
+    Hang,
+    /// It sends its answer a byte at a time.
+    Trickle,
+    /// It sends more than anybody reads.
+    Huge,
+    /// It sends bytes.
+    Binary,
+    /// Its answer is no JSON.
+    Nonsense,
+    /// Its answer has no observation.
+    Empty,
+    /// Its reward is no number.
+    NotANumber,
+    /// Its reward is too large for a number.
+    TooLarge,
+    /// It is neither done nor not.
+    Perhaps,
+    /// It says that its session is broken, and closes the connection.
+    Broken,
+    /// It says that it plays as many episodes as it can, and closes the connection.
+    Full,
+    /// It says that the environment raised an exception.
+    Failed,
+    /// It says that the message has the wrong form.
+    Invalid,
+}
+
+impl Trouble {
+    /// Those after which an episode can be played again elsewhere.
+    pub const PASSING: [Trouble; 14] = [
+        Trouble::Delay,
+        Trouble::Drop,
+        Trouble::Half,
+        Trouble::Hang,
+        Trouble::Trickle,
+        Trouble::Huge,
+        Trouble::Binary,
+        Trouble::Nonsense,
+        Trouble::Empty,
+        Trouble::NotANumber,
+        Trouble::TooLarge,
+        Trouble::Perhaps,
+        Trouble::Broken,
+        Trouble::Full,
+    ];
+}
+
+/// Settings of a [`Games`].
+pub struct GameOptions {
+    /// The trouble with each message, by its number.
+    pub troubles: Box<dyn Fn(u64) -> Option<Trouble> + Send + Sync>,
+    /// Episodes that it plays at once.
+    pub sessions: usize,
+    /// The word that lets anybody in.
+    pub key: Option<String>,
+    /// Draws secrets anew at every reset, whatever the seed is.
+    pub fickle: bool,
+}
+
+impl Default for GameOptions {
+    fn default() -> Self {
+        GameOptions { troubles: Box::new(|_| None), sessions: usize::MAX, key: None, fickle: false }
+    }
+}
+
+/// A server of guessing games, on a port of its own, until it is dropped. A reset names the `secret`, or a `seed` whose last
+/// digit it is.
+pub struct Games {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: GameOptions,
+    messages: AtomicU64,
+    open: AtomicUsize,
+    most_open: AtomicUsize,
+    ended: AtomicBool,
+    /// What a client sent, as it came.
+    seen: Mutex<Vec<String>>,
+    pongs: AtomicU64,
+}
+
+impl Games {
+    /// Listens at a free port.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn start(options: GameOptions) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let shared = Arc::new(Shared {
+            options,
+            messages: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            most_open: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+            seen: Mutex::default(),
+            pongs: AtomicU64::new(0),
+        });
+        let all = shared.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if all.ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                let shared = all.clone();
+                thread::spawn(move || drop(play(stream, &shared)));
+            }
+        });
+        Games { address, shared }
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The most episodes that it played at once.
+    pub fn most_open(&self) -> usize {
+        self.shared.most_open.load(Ordering::Relaxed)
+    }
+
+    /// Episodes that it plays now.
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::Relaxed)
+    }
+
+    /// Answers to its pings.
+    pub fn pongs(&self) -> u64 {
+        self.shared.pongs.load(Ordering::Relaxed)
+    }
+
+    /// Everything that it was sent.
+    pub fn seen(&self) -> Vec<String> {
+        self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Games {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+        // So that it looks.
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+/// Counts an episode for as long as it is there.
+struct Counted<'a>(&'a Shared);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+type Failed = Box<dyn std::error::Error>;
+
+/// Plays episodes over one connection.
+fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
+    #[allow(clippy::result_large_err, reason = "the handshake wants it so")]
+    let look = |request: &Request, response: Response| {
+        let refuse = |status: u16| {
+            let mut refused = ErrorResponse::new(None);
+            *refused.status_mut() = status.try_into().expect("a status");
+            Err(refused)
+        };
+        let key = request.headers().get("authorization").and_then(|key| key.to_str().ok());
+        let wanted = shared.options.key.as_ref().map(|key| format!("Bearer {key}"));
+        match (request.uri().path(), wanted) {
+            ("/ws", None) => Ok(response),
+            ("/ws", Some(wanted)) if key == Some(wanted.as_str()) => Ok(response),
+            ("/ws", Some(_)) => refuse(401),
+            _ => refuse(403),
+        }
+    };
+    let mut socket = accept_hdr(stream, look).map_err(|error| error.to_string())?;
+    let open = shared.open.fetch_add(1, Ordering::Relaxed) + 1;
+    let _counted = Counted(shared);
+    if open > shared.options.sessions {
+        return full(&mut socket);
+    }
+    shared.most_open.fetch_max(open, Ordering::Relaxed);
+    let mut secret = 0;
+    socket.send(Message::Ping("here?".into()))?;
+    loop {
+        let text = match socket.read()? {
+            Message::Text(text) => text.to_string(),
+            Message::Pong(_) => {
+                shared.pongs.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            Message::Close(_) => return Ok(()),
+            _ => continue,
+        };
+        let message: Value = serde_json::from_str(&text)?;
+        shared.seen.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        let data = &message["data"];
+        let mut answer = match message["type"].as_str() {
+            Some("reset") => {
+                let seed = data["seed"].as_u64().map(|seed| (seed % 10) as i64);
+                secret = data["secret"].as_i64().or(seed).unwrap_or(0);
+                if shared.options.fickle {
+                    secret = (shared.messages.load(Ordering::Relaxed) % 10) as i64;
+                }
+                observation(&format!("Guess digit {}.", secret / 10), None, false)
+            }
+            Some("step") => match data["message"].as_str().map(|it| it.trim().parse::<i64>()) {
+                None => error("VALIDATION_ERROR", "Invalid message"),
+                Some(Err(_)) => observation("?", None, false),
+                Some(Ok(guess)) if guess == secret => observation("=", Some(1.0), true),
+                Some(Ok(guess)) => observation(if guess < secret { ">" } else { "<" }, None, false),
+            },
+            _ => return Ok(()),
+        };
+        let trouble = (shared.options.troubles)(shared.messages.fetch_add(1, Ordering::Relaxed));
+        match trouble {
+            None => {}
+            Some(Trouble::Delay) => thread::sleep(Duration::from_millis(100)),
+            Some(Trouble::Drop) => return Ok(()),
+            Some(Trouble::Half) => {
+                let text = answer.to_string();
+                return raw(&mut socket, &text, &text.as_bytes()[..text.len() / 2], Duration::ZERO);
+            }
+            Some(Trouble::Hang) => {
+                let mut buffer = [0; 64];
+                while socket.get_mut().read(&mut buffer)? > 0 {}
+                return Ok(());
+            }
+            Some(Trouble::Trickle) => {
+                let text = answer.to_string();
+                return raw(&mut socket, &text, text.as_bytes(), Duration::from_millis(20));
+            }
+            Some(Trouble::Huge) => {
+                answer["data"]["observation"]["message"] = " ".repeat(2 << 20).into();
+            }
+            Some(Trouble::Binary) => {
+                socket.send(Message::binary(vec![1, 2, 3]))?;
+                return Ok(());
+            }
+            Some(Trouble::Nonsense) => {
+                socket.send(Message::text("{\"type\": "))?;
+                continue;
+            }
+            Some(Trouble::Empty) => answer = json!({"type": "observation", "data": {}}),
+            Some(Trouble::NotANumber) => answer["data"]["reward"] = "much".into(),
+            Some(Trouble::TooLarge) => answer["data"]["reward"] = json!(1e300),
+            Some(Trouble::Perhaps) => answer["data"]["done"] = "perhaps".into(),
+            Some(Trouble::Broken) => {
+                socket.send(Message::text(error("SESSION_ERROR", "it broke").to_string()))?;
+                return Ok(socket.close(None)?);
+            }
+            Some(Trouble::Full) => return full(&mut socket),
+            Some(Trouble::Failed) => answer = error("EXECUTION_ERROR", "division\u{1b}[2J by zero"),
+            Some(Trouble::Invalid) => answer = error("VALIDATION_ERROR", "Invalid message"),
+        }
+        socket.send(Message::text(answer.to_string()))?;
+    }
+}
+
+fn observation(message: &str, reward: Option<f64>, done: bool) -> Value {
+    json!({"type": "observation", "data": {"observation": {"message": message}, "reward": reward, "done": done}})
+}
+
+fn error(code: &str, message: &str) -> Value {
+    json!({"type": "error", "data": {"message": message, "code": code}})
+}
+
+fn full(socket: &mut WebSocket<TcpStream>) -> Result<(), Failed> {
+    socket.send(Message::text(error("CAPACITY_REACHED", "Server at capacity").to_string()))?;
+    Ok(socket.close(None)?)
+}
+
+/// Announces `text`, and sends these bytes of it, one after the other where there is a pause.
+fn raw(
+    socket: &mut WebSocket<TcpStream>,
+    text: &str,
+    bytes: &[u8],
+    pause: Duration,
+) -> Result<(), Failed> {
+    let stream = socket.get_mut();
+    let length = u16::try_from(text.len())?.to_be_bytes();
+    stream.write_all(&[0x81, 126, length[0], length[1]])?;
+    if pause.is_zero() {
+        return Ok(stream.write_all(bytes)?);
+    }
+    let began = Instant::now();
+    for byte in bytes {
+        stream.write_all(&[*byte])?;
+        thread::sleep(pause);
+        if began.elapsed() > Duration::from_secs(20) {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+    }
+    Ok(())
+}
