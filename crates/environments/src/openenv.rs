@@ -5,7 +5,7 @@ mod session;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -76,10 +76,14 @@ pub enum OpenEnvError {
 /// How often an episode is played again whose connection was lost.
 const RETRIES: usize = 2;
 
+/// The time that servers have to take leave.
+const FAREWELL: Duration = Duration::from_millis(500);
+
 /// Letters of a server's words that are kept for a message.
 const WORDS: usize = 300;
 
-/// Environments on servers that speak OpenEnv (as its version 0.3.0 does): one connection to `/ws` is one episode.
+/// Environments on servers that speak OpenEnv (as its version 0.3.0 does): a connection to `/ws` has an environment of its own, in which
+/// one episode is played after the other.
 ///
 /// An episode begins with `{"type": "reset"}` and goes on with `{"type": "step"}`, each with its `data`. The plain HTTP paths of the same
 /// servers, `/reset` and `/step`, make a new environment for every request, so they can't hold an episode of several turns.
@@ -109,6 +113,8 @@ struct Server {
     open: AtomicUsize,
     /// How often in a row it could not be used.
     failures: AtomicUsize,
+    /// Connections whose episodes are over: the next ones begin there.
+    idle: Mutex<Vec<Session>>,
 }
 
 impl OpenEnv {
@@ -124,7 +130,8 @@ impl OpenEnv {
         let server = |base: String| {
             let address = Address::new(&base, key.clone());
             let address = address.ok_or(OpenEnvError::Address { address: base })?;
-            Ok(Server { address, open: AtomicUsize::new(0), failures: AtomicUsize::new(0) })
+            let (open, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            Ok(Server { address, open, failures, idle: Mutex::default() })
         };
         let template =
             |name: &str, text: &str| TextTemplate::new(format!("environment.{name}"), text);
@@ -270,7 +277,19 @@ struct Seat {
 impl Seat {
     fn begin(&mut self, reset: &Value) -> Result<Answer, Lost> {
         let Inner { servers, time_limit, keeper, .. } = &*self.inner;
-        let mut session = Session::open(&servers[self.server].address, *time_limit)?;
+        let Server { address, idle, .. } = &servers[self.server];
+        let waiting = || lock(idle).pop();
+        while let Some(mut session) = waiting() {
+            match session.ask("reset", reset) {
+                // It was closed while it waited: no fault of the server's.
+                Err(Lost::Connection(_)) => {}
+                answer => {
+                    self.session = Some(session);
+                    return answer;
+                }
+            }
+        }
+        let mut session = Session::open(address, *time_limit)?;
         let answer = session.ask("reset", reset)?;
         keeper.keep(&session);
         self.session = Some(session);
@@ -287,9 +306,27 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.session = None;
-        self.inner.servers[self.server].open.fetch_sub(1, Ordering::AcqRel);
+        let Server { idle, open, .. } = &self.inner.servers[self.server];
+        if let Some(session) = self.session.take().filter(Session::is_sound) {
+            lock(idle).push(session);
+        }
+        open.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+impl Drop for Inner {
+    /// Takes leave of the servers.
+    fn drop(&mut self) {
+        let idle = self.servers.iter_mut().map(|server| std::mem::take(&mut *lock(&server.idle)));
+        let mut sessions: Vec<Session> = idle.flatten().collect();
+        sessions.iter_mut().for_each(Session::say_farewell);
+        let until = Instant::now() + FAREWELL;
+        sessions.iter_mut().for_each(|session| session.hear_farewell(until));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An episode, with everything that it is played again from.

@@ -113,6 +113,8 @@ pub(super) struct Session {
     socket: Arc<Mutex<Socket>>,
     time_limit: Duration,
     key: Option<Key>,
+    /// True while every message has had an answer.
+    sound: bool,
 }
 
 impl Session {
@@ -139,11 +141,22 @@ impl Session {
         let failed = |error| Lost::Connection(said(error, time_limit));
         let (socket, _) = open().map_err(failed)?;
         let socket = Arc::new(Mutex::new(Socket(socket)));
-        Ok(Session { socket, time_limit, key: address.key.clone() })
+        Ok(Session { socket, time_limit, key: address.key.clone(), sound: true })
     }
 
     /// Sends a message of the kind, and gives the answer to it.
     pub(super) fn ask(&mut self, kind: &str, data: &Value) -> Result<Answer, Lost> {
+        let answer = self.answer(kind, data);
+        self.sound &= !matches!(answer, Err(Lost::Connection(_) | Lost::Full(_)));
+        answer
+    }
+
+    /// Tells if another episode may begin here.
+    pub(super) fn is_sound(&self) -> bool {
+        self.sound
+    }
+
+    fn answer(&self, kind: &str, data: &Value) -> Result<Answer, Lost> {
         let message = json!({ "type": kind, "data": data }).to_string();
         let text = self.socket().ask(message, self.time_limit);
         let text = text.map_err(|error| Lost::Connection(said(error, self.time_limit)))?;
@@ -195,6 +208,21 @@ impl Session {
         Ok(Answer { observation, reward, done })
     }
 
+    /// Says that there is no more to come.
+    pub(super) fn say_farewell(&mut self) {
+        let mut socket = self.socket();
+        socket.limit(Duration::from_millis(20));
+        // Who does not hear it finds the connection closed.
+        let _ = socket.0.send(Message::text(r#"{"type": "close"}"#));
+    }
+
+    /// Waits for the server to close the connection.
+    pub(super) fn hear_farewell(&mut self, until: Instant) {
+        let mut socket = self.socket();
+        socket.limit(until.saturating_duration_since(Instant::now()));
+        while socket.0.read().is_ok() {}
+    }
+
     pub(super) fn shared(&self) -> &Arc<Mutex<Socket>> {
         &self.socket
     }
@@ -210,16 +238,6 @@ impl Session {
             None => text.to_owned(),
         };
         text.chars().take(WORDS).map(|c| if c.is_control() { ' ' } else { c }).collect()
-    }
-}
-
-impl Drop for Session {
-    /// Says farewell, and does not wait for an answer.
-    fn drop(&mut self) {
-        let mut socket = self.socket();
-        socket.limit(Duration::from_millis(100));
-        let _ = socket.0.send(Message::text(r#"{"type": "close"}"#));
-        let _ = socket.0.close(None);
     }
 }
 
