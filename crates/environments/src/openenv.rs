@@ -163,7 +163,8 @@ impl Environment for OpenEnv {
         let reset = object(&inner.reset, &reset).map_err(EnvironmentFailed::Episode)?;
         let (seat, begun) = inner.seated(&reset)?;
         let opening = inner.words(&inner.opening, &begun)?;
-        if inner.asks && opening != prompt.asked() {
+        // A prompt without words is about to be made of them.
+        if inner.asks && !prompt.asked().is_empty() && opening != prompt.asked() {
             let texts =
                 [prompt.asked(), &opening].map(|text| text.chars().take(WORDS).collect::<String>());
             return Err(EnvironmentFailed::Environment(format!(

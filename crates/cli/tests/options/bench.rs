@@ -8,7 +8,7 @@ use std::{
     rc::Rc,
 };
 
-use firebrick_stub::{Options, Served, Stub};
+use firebrick_stub::{GameOptions, Games, Options, Served, Stub};
 use serde_json::{Value, json};
 
 use crate::{
@@ -127,11 +127,48 @@ mini_batch = 16
 /// The same, sampled by a server.
 pub(crate) const SERVED: &str = "served.toml";
 
+/// A new model that guesses digits. `game.jsonl` asks for each of them once.
+pub(crate) const TALK: &str = "talk.toml";
+
+const TALK_RECIPE: &str = r#"
+[model.new]
+hidden_size = 16
+layers = 1
+heads = 2
+kv_heads = 1
+intermediate_size = 16
+max_position_embeddings = 96
+alphabet = "0123456789<>=?Guesdigt .:"
+
+[data]
+ROWS
+
+[environment]
+kind = "openenv"
+servers = ["SERVER"]
+sessions = 8
+max_turn_tokens = 1
+max_heard_tokens = 16
+heard = "{{ observation.message }}"
+
+[rollout]
+group_size = 8
+max_completion_tokens = 6
+
+[sampling]
+prompts_per_step = 4
+
+[train]
+mini_batch = 32
+"#;
+
 /// A folder with recipes and what they name, and the runs that were made in it.
 pub(crate) struct Bench {
     pub(crate) place: Place,
     /// Samples for [`SERVED`].
     pub(crate) server: Stub,
+    /// Plays for [`TALK`].
+    pub(crate) games: Games,
     runs: RefCell<BTreeMap<Vec<String>, Made>>,
 }
 
@@ -154,9 +191,20 @@ impl Bench {
         place.fixture("qwen2-bf16", "half");
         let rows = repository("crates/cli/tests/data/gsm8k-style.jsonl");
         place.write("sums.jsonl", fs::read(rows).unwrap());
-        let bench = Bench { place, server, runs: RefCell::default() };
+        let games = Games::start(GameOptions { sessions: 8, ..GameOptions::default() });
+        let talk =
+            |data: &str| TALK_RECIPE.replace("ROWS", data).replace("SERVER", &games.address());
+        let rows = "train = \"game.jsonl\"\nheldout_size = 2";
+        let secret = "reset = '{\"secret\": {{ reference }}}'\nheard";
+        place.write(TALK, talk(rows).replace("heard =", &format!("{secret} =")));
+        let opening = "opening = '{{ observation.message }}'\nheard";
+        let none = "train_size = 20\nheldout_size = 4";
+        place.write("talk-alone.toml", talk(none).replace("heard =", &format!("{opening} =")));
+        let bench = Bench { place, server, games, runs: RefCell::default() };
         let letters = ["a", "b", "c", "d", "e", "f", "g", "h"];
         bench.tokenizer("letters", &letters);
+        let digits = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+        bench.rows("game.jsonl", &digits.map(|digit| (digit, digit)));
         bench.rows("letters.jsonl", &letters.map(|letter| (letter, "a")));
         bench
     }

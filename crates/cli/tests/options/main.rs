@@ -14,6 +14,7 @@ mod checkpoint;
 mod critic;
 mod data;
 mod engine;
+mod environment;
 mod judges;
 mod loss;
 mod made;
@@ -41,6 +42,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         model::CASES,
         data::CASES,
         engine::CASES,
+        environment::CASES,
         warmup::CASES,
         sampling::CASES,
         memory::CASES,

@@ -1,0 +1,173 @@
+//! Options of `[environment]`: whom the policy talks with.
+
+use crate::{
+    bench::{Bench, CHECKPOINT, Case, LETTERS, TALK, TINY, case, default},
+    made::Completion,
+};
+
+const TURNS: &str = "environment/turns_mean";
+const HEARD: &str = "environment/heard_mean";
+
+/// A game for a new model, without a warm-up.
+const GAME: &[&str] =
+    &["environment.max_heard_tokens=16", "warmup={}", "train.steps=1", "sampling.dynamic=false"];
+/// The same, for the options of the game.
+const GUESSES: &[&str] = &[
+    "environment.max_heard_tokens=16",
+    "warmup={}",
+    "train.steps=1",
+    "sampling.dynamic=false",
+    "data.task={kind='guessing',numbers=10}",
+    "environment.kind=guessing",
+    "environment.max_turn_tokens=1",
+];
+const SUMS: &[&str] = &[
+    "environment.max_heard_tokens=16",
+    "warmup={}",
+    "train.steps=1",
+    "environment.kind=calculator",
+];
+const ONCE: &[&str] = &["train.steps=1", "sampling.dynamic=false"];
+const CHAT: &[&str] = &["environment.kind=guessing", "environment.max_turn_tokens=2"];
+const NOBODY: &str = "environment.servers=[\"http://127.0.0.1:9\"]";
+const IMPATIENT: &str = "environment.patience=0.3";
+
+pub(crate) const CASES: &[Case] = &[
+    default(&["environment.kind=none"], LETTERS, &[], |run| {
+        assert!(run.values(TURNS).is_empty());
+    }),
+    case(
+        &["data.task={kind='guessing',numbers=6}", "environment.kind=guessing"],
+        TINY,
+        GAME,
+        |run| {
+            for done in run.first_completions() {
+                let range = done.prompt.trim_end_matches(':').split_once('-').unwrap();
+                let [low, high, secret] = [range.0, range.1, &done.reference]
+                    .map(|number| number.parse::<u32>().unwrap());
+                assert!(low <= secret && secret <= high && high < 6);
+                assert_eq!(done.verdict == "right", done.text.ends_with(&format!("{secret}=")));
+            }
+            assert!(run.first(TURNS) > 1.0);
+        },
+    ),
+    case(&["environment.kind=calculator", "environment.stop=[\"=\"]"], TINY, GAME, |run| {
+        let said: String =
+            run.first_completions().into_iter().map(|done| done.text + " ").collect();
+        // A value, or that there is none.
+        let told = ["=0", "=1", "=2", "=3", "=4", "=5", "=6", "=7", "=8", "=9", "=?"];
+        assert!(told.iter().any(|told| said.contains(told)), "{said}");
+        assert!(run.first(HEARD) > 0.0);
+    }),
+    default(&["environment.kind=openenv"], TALK, ONCE, |run| {
+        assert!(run.first(TURNS) > 1.0);
+        assert!(!run.bench.games.seen().is_empty());
+    }),
+    case(&["environment.max_turns=2"], TINY, GUESSES, |run| {
+        assert!(run.first_completions().iter().all(|done| done.tokens <= 2));
+        assert!((1.0..=2.0).contains(&run.first(TURNS)));
+    }),
+    case(&["environment.max_turn_tokens=2"], TINY, GUESSES.split_at(6).0, |run| {
+        // A completion of six tokens is three turns then.
+        assert!(run.first_completions().iter().any(|done| done.tokens == 6));
+        // Some end with the stop token before.
+        let turns = run.first(TURNS);
+        assert!((2.0..4.0).contains(&turns), "{turns}");
+    }),
+    case(&["environment.max_heard_tokens=1"], TINY, GUESSES, |run| {
+        assert!(run.first(HEARD) <= 1.0);
+        assert!(run.first_completions().iter().all(|done| done.tokens <= 2));
+    }),
+    case(&["environment.stop=[\"+\"]"], TINY, SUMS, |run| {
+        for Completion { text, .. } in run.first_completions() {
+            assert!(text.find('+').is_none_or(|at| at + 1 == text.len()), "{text}");
+        }
+    }),
+    case(&["environment.stop=[\"12\"]"], TINY, SUMS, |run| {
+        run.fails(
+            2,
+            "environment.stop has \"12\", which is 2 tokens of this model, expected a text of one",
+        );
+    }),
+    default(&["environment.role=user"], CHECKPOINT, CHAT, |run| {
+        // The words of the template around a `?` are many more than that.
+        let heard = run.first(HEARD);
+        assert!(heard > 5.0, "{heard}");
+    }),
+    case(&["environment.role=tool"], CHECKPOINT, &["environment.kind=guessing"], |run| {
+        run.fails(1, "Unknown role: tool");
+    }),
+    case(&[NOBODY], TALK, &["train.steps=1", IMPATIENT], |run| {
+        run.fails(1, "no server of the environment could be used for 0 s");
+        run.fails(1, "http://127.0.0.1:9: it refuses connections");
+    }),
+    default(&[IMPATIENT], TALK, &[NOBODY], |run| run.fails(1, "could be used for 0 s")),
+    // The server plays eight.
+    case(&["environment.sessions=9"], TALK, &["train.steps=1", IMPATIENT], |run| {
+        run.fails(1, "Server at capacity (CAPACITY_REACHED)");
+    }),
+    case(&["environment.reset={\"secret\": 7}"], TALK, ONCE, |run| {
+        for done in run.first_completions() {
+            assert_eq!(done.verdict == "right", done.text.ends_with("7="), "{}", done.text);
+        }
+    }),
+    case(&["environment.action={\"message\": \"4\"}"], TALK, ONCE, |run| {
+        let four = |done: &Completion| done.reference == "4";
+        assert!(run.first_completions().iter().all(|done| (done.verdict == "right") == four(done)));
+    }),
+    case(&["environment.heard=s{{ observation.message }}"], TALK, ONCE, |run| {
+        let done = run.first_completions();
+        assert!(done.iter().any(|done| done.text.contains("s<")));
+    }),
+    case(&["environment.heard={{ observation.text }}"], TALK, ONCE, |run| {
+        run.fails(1, "environment.heard: ");
+        run.fails(1, "the observation has: message");
+    }),
+    case(&["environment.time_limit=1e-6"], TALK, &["train.steps=1", IMPATIENT], |run| {
+        run.fails(1, "it gave no answer within 0.000001 s");
+    }),
+    case(&["environment.key_variable=FIREBRICK_NOBODY_SETS_THIS"], TALK, &[], |run| {
+        run.fails(2, "environment.key_variable is \"FIREBRICK_NOBODY_SETS_THIS\"");
+    }),
+    case(&["data.task={kind='environment'}"], TALK_ALONE, ASKS, |run| {
+        let done = run.first_completions();
+        assert!(done.iter().all(|done| done.prompt.starts_with("Guess digit ")));
+        // The reference is the number of the episode, and its last digit the secret.
+        for done in done {
+            let secret = &done.reference[done.reference.len() - 1..];
+            assert_eq!(done.verdict == "right", done.text.ends_with(&format!("{secret}=")));
+        }
+    }),
+    case(&["environment.opening=Guess: {{ observation.message }}"], TALK_ALONE, ASKED, |run| {
+        assert!(run.prompts().iter().all(|prompt| prompt.starts_with("Guess: Guess digit ")));
+    }),
+    default(&["reward={kind='environment'}"], TALK, ONCE, |run| {
+        for done in run.first_completions() {
+            let found = f64::from(u8::from(done.text.ends_with('=')));
+            assert_eq!((done.credit, done.verdict == "right"), (found, found == 1.0));
+        }
+    }),
+    case(&["reward={kind='environment',scale=0.5}"], TALK, ONCE, |run| {
+        let done = run.first_completions();
+        assert!(done.iter().all(|done| [0.0, 0.5].contains(&done.credit)));
+        assert!(done.iter().any(|done| done.credit == 0.5));
+    }),
+    case(&["reward={kind='environment',offset=0.25}"], TALK, ONCE, |run| {
+        let done = run.first_completions();
+        assert!(done.iter().all(|done| [0.25, 1.0].contains(&done.credit)));
+    }),
+    case(&["reward={kind='environment',offset=0.25,threshold=0.25}"], TALK, ONCE, |run| {
+        assert!(run.first_completions().iter().all(|done| done.verdict == "right"));
+    }),
+];
+
+/// Without data, so that a task can be tried.
+const TALK_ALONE: &str = "talk-alone.toml";
+const ASKS: &[&str] = &["train.steps=1", "sampling.dynamic=false"];
+const ASKED: &[&str] =
+    &["train.steps=1", "sampling.dynamic=false", "data.task={kind='environment'}"];
+
+#[test]
+fn an_environment_does_what_its_options_say() {
+    Bench::new().try_all(CASES);
+}
