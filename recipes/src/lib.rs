@@ -38,6 +38,8 @@ macro_rules! recipes {
 /// All of them, what a newcomer runs first at the top.
 pub const ALL: &[BuiltIn] = recipes! {
     "quickstart": "a new, tiny model learns to add; CPU, minutes",
+    "guessing": "a new, tiny model learns a game of several turns; CPU, half a minute",
+    "calculator": "a new, tiny model learns to multiply with a calculator; CPU, minutes",
     "smollm2-arithmetic": "a published model of 135 million parameters learns to add; CPU, 15 to 25 minutes",
     "smollm2-stories": "the same model learns to think stories through; CPU, two hours",
     "gsm8k-tiny": "two steps that show whether a model and a file of GSM8K fit together; CPU",

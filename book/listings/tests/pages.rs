@@ -128,6 +128,7 @@ fn the_page_of_metrics_names_every_metric() {
         "loss.router_aux_loss_coef=0.001",
         "train.adaptive={}",
         "observe.phrases=[\"PHRASE\"]",
+        "environment={kind='calculator',max_heard_tokens=16,stop=['=']}",
         "reward.kind=weighted",
         "reward.parts=[{ name = \"NAME\", weight = 1.0, kind = \"integer\" }]",
     ];

@@ -17,7 +17,7 @@ use place::{Outcome, Place, assert_same, repository};
 use rusqlite::Connection;
 
 /// Kinds of runs, each with something of its own that a resumed run has to find again.
-const KINDS: [(&str, &[&str]); 7] = [
+const KINDS: [(&str, &[&str]); 8] = [
     ("plain", &["checkpoint.every=3"]),
     ("critic", &["advantage.kind=gae", "train.adaptive={kl_stop=100.0}"]),
     ("memory", &["sampling.memory.kind=posterior", "train.share_prompts=always"]),
@@ -35,6 +35,14 @@ const KINDS: [(&str, &[&str]); 7] = [
     (
         "ahead",
         &["rollout.max_staleness=1", "sampling.memory.kind=posterior", "loss.importance_cap=2.0"],
+    ),
+    (
+        "game",
+        &[
+            "data.task={kind='guessing',numbers=10}",
+            "environment={kind='guessing',max_turn_tokens=1,max_heard_tokens=8}",
+            "warmup={}",
+        ],
     ),
     ("muon", &["optim.kind=muon", "optim.moments=int8", "loss.kl={kind=\"k3\",coef=0.1}"]),
 ];

@@ -1,5 +1,6 @@
 //! Python opens what a run writes: its checkpoints in `transformers`, its adapters in `peft`,
-//! its numbers in TensorBoard and W&B. `FIREBRICK_PYTHON` names that Python.
+//! its numbers in TensorBoard and W&B. `FIREBRICK_PYTHON` names that Python. `FIREBRICK_OPENENV` names one
+//! that serves environments with OpenEnv.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -9,10 +10,13 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     io::Write as _,
-    process::Command,
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
-use place::{Place, repository};
+use place::{Place, assert_same, repository};
 
 const SHORT: [&str; 14] = [
     "--set",
@@ -80,11 +84,63 @@ fn interop_event_files_are_read_by_their_own_readers() {
     say(&said);
 }
 
+/// A game that a server plays is, to the bit, the game that is played here.
+#[test]
+fn interop_a_server_of_openenv_plays_a_run() {
+    let Some(python) = named("FIREBRICK_OPENENV") else { return };
+    let place = Place::new();
+    // Free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let mut server = Command::new(python);
+    server.arg(repository("tests/interop/guessing.py")).args(["--port", &port]);
+    let server = Ended(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let address = format!("127.0.0.1:{port}");
+    let until = Instant::now() + Duration::from_secs(60);
+    while TcpStream::connect(&address).is_err() {
+        assert!(Instant::now() < until, "the server does not come up");
+        thread::sleep(Duration::from_millis(100));
+    }
+    let short = ["train.steps=2", "eval.every=1", "model.new.alphabet=0123456789-:<>=?"];
+    let servers = format!("environment.servers=[\"http://{address}\"]");
+    let there = [
+        "environment.kind=openenv",
+        &servers,
+        "environment.sessions=64",
+        "environment.reset={\"secret\": {{ reference }}}",
+        "environment.heard={{ observation.message }}",
+    ];
+    let train = |name: &str, more: &[&str]| {
+        let (recipe, name) = (repository("recipes/guessing.toml"), format!("name={name}"));
+        let sets = short.iter().chain(more).flat_map(|set| ["--set", set]);
+        place.succeed(
+            &["train", &recipe, "--set", &name].into_iter().chain(sets).collect::<Vec<_>>(),
+        );
+    };
+    train("here", &[]);
+    train("there", &there);
+    assert_same(&place.result("here"), &place.result("there"));
+    drop(server);
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// The Python to open things with; without one the test is skipped aloud.
 fn python() -> Option<OsString> {
-    let python = env::var_os("FIREBRICK_PYTHON");
+    named("FIREBRICK_PYTHON")
+}
+
+fn named(variable: &str) -> Option<OsString> {
+    let python = env::var_os(variable);
     if python.is_none() {
-        say("skipped: FIREBRICK_PYTHON names no Python");
+        say(&format!("skipped: {variable} names no Python"));
     }
     python
 }

@@ -53,11 +53,13 @@ pub use thousands::thousands;
 pub use watch::{Example, Stage, Watcher};
 
 pub use firebrick_core::{
-    AdvantageEstimator, Advantages, Completion, Detokenizer, FinishReason, Group, GroupFilter,
-    Metrics, Prompt, PromptSource, Reward, RewardScale, RewardShaper, RewardedGroup, Score, Seed,
-    Step, TokenId, TrackError, Tracker, Verdict, Verifier, Version, WorkedExample,
+    AdvantageEstimator, Advantages, Completion, Detokenizer, Environment, EnvironmentFailed,
+    Episode, FinishReason, Group, GroupFilter, Metrics, Outcome, Prompt, PromptSource, Reply,
+    Reward, RewardScale, RewardShaper, RewardedGroup, Score, Seed, Step, TokenId, TrackError,
+    Tracker, Verdict, Verifier, Version, WorkedExample,
 };
 pub use firebrick_data as data;
+pub use firebrick_environments as environments;
 pub use firebrick_models as models;
 pub use firebrick_models::{DecodeCache, PolicyModel};
 pub use firebrick_recipe as recipe;

@@ -275,7 +275,7 @@ fn the_rewards_of_the_page_are_those_of_a_recipe() {
         );
     }
     // Of the two rules for GSM8K one is shown.
-    assert_eq!(kinds.len(), 13, "{kinds:?}");
+    assert_eq!(kinds.len(), 14, "{kinds:?}");
 }
 
 /// The programs of the chapter, run as a recipe would run them.
