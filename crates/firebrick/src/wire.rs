@@ -116,15 +116,17 @@ pub(crate) fn wire_with(
     let introduction = device::introduce(recipe.device.name(), &device)?;
     let (said, notes) = channel();
     let replaced = parts.given();
+    if parts.environment.is_none() {
+        parts.environment = environment::environment(recipe, &said)?;
+    }
+    let there = parts.environment.clone();
     let asked = Asked {
         train: parts.source.is_none(),
         heldout: parts.heldout.is_none(),
         worked: parts.worked.is_none(),
         messages: parts.verifier.is_some() || recipe.reward_kind().reads_conversations(),
+        environment: there.as_deref(),
     };
-    if parts.environment.is_none() {
-        parts.environment = environment::environment(recipe, &said)?;
-    }
     let own_verifier = parts.verifier.is_some();
     let verifier = match parts.verifier.take() {
         Some(verifier) => verifier,
@@ -132,9 +134,7 @@ pub(crate) fn wire_with(
     };
     let device = device.autodiff();
     let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
-    let environment = parts.environment.as_deref();
-    let mut data =
-        Data::read(recipe, asked, folders.as_ref(), sources, environment, seed, now, &said)?;
+    let mut data = Data::read(recipe, asked, folders.as_ref(), sources, seed, now, &said)?;
     if !own_verifier {
         data.check_references(recipe, &*verifier, &said)?;
     }
@@ -377,15 +377,15 @@ pub fn evaluation(
     let (said, notes) = channel();
     let verifier = verifier(recipe, &device, sources, now, &said)?;
     let folders = Folders::of(checkpoint, sources, Need::Model)?;
+    let environment = environment::environment(recipe, &said)?;
     let asked = Asked {
         train: false,
         heldout: true,
         worked: false,
         messages: recipe.reward_kind().reads_conversations(),
+        environment: environment.as_deref(),
     };
-    let environment = environment::environment(recipe, &said)?;
-    let there = environment.as_deref();
-    let mut data = Data::read(recipe, asked, Some(&folders), sources, there, seed, now, &said)?;
+    let mut data = Data::read(recipe, asked, Some(&folders), sources, seed, now, &said)?;
     data.check_references(recipe, &*verifier, &said)?;
     let tokenizer = &data.tokenizer;
     let policy = Policy::read(recipe, Some(&folders), tokenizer, seed, &device, &said)?.decoder;

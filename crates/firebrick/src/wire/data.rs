@@ -35,22 +35,23 @@ pub(super) struct Data {
 
 /// Which prompts are asked of the recipe. The others are a program's own.
 #[derive(Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct Asked<'a> {
     pub(super) train: bool,
     pub(super) heldout: bool,
     pub(super) worked: bool,
     /// True where a verifier may want to read a prompt's messages.
     pub(super) messages: bool,
+    /// Whose episodes are the problems, where the recipe says so.
+    pub(super) environment: Option<&'a dyn Environment>,
 }
 
 impl Data {
     /// With the model in `folders`; what was left out of the data is said through `notes`.
     pub(super) fn read(
         recipe: &Recipe,
-        asked: Asked,
+        asked: Asked<'_>,
         folders: Option<&Folders>,
         sources: &Sources,
-        environment: Option<&dyn Environment>,
         seed: Seed,
         now: DateTime,
         notes: &Sender<String>,
@@ -66,7 +67,7 @@ impl Data {
         let worked = asked.worked && recipe.warmup.steps > 0;
         let ProblemSets { train, mut heldout, dropped } =
             match asked.train || asked.heldout || worked {
-                true => problems(&recipe.data, sources, environment, seed, notes)?,
+                true => problems(&recipe.data, sources, asked.environment, seed, notes)?,
                 false => ProblemSets::default(),
             };
         shorten(&mut heldout, recipe);
