@@ -14,8 +14,8 @@ use std::{
 
 use burn::tensor::Device;
 use firebrick_core::{
-    Completion, Environment, EnvironmentFailed, Episode, FinishReason, Group, Key, Outcome, Prompt,
-    Reply, Seed, TokenId,
+    Completion, Ended, Environment, EnvironmentFailed, Episode, FinishReason, Group, Key, Outcome,
+    Prompt, Reply, Seed, TokenId,
 };
 use firebrick_environments::{Guessing, OpenEnv, Settings, Words};
 use firebrick_models::Decoder;
@@ -127,9 +127,15 @@ fn ids_are_appended_and_never_tokenized_again() {
         assert_eq!(completion.mask, [true, true, true, false, false, true, true, true]);
         let logprobs = [-0.5, -0.25, -0.125, 0.0, 0.0, -0.5, -0.25, -0.125];
         assert_eq!(completion.logprobs, logprobs);
-        assert_eq!(completion.text, format!("{said}|{heard} 30|31 32|done"));
+        assert_eq!(completion.text, format!("{said}|{heard} 30|31 32"));
         assert_eq!(completion.finish, FinishReason::Stop);
-        let expected = Outcome { reward: Some(2.5), turns: 2, over: true, failure: String::new() };
+        let expected = Outcome {
+            reward: Some(2.5),
+            turns: 2,
+            ended: Ended::Over,
+            closing: "done".into(),
+            failure: String::new(),
+        };
         assert_eq!(*outcome(completion), expected);
     }
     // The second turn reads the ids of the first as they were written.
@@ -155,24 +161,31 @@ fn a_conversation_ends_at_each_of_its_limits() {
     let on = |_| Ok(Reply::heard("40 41"));
     let case = |turns, most, reply| {
         let completion = run(turns, most, reply);
-        let Outcome { turns, over, failure, .. } = outcome(&completion).clone();
-        (completion.count(), completion.tokens.len(), turns, over, completion.finish, failure)
+        let Outcome { turns, ended, failure, .. } = outcome(&completion).clone();
+        (completion.count(), completion.tokens.len(), turns, ended, completion.finish, failure)
     };
+    use Ended::{Heard, Over, Tokens};
     use FinishReason::{Length, Stop};
     let none = String::new;
-    assert_eq!(case(Turns { max_turns: 3, ..TURNS }, 90, on), (9, 13, 3, false, Length, none()));
+    assert_eq!(
+        case(Turns { max_turns: 3, ..TURNS }, 90, on),
+        (9, 13, 3, Ended::Turns, Length, none())
+    );
     // Seven tokens are two turns and one token.
-    assert_eq!(case(TURNS, 7, on), (7, 11, 3, false, Length, none()));
+    assert_eq!(case(TURNS, 7, on), (7, 11, 3, Tokens, Length, none()));
     assert_eq!(
         case(Turns { max_turn_tokens: 1, ..TURNS }, 3, on),
-        (3, 7, 3, false, Length, none())
+        (3, 7, 3, Tokens, Length, none())
     );
     // What is too much to hear is not heard.
     let deaf = Turns { max_heard_tokens: 3, ..TURNS };
-    assert_eq!(case(deaf, 90, on), (6, 8, 2, false, Length, none()));
+    assert_eq!(case(deaf, 90, on), (6, 8, 2, Heard, Length, none()));
     // A turn that was cut off ends an episode all the same, if the environment says so.
     let over = |turn| Ok(if turn < 3 { Reply::heard("40") } else { Reply::over("", 1.0) });
-    assert_eq!(case(Turns { max_turn_tokens: 1, ..TURNS }, 9, over), (3, 5, 3, true, Stop, none()));
+    assert_eq!(case(Turns { max_turn_tokens: 1, ..TURNS }, 9, over), (3, 5, 3, Over, Stop, none()));
+    // One that was cut off because there was no room for more stays a truncated one.
+    assert_eq!(case(TURNS, 8, over), (8, 10, 3, Over, Length, none()));
+    assert_eq!(case(TURNS, 9, over), (9, 11, 3, Over, Stop, none()));
 
     type Fails = fn(usize) -> Said;
     let failed: [(Fails, &str); 5] = [
@@ -197,8 +210,67 @@ fn an_environment_that_is_gone_ends_the_run() {
         |_: &Prompt, _: usize, _: &str| Err(EnvironmentFailed::Environment("no server".into()));
     let mut engine = conversing::<()>(ScriptedEngine::new(counts), says(gone), TURNS);
     let error = generate(&mut engine, vec![request(1, 3, 2)], &mut |_| {}).unwrap_err();
-    assert_eq!(error.to_string(), "the rollout engine failed: no server");
-    // Nothing of it is left.
+    assert_eq!(error.to_string(), "the environment failed: no server");
+    // Nothing of it is left, here or in the engine.
+    assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
+}
+
+/// Has room for one episode more every second time that it is asked for one, and for the replies to every third turn.
+struct Cramped(AtomicUsize, Says<fn(&Prompt, usize, &str) -> Said>);
+
+struct CrampedTalk(Box<dyn Episode>, usize);
+
+impl Environment for Cramped {
+    fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed> {
+        match self.0.fetch_add(1, Ordering::Relaxed) % 2 {
+            0 => Err(EnvironmentFailed::Busy("no room".into())),
+            _ => Ok(Box::new(CrampedTalk(self.1.begin(prompt)?, 0))),
+        }
+    }
+
+    fn sessions(&self) -> usize {
+        5
+    }
+}
+
+impl Episode for CrampedTalk {
+    fn step(&mut self, said: &str) -> Said {
+        self.1 += 1;
+        match self.1 % 3 {
+            0 => Err(EnvironmentFailed::Busy("no room".into())),
+            _ => self.0.step(said),
+        }
+    }
+}
+
+#[test]
+fn an_environment_without_room_is_asked_again() {
+    let turns = Turns { max_turn_tokens: 6, ..TURNS };
+    type Speaks = fn(&Prompt, usize, &str) -> Said;
+    let talks = || Says(talks as Speaks, usize::MAX);
+    let cramped = Cramped(AtomicUsize::new(0), talks());
+    let roomy = generate(&mut conversing(local(), talks(), turns.clone()), varied(6), &mut |_| {});
+    let cramped = generate(&mut conversing(local(), cramped, turns), varied(6), &mut |_| {});
+    for (one, other) in roomy.unwrap().iter().zip(cramped.unwrap()) {
+        for (one, other) in one.completions.iter().zip(other.completions) {
+            assert_eq!((&one.tokens, &one.outcome), (&other.tokens, &other.outcome));
+        }
+    }
+}
+
+#[test]
+fn a_refused_request_leaves_the_others() {
+    let over = says(|_, _, _: &str| Ok(Reply::over("", 1.0)));
+    let mut engine = conversing(local(), over, TURNS);
+    engine.submit(varied(3)).unwrap();
+    let [one, two, three] = [3, 4, 3].map(|id| request(id, 3, 2));
+    let twice = engine.submit(vec![one, two, three]).unwrap_err();
+    assert!(twice.to_string().contains("has the id of another"), "{twice}");
+    assert!(engine.submit(vec![request(9, 600, 1)]).is_err());
+    let mut groups = Vec::new();
+    while groups.len() < 3 {
+        groups.extend(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap());
+    }
     assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
 }
 
@@ -394,7 +466,13 @@ fn episodes_of_servers_that_misbehave_are_played_to_their_ends() {
             break;
         }
         let prompt = secret(number % 10);
-        match upwards(&environment, &prompt) {
+        let played = loop {
+            match upwards(&environment, &prompt) {
+                Err(EnvironmentFailed::Busy(_)) => thread::sleep(Duration::from_millis(10)),
+                played => break played,
+            }
+        };
+        match played {
             Ok(replies) => assert_eq!(replies, upwards(&Guessing, &prompt).unwrap()),
             // The new connection of a lost one may be lost as well; that is said, and never a false reply.
             Err(failed) => {
@@ -419,17 +497,25 @@ fn episodes_of_servers_that_misbehave_are_played_to_their_ends() {
 
 #[test]
 fn what_the_environment_says_of_itself_is_told_in_one_line() {
-    let troubled = |trouble| {
+    let troubled = |message, trouble| {
         let troubles: Box<dyn Fn(u64) -> Option<Trouble> + Send + Sync> =
-            Box::new(move |message| (message == 1).then_some(trouble));
+            Box::new(move |asked| (asked == message).then_some(trouble));
         let games = Games::start(GameOptions { troubles, ..GameOptions::default() });
-        upwards(&open(settings(vec![games.address()])), &secret(3)).unwrap_err().to_string()
+        upwards(&open(settings(vec![games.address()])), &secret(3))
     };
-    let failed = "the environment failed: division [2J by zero (EXECUTION_ERROR)";
-    assert_eq!(troubled(Trouble::Failed), failed);
+    let failed = troubled(1, Trouble::Failed).unwrap_err().to_string();
+    assert_eq!(failed, "the environment failed: division [2J by zero (EXECUTION_ERROR)");
+    // While no action was understood, the template is to blame, and then the policy.
+    let malformed = troubled(1, Trouble::Invalid).unwrap_err().to_string();
     assert_eq!(
-        troubled(Trouble::Invalid),
-        "the environment failed: Invalid message (VALIDATION_ERROR)"
+        malformed,
+        "the environment has understood no environment.action yet: Invalid message (VALIDATION_ERROR)"
+    );
+    let moves = troubled(2, Trouble::Invalid).unwrap();
+    let Reply { heard, reward, over } = moves.last().unwrap();
+    assert_eq!(
+        (heard.as_str(), *reward, *over),
+        ("Invalid message (VALIDATION_ERROR)", None, true)
     );
 }
 
@@ -443,6 +529,7 @@ fn an_environment_that_luck_decides_is_found_out() {
     assert_eq!(episode.step("0").unwrap(), Reply::over("=", 1.0));
     let error = episode.step("9").unwrap_err().to_string();
     assert!(error.ends_with("answered otherwise when it was played again"), "{error}");
+    drop(episode);
 
     // Openings that are prompts have to come again.
     let games = Games::start(GameOptions::default());
@@ -469,7 +556,13 @@ fn servers_that_cannot_be_used_are_waited_for_and_then_named() {
     let key = Some(Key::new("open sesame"));
     let known = || open(Settings { key: key.clone(), ..brief(games.address()) });
     let held = known().begin(&secret(1)).unwrap();
-    let why = |environment: OpenEnv| environment.begin(&secret(1)).err().unwrap().to_string();
+    // Busy at first, and then given up.
+    let why = |environment: OpenEnv| loop {
+        match environment.begin(&secret(1)).err().unwrap() {
+            EnvironmentFailed::Busy(_) => thread::sleep(Duration::from_millis(10)),
+            failed => break failed.to_string(),
+        }
+    };
     let full = why(known());
     assert!(full.contains("Server at capacity (CAPACITY_REACHED)"), "{full}");
     drop(held);
@@ -482,7 +575,9 @@ fn servers_that_cannot_be_used_are_waited_for_and_then_named() {
     let nobody = why(open(brief("http://127.0.0.1:9".into())));
     assert!(nobody.contains("it refuses connections: is the server up?"), "{nobody}");
     assert!(nobody.contains("http://127.0.0.1:9"), "{nobody}");
-    for address in ["", "a:80", "ftp://a", "http://", "http://me:word@a", "http://a/?b"] {
+    for address in
+        ["", "a:80", "ftp://a", "http://", "http://me:word@a", "http://a/?b", "http://a:80000"]
+    {
         let refused = OpenEnv::new(brief(address.into()), |_| {}).err().unwrap();
         assert!(refused.to_string().contains("is no server's address"), "{refused}");
     }
@@ -512,16 +607,24 @@ fn templates_say_what_they_lack() {
             Err(failed) => failed.to_string(),
         }
     };
+    let typo = with(|words| words.action = "{{ completoin }}".into());
+    assert!(typo.starts_with("environment.action: "), "{typo}");
     let heard = with(|words| words.heard = "{{ observation.text }}".into());
     assert!(
         heard.starts_with("environment.heard: ") && heard.ends_with("the observation has: message"),
         "{heard}"
     );
     let reset = with(|words| words.reset = "{{ reference }}".into());
-    assert_eq!(reset, "\"3\" is no JSON object");
-    // An action that the policy itself writes is its move, whatever it is.
+    assert_eq!(reset, "environment.reset of prompt 3: \"3\" is no JSON object");
+    // An action that the policy itself writes is its move, whatever it is, once one was understood.
     let action = with(|words| words.action = "{{ completion }}".into());
-    assert!(action.starts_with("\"3\\\"\" is no JSON object"), "{action}");
+    assert!(action.starts_with("environment.action: \"3\\\"\" is no JSON object"), "{action}");
+    let mut itself = settings(vec![games.address()]);
+    itself.words.action = "{{ completion }}".into();
+    let mut episode = open(itself).begin(&secret(3)).unwrap();
+    assert_eq!(episode.step("{\"message\": \"1\"}").unwrap(), Reply::heard(">"));
+    let Reply { reward, over, .. } = episode.step("1").unwrap();
+    assert_eq!((reward, over), (None, true));
     let words = Words { action: "{{".into(), ..settings(vec![]).words };
     assert!(OpenEnv::new(Settings { words, ..settings(vec![]) }, |_| {}).is_err());
 }

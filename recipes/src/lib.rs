@@ -42,6 +42,7 @@ pub const ALL: &[BuiltIn] = recipes! {
     "calculator": "a new, tiny model learns to multiply with a calculator; CPU, minutes",
     "smollm2-arithmetic": "a published model of 135 million parameters learns to add; CPU, 15 to 25 minutes",
     "smollm2-stories": "the same model learns to think stories through; CPU, two hours",
+    "openenv": "the same model plays a game that an OpenEnv server holds; CPU",
     "gsm8k-tiny": "two steps that show whether a model and a file of GSM8K fit together; CPU",
     "gsm8k": "Qwen2.5-0.5B-Instruct on grade-school mathematics, both from the Hub; 12 GB",
     "cards/8gb": "GSM8K on 8 GB: adapters beside a 1.5B model in 8 bits",

@@ -14,6 +14,7 @@ Agents then talk to ws://127.0.0.1:8000/ws, at most --max-sessions at a time
 import argparse
 import os
 import random
+import re
 from uuid import uuid4
 
 import uvicorn
@@ -48,10 +49,10 @@ class GuessingGame(Environment[Guess, Answer, State]):
         if self.secret is None:
             raise RuntimeError("reset the game before the first guess")
         self._state.step_count += 1
-        try:
-            guess = int(action.message)
-        except ValueError:
+        guess = re.search("[0-9]+", action.message)
+        if guess is None:
             return Answer(message="?", reward=0.0)
+        guess = int(guess[0])
         if guess == self.secret:
             return Answer(message="=", reward=1.0, done=True)
         return Answer(message=">" if self.secret > guess else "<", reward=0.0)

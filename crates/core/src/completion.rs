@@ -34,7 +34,8 @@ pub struct Completion {
     /// Which weights wrote it, as its engine was told. A completion that spans two versions has the older
     /// one.
     pub policy_version: Version,
-    /// `tokens` as text, without special tokens. In a conversation the words of both sides, one turn after the other.
+    /// `tokens` as text, without special tokens. In a conversation the words of both sides, one turn after the other, as far as
+    /// the policy read them.
     pub text: String,
     /// Why it ended.
     pub finish: FinishReason,

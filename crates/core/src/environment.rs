@@ -92,6 +92,9 @@ impl Reply {
 /// Why an environment does not answer, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentFailed {
+    /// It has no room now, or is not there: the same is asked again later, and an episode that has begun is kept.
+    #[error("{0}")]
+    Busy(String),
     /// This episode is lost, and nobody knows what its completion is worth. Others may go on.
     #[error("{0}")]
     Episode(String),
@@ -108,9 +111,34 @@ pub struct Outcome {
     pub reward: Option<f32>,
     /// Turns that the policy took.
     pub turns: usize,
-    /// True where the environment ended the episode, and false where a limit did.
-    pub over: bool,
+    /// What ended the conversation.
+    pub ended: Ended,
+    /// Its last words, at most [`Outcome::CLOSING`] letters of them; the policy did not read them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub closing: String,
     /// Why it failed; empty where it did not. A completion whose environment failed has no verdict.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub failure: String,
+}
+
+impl Outcome {
+    /// Letters of an environment's last words that are kept.
+    pub const CLOSING: usize = 300;
+}
+
+/// What ended a conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// The environment: the episode is over.
+    #[default]
+    Over,
+    /// The policy took as many turns as it may.
+    Turns,
+    /// It wrote as many tokens as it may.
+    Tokens,
+    /// The reply had more tokens than it may hear.
+    Heard,
+    /// The environment failed.
+    Failed,
 }

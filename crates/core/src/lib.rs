@@ -37,7 +37,7 @@ mod trained;
 
 pub use advantage::{AdvantageEstimator, Advantages};
 pub use completion::{Completion, Detokenizer, FinishReason};
-pub use environment::{Environment, EnvironmentFailed, Episode, Outcome, Reply};
+pub use environment::{Ended, Environment, EnvironmentFailed, Episode, Outcome, Reply};
 pub use example::WorkedExample;
 pub use failure::{Cause, Failure, guard, guard_memory, keep_panics_quiet};
 pub use group::{Fate, Group, GroupFilter, RewardedGroup};

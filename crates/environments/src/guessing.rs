@@ -1,8 +1,8 @@
 use firebrick_core::{Environment, EnvironmentFailed, Episode, Prompt, Reply};
 
-/// A guessing game: the prompt's reference is a whole number, and the policy says one.
+/// A guessing game: the prompt's reference is a whole number from 0, and the policy says one. The first in its words is the guess.
 ///
-/// The reply is `>` where the secret is larger than the guess, `<` where it is smaller, `?` where the policy said no number,
+/// The reply is `>` where the secret is larger than the guess, `<` where it is smaller, `?` where the policy said none,
 /// and `=` where the guess is right, which ends the episode with a reward of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guessing;
@@ -29,7 +29,9 @@ struct Secret(i64);
 
 impl Episode for Secret {
     fn step(&mut self, said: &str) -> Result<Reply, EnvironmentFailed> {
-        let Ok(guess) = said.trim().parse::<i64>() else { return Ok(Reply::heard("?")) };
+        let from = said.find(|c: char| c.is_ascii_digit()).unwrap_or(said.len());
+        let digits = said[from..].split(|c: char| !c.is_ascii_digit()).next();
+        let Some(Ok(guess)) = digits.map(str::parse::<i64>) else { return Ok(Reply::heard("?")) };
         Ok(match self.0.cmp(&guess) {
             std::cmp::Ordering::Less => Reply::heard("<"),
             std::cmp::Ordering::Greater => Reply::heard(">"),
@@ -46,7 +48,9 @@ mod tests {
     fn the_game_says_where_the_secret_is() {
         let prompt = Prompt { reference: "7".into(), ..Prompt::default() };
         let mut game = Guessing.begin(&prompt).unwrap();
-        for (guess, reply) in [("5", ">"), ("9", "<"), ("seven", "?"), ("", "?"), (" 7 ", "=")] {
+        for (guess, reply) in
+            [("5", ">"), ("Is it 9, or 7?", "<"), ("é", "?"), ("", "?"), ("It is 7.", "=")]
+        {
             let Reply { heard, reward, over } = game.step(guess).unwrap();
             assert_eq!(heard, reply, "{guess:?}");
             assert_eq!(

@@ -6,9 +6,8 @@ mod session;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -18,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use self::{
     keeper::Keeper,
-    session::{Address, Answer, Lost, Session},
+    session::{Address, Answer, LARGEST, Lost, Session},
 };
 
 /// Says where an environment's servers are, and how one talks with them.
@@ -30,9 +29,9 @@ pub struct Settings {
     pub sessions: usize,
     /// Templates that turn texts into messages and back.
     pub words: Words,
-    /// The time that a server may take for a message.
+    /// The time that a server may take for a message. Finding the address of its name is the system's, and has the system's limit.
     pub time_limit: Duration,
-    /// The time that an episode waits while no server can be used, before the run ends.
+    /// The time that may pass while no server answers anybody, before the run ends.
     pub patience: Duration,
     /// The word that lets the trainer in, if the servers ask for one.
     pub key: Option<Key>,
@@ -65,6 +64,11 @@ pub enum OpenEnvError {
         /// As it was given.
         address: String,
     },
+    /// A key that can't be sent.
+    #[error(
+        "the environment's API key has characters that no header may have, such as a line break"
+    )]
+    Key,
     /// A template that is none.
     #[error(transparent)]
     Template(#[from] DataError),
@@ -88,7 +92,8 @@ const WORDS: usize = 300;
 /// An episode begins with `{"type": "reset"}` and goes on with `{"type": "step"}`, each with its `data`. The plain HTTP paths of the same
 /// servers, `/reset` and `/step`, make a new environment for every request, so they can't hold an episode of several turns.
 ///
-/// A server that does not answer, or plays as many episodes as it can, is asked again later, and others meanwhile. An episode
+/// A server that does not answer, or plays as many episodes as it can, is asked again later, and others meanwhile
+/// ([`EnvironmentFailed::Busy`]). An episode
 /// whose connection breaks is played again from its beginning, with the same actions: an environment follows from them. If it
 /// answers otherwise then, the completion has no verdict.
 pub struct OpenEnv(Arc<Inner>);
@@ -96,15 +101,26 @@ pub struct OpenEnv(Arc<Inner>);
 struct Inner {
     servers: Vec<Server>,
     sessions: usize,
-    reset: TextTemplate,
-    action: TextTemplate,
-    heard: TextTemplate,
-    opening: TextTemplate,
+    reset: Text,
+    action: Text,
+    heard: Text,
+    opening: Text,
     time_limit: Duration,
     patience: Duration,
+    key: Option<Key>,
     asks: bool,
     keeper: Keeper,
+    /// Since when no server has answered; none while one does.
+    silent_since: Mutex<Option<Instant>>,
+    /// True once an action had the form that the environment wants.
+    understood: AtomicBool,
     tell: Box<dyn Fn(String) + Send + Sync>,
+}
+
+/// A template. One that has never made a text is the recipe's fault, and the same for every episode.
+struct Text {
+    template: TextTemplate,
+    worked: AtomicBool,
 }
 
 struct Server {
@@ -113,6 +129,8 @@ struct Server {
     open: AtomicUsize,
     /// How often in a row it could not be used.
     failures: AtomicUsize,
+    /// True once it had no room for an episode that it was to have room for.
+    full: AtomicBool,
     /// Connections whose episodes are over: the next ones begin there.
     idle: Mutex<Vec<Session>>,
 }
@@ -121,31 +139,36 @@ impl OpenEnv {
     /// Looks at addresses and templates; no server is asked. `tell` hears of servers that fail, and are well again.
     ///
     /// # Errors
-    /// When an address or a template is none, or there is no thread.
+    /// When an address, the key or a template is none, or there is no thread.
     pub fn new(
         settings: Settings,
         tell: impl Fn(String) + Send + Sync + 'static,
     ) -> Result<Self, OpenEnvError> {
         let Settings { servers, sessions, words, time_limit, patience, key, asks } = settings;
         let server = |base: String| {
-            let address = Address::new(&base, key.clone());
-            let address = address.ok_or(OpenEnvError::Address { address: base })?;
+            let address = Address::new(&base, key.as_ref())?;
             let (open, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            Ok(Server { address, open, failures, idle: Mutex::default() })
+            let (full, idle) = (AtomicBool::new(false), Mutex::default());
+            Ok(Server { address, open, failures, full, idle })
         };
-        let template =
-            |name: &str, text: &str| TextTemplate::new(format!("environment.{name}"), text);
+        let text = |name: &str, text: &str| -> Result<Text, OpenEnvError> {
+            let template = TextTemplate::new(format!("environment.{name}"), text)?;
+            Ok(Text { template, worked: AtomicBool::new(false) })
+        };
         Ok(OpenEnv(Arc::new(Inner {
             servers: servers.into_iter().map(server).collect::<Result<_, OpenEnvError>>()?,
             sessions: sessions.max(1),
-            reset: template("reset", &words.reset)?,
-            action: template("action", &words.action)?,
-            heard: template("heard", &words.heard)?,
-            opening: template("opening", &words.opening)?,
+            reset: text("reset", &words.reset)?,
+            action: text("action", &words.action)?,
+            heard: text("heard", &words.heard)?,
+            opening: text("opening", &words.opening)?,
             time_limit,
             patience,
+            key,
             asks,
             keeper: Keeper::new()?,
+            silent_since: Mutex::default(),
+            understood: AtomicBool::new(false),
             tell: Box::new(tell),
         })))
     }
@@ -154,26 +177,41 @@ impl OpenEnv {
 impl Environment for OpenEnv {
     fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed> {
         let inner = &self.0;
-        let reset = json!({
-            "id": prompt.id,
-            "seed": prompt.id % (1 << 31),
-            "reference": prompt.reference,
-            "question": prompt.asked(),
-        });
-        let reset = object(&inner.reset, &reset).map_err(EnvironmentFailed::Episode)?;
+        let mut variables = Map::new();
+        variables.insert("id".into(), prompt.id.into());
+        variables.insert("seed".into(), (prompt.id % (1 << 31)).into());
+        variables.insert("reference".into(), prompt.reference.clone().into());
+        variables.insert("question".into(), prompt.asked().into());
+        let reset = object(&inner.reset.fill(&variables)?);
+        let reset = reset.map_err(|why| {
+            let why = format!("environment.reset of prompt {}: {why}", prompt.id);
+            EnvironmentFailed::Episode(why)
+        })?;
         let (seat, begun) = inner.seated(&reset)?;
-        let opening = inner.words(&inner.opening, &begun)?;
+        // Only what is asked of a prompt is looked for in an observation.
+        let opening = match inner.asks {
+            true => inner.words(&inner.opening, &begun)?,
+            false => String::new(),
+        };
         // A prompt without words is about to be made of them.
         if inner.asks && !prompt.asked().is_empty() && opening != prompt.asked() {
-            let texts =
-                [prompt.asked(), &opening].map(|text| text.chars().take(WORDS).collect::<String>());
+            let [prompt, opening] =
+                [prompt.asked(), &opening].map(|text| shown(text, inner.key.as_ref()));
             return Err(EnvironmentFailed::Environment(format!(
-                "{} began an episode with {:?} that had begun with {:?}: episodes that follow from more than what they are reset \
-                 with can't be compared with each other; let environment.reset give a seed or a task",
-                inner.servers[seat.server].address, texts[1], texts[0]
+                "{} began an episode with \"{opening}\" that had begun with \"{prompt}\": episodes that follow from more than \
+                 what they are reset with can't be compared with each other; let environment.reset give a seed or a task",
+                inner.servers[seat.server].address
             )));
         }
-        Ok(Box::new(Game { reset, opening, begun, seat: Some(seat), played: Vec::new() }))
+        let begun = begun.digest();
+        Ok(Box::new(Game {
+            inner: inner.clone(),
+            reset,
+            opening,
+            begun,
+            seat: Some(seat),
+            played: Vec::new(),
+        }))
     }
 
     fn sessions(&self) -> usize {
@@ -182,63 +220,70 @@ impl Environment for OpenEnv {
 }
 
 impl Inner {
-    /// Begins an episode at a server that has room for it.
+    /// Begins an episode at a server that has room for it, the one that has failed least and, among those, plays least.
     fn seated(self: &Arc<Self>, reset: &Value) -> Result<(Seat, Answer), EnvironmentFailed> {
-        let began = Instant::now();
-        let mut pause = Duration::from_millis(20);
-        loop {
-            let failed = match self.take_seat() {
-                None => "every server plays as many episodes as it may".to_owned(),
-                Some(mut seat) => {
-                    let server = seat.server;
-                    match seat.begin(reset) {
-                        Ok(answer) => {
-                            self.is_well(server);
-                            return Ok((seat, answer));
-                        }
-                        Err(Lost::Refused(why)) => {
-                            let address = &self.servers[server].address;
-                            let why = format!("{address} refused to reset an episode: {why}");
-                            return Err(EnvironmentFailed::Episode(why));
-                        }
-                        Err(Lost::Full(why) | Lost::Connection(why)) => {
-                            self.is_ill(server, &why);
-                            format!("{}: {why}", self.servers[server].address)
-                        }
-                    }
-                }
-            };
-            if began.elapsed() >= self.patience {
-                return Err(EnvironmentFailed::Environment(format!(
-                    "no server of the environment could be used for {:.0} s, at last because: {failed}",
-                    self.patience.as_secs_f64()
-                )));
-            }
-            thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_secs(2));
-        }
-    }
-
-    /// A place at the server that has failed least and, among those, plays least; none when all are full.
-    fn take_seat(self: &Arc<Self>) -> Option<Seat> {
+        let mut failed = "every server plays as many episodes as it may".to_owned();
         let mut order: Vec<usize> = (0..self.servers.len()).collect();
         order.sort_by_key(|&server| {
             let Server { open, failures, .. } = &self.servers[server];
             (failures.load(Ordering::Relaxed), open.load(Ordering::Relaxed))
         });
+        for server in order {
+            let Some(mut seat) = self.take_seat(server) else { continue };
+            match seat.begin(reset) {
+                Ok(answer) => {
+                    self.is_well(server);
+                    return Ok((seat, answer));
+                }
+                Err(Lost::Refused(why) | Lost::Malformed(why)) => {
+                    let address = &self.servers[server].address;
+                    let why = format!("{address} refused environment.reset: {why}");
+                    return Err(EnvironmentFailed::Episode(why));
+                }
+                Err(Lost::Full(why)) => {
+                    self.is_full(server, &why);
+                    failed = format!("{}: {why}", self.servers[server].address);
+                }
+                Err(Lost::Connection(why)) => {
+                    self.is_ill(server, &why);
+                    failed = format!("{}: {why}", self.servers[server].address);
+                }
+            }
+        }
+        let since = *lock(&self.silent_since).get_or_insert_with(Instant::now);
+        if since.elapsed() < self.patience {
+            return Err(EnvironmentFailed::Busy(failed));
+        }
+        Err(EnvironmentFailed::Environment(format!(
+            "no server of the environment could be used for {:.0} s, at last because: {failed}",
+            self.patience.as_secs_f64()
+        )))
+    }
+
+    /// A place at a server, if it has a free one.
+    fn take_seat(self: &Arc<Self>, server: usize) -> Option<Seat> {
         let free = |open: usize| (open < self.sessions).then_some(open + 1);
-        let take = |&server: &usize| {
-            let open = &self.servers[server].open;
-            open.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).is_ok()
-        };
-        let server = order.into_iter().find(take)?;
+        let open = &self.servers[server].open;
+        open.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
         Some(Seat { inner: self.clone(), server, session: None })
     }
 
     fn is_well(&self, server: usize) {
+        *lock(&self.silent_since) = None;
         let Server { failures, address, .. } = &self.servers[server];
         if failures.swap(0, Ordering::Relaxed) > 0 {
             (self.tell)(format!("{address}: the environment answers again"));
+        }
+    }
+
+    /// It plays others: that is no fault, and told once.
+    fn is_full(&self, server: usize, why: &str) {
+        let Server { full, address, .. } = &self.servers[server];
+        if !full.swap(true, Ordering::Relaxed) {
+            (self.tell)(format!(
+                "{address}: it plays fewer episodes at once than environment.sessions = {}, which may be lowered: {why}",
+                self.sessions
+            ));
         }
     }
 
@@ -250,21 +295,49 @@ impl Inner {
     }
 
     /// The words that a template makes of an answer.
-    fn words(&self, template: &TextTemplate, answer: &Answer) -> Result<String, EnvironmentFailed> {
+    fn words(&self, text: &Text, answer: &Answer) -> Result<String, EnvironmentFailed> {
         let Answer { observation, reward, done } = answer;
         let mut variables = Map::new();
         variables.insert("observation".into(), Value::Object(observation.clone()));
         variables.insert("reward".into(), json!(reward));
         variables.insert("done".into(), json!(done));
-        // A field that is not there is the recipe's fault, and the same for every episode.
-        let filled = template.fill(&variables);
-        filled.map_err(|error| {
-            let fields: Vec<&str> = observation.keys().take(20).map(String::as_str).collect();
-            EnvironmentFailed::Environment(format!(
-                "{error}; the observation has: {}",
-                fields.join(", ")
-            ))
-        })
+        let words = text.fill(&variables).map_err(|failed| {
+            let fields: Vec<&str> = observation.keys().map(String::as_str).collect();
+            let fields = shown(&fields.join(", "), self.key.as_ref());
+            let explained = |error| {
+                format!("{error}; its variables are observation, reward and done, and the observation has: {fields}")
+            };
+            match failed {
+                EnvironmentFailed::Environment(error) => {
+                    EnvironmentFailed::Environment(explained(error))
+                }
+                EnvironmentFailed::Episode(error) | EnvironmentFailed::Busy(error) => {
+                    EnvironmentFailed::Episode(explained(error))
+                }
+            }
+        })?;
+        match words.len() <= LARGEST {
+            true => Ok(words),
+            false => Err(EnvironmentFailed::Episode(format!(
+                "its words are {} bytes long, expected at most {LARGEST}",
+                words.len()
+            ))),
+        }
+    }
+}
+
+impl Text {
+    fn fill(&self, variables: &Map<String, Value>) -> Result<String, EnvironmentFailed> {
+        match self.template.fill(variables) {
+            Ok(text) => {
+                self.worked.store(true, Ordering::Relaxed);
+                Ok(text)
+            }
+            Err(error) if self.worked.load(Ordering::Relaxed) => {
+                Err(EnvironmentFailed::Episode(error.to_string()))
+            }
+            Err(error) => Err(EnvironmentFailed::Environment(error.to_string())),
+        }
     }
 }
 
@@ -282,8 +355,8 @@ impl Seat {
         let waiting = || lock(idle).pop();
         while let Some(mut session) = waiting() {
             match session.ask("reset", reset) {
-                // It was closed while it waited: no fault of the server's.
-                Err(Lost::Connection(_)) => {}
+                // It was closed while it waited, and the others have waited as long: no fault of the server's.
+                Err(Lost::Connection(_)) => lock(idle).clear(),
                 answer => {
                     self.session = Some(session);
                     return answer;
@@ -332,12 +405,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// An episode, with everything that it is played again from.
 struct Game {
+    inner: Arc<Inner>,
     reset: Value,
     opening: String,
-    begun: Answer,
+    /// The digest of what it began with.
+    begun: u64,
     /// None after a failure.
     seat: Option<Seat>,
-    played: Vec<(Value, Answer)>,
+    /// Actions, each with the digest of its answer.
+    played: Vec<(Value, u64)>,
 }
 
 impl Episode for Game {
@@ -346,34 +422,53 @@ impl Episode for Game {
     }
 
     fn step(&mut self, said: &str) -> Result<Reply, EnvironmentFailed> {
-        let Some(inner) = self.seat.as_ref().map(|seat| seat.inner.clone()) else {
-            return Err(EnvironmentFailed::Episode("the episode is lost".into()));
-        };
-        let variables = json!({ "completion": said, "turn": self.played.len() + 1 });
-        let action = match object(&inner.action, &variables) {
+        let mut variables = Map::new();
+        variables.insert("completion".into(), said.into());
+        variables.insert("turn".into(), (self.played.len() + 1).into());
+        // An action that the policy itself writes is its move, whatever it is.
+        let foul = |why: String| Reply { heard: why, reward: None, over: true };
+        let action = match object(&self.inner.action.fill(&variables)?) {
             Ok(action) => action,
-            // The policy wrote it: that is its move.
-            Err(why) => return Ok(Reply { heard: why, reward: None, over: true }),
+            // One that has made a JSON object of others is sound.
+            Err(why) if self.inner.understood.load(Ordering::Relaxed) => return Ok(foul(why)),
+            Err(why) => {
+                return Err(EnvironmentFailed::Episode(format!("environment.action: {why}")));
+            }
         };
-        let answer = self.play(&inner, &action)?;
-        let heard = inner.words(&inner.heard, &answer)?;
-        let Answer { reward, done: over, .. } = answer;
-        self.played.push((action, answer));
-        Ok(Reply { heard, reward, over })
+        let answer = match self.play(&action)? {
+            Ok(answer) => answer,
+            Err(why) => return Ok(foul(why)),
+        };
+        let heard = self.inner.words(&self.inner.heard, &answer)?;
+        self.played.push((action, answer.digest()));
+        Ok(Reply { heard, reward: answer.reward, over: answer.done })
     }
 }
 
 impl Game {
-    /// The answer to an action, from a connection of its own if the one there was is lost.
-    fn play(&mut self, inner: &Arc<Inner>, action: &Value) -> Result<Answer, EnvironmentFailed> {
+    /// The answer to an action, from a connection of its own if the one there was is lost; else why the action has not the
+    /// form that the environment wants.
+    fn play(&mut self, action: &Value) -> Result<Result<Answer, String>, EnvironmentFailed> {
         let mut lost = 0;
         loop {
             let answer = match &mut self.seat {
                 Some(seat) => seat.step(action),
-                None => self.again(inner)?.step(action),
+                None => self.again()?.step(action),
             };
             match answer {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.inner.understood.store(true, Ordering::Relaxed);
+                    return Ok(Ok(answer));
+                }
+                // An environment that has understood others before is sound, and so is environment.action.
+                Err(Lost::Malformed(why)) if self.inner.understood.load(Ordering::Relaxed) => {
+                    return Ok(Err(why));
+                }
+                Err(Lost::Malformed(why)) => {
+                    return Err(EnvironmentFailed::Episode(format!(
+                        "the environment has understood no environment.action yet: {why}"
+                    )));
+                }
                 Err(Lost::Refused(why)) => {
                     return Err(EnvironmentFailed::Episode(format!(
                         "the environment failed: {why}"
@@ -393,21 +488,26 @@ impl Game {
     }
 
     /// Plays the episode again up to here.
-    fn again(&mut self, inner: &Arc<Inner>) -> Result<&mut Seat, EnvironmentFailed> {
+    fn again(&mut self) -> Result<&mut Seat, EnvironmentFailed> {
         let otherwise = || {
             EnvironmentFailed::Episode(
                 "its connection was lost, and the environment answered otherwise when it was played again".into(),
             )
         };
-        let (mut seat, begun) = inner.seated(&self.reset)?;
-        if begun != self.begun {
+        let (mut seat, begun) = self.inner.seated(&self.reset)?;
+        if begun.digest() != self.begun {
             return Err(otherwise());
         }
         for (action, answer) in &self.played {
             match seat.step(action) {
-                Ok(again) if again == *answer => {}
+                Ok(again) if again.digest() == *answer => {}
                 Ok(_) => return Err(otherwise()),
-                Err(Lost::Refused(why) | Lost::Full(why) | Lost::Connection(why)) => {
+                Err(
+                    Lost::Refused(why)
+                    | Lost::Malformed(why)
+                    | Lost::Full(why)
+                    | Lost::Connection(why),
+                ) => {
                     return Err(EnvironmentFailed::Episode(format!(
                         "its connection was lost, and so was the next one: {why}"
                     )));
@@ -418,15 +518,24 @@ impl Game {
     }
 }
 
-/// The JSON object that a template makes.
-fn object(template: &TextTemplate, variables: &Value) -> Result<Value, String> {
-    let none = Map::new();
-    let text = template.fill(variables.as_object().unwrap_or(&none));
-    let text = text.map_err(|error| error.to_string())?;
-    let value = serde_json::from_str(&text).map_err(|error| error.to_string());
-    match value {
+/// The JSON object that a text is.
+fn object(text: &str) -> Result<Value, String> {
+    let none = |why: String| {
+        let text: String = text.chars().take(WORDS).collect();
+        format!("{text:?} is no JSON object{why}")
+    };
+    match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(Value::Object(object)),
-        Ok(_) => Err(format!("{text:?} is no JSON object")),
-        Err(why) => Err(format!("{text:?} is no JSON object: {why}")),
+        Ok(_) => Err(none(String::new())),
+        Err(why) => Err(none(format!(": {why}"))),
     }
+}
+
+/// A stranger's words for a message: short, in one line, and without the key, which a server may say.
+fn shown(text: &str, key: Option<&Key>) -> String {
+    let text = match key {
+        Some(key) => text.replace(key.word(), "***"),
+        None => text.to_owned(),
+    };
+    text.chars().take(WORDS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

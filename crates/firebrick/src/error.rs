@@ -46,15 +46,14 @@ pub enum Error {
     /// An environment's servers can't be asked.
     #[error(transparent)]
     Environment(#[from] OpenEnvError),
-    /// A text that is to end a turn is more or less than a token.
-    #[error(
-        "environment.stop has {text:?}, which is {tokens} tokens of this model, expected a text of one"
-    )]
+    /// An environment of a program's own was promised.
+    #[error("environment.kind is \"own\", and no program brings one")]
+    NoEnvironment,
+    /// No token ends with a text that is to end a turn.
+    #[error("environment.stop has {text:?}, and no token of this model ends with that")]
     Stop {
         /// The text.
         text: String,
-        /// How many tokens it has.
-        tokens: usize,
     },
     /// An example to imitate is no conversation with the environment.
     #[error("the worked solution of {prompt:?} is no conversation with the environment: {problem}")]
@@ -403,16 +402,19 @@ impl Error {
             | Error::Servers(_)
             | Error::Environment(_) => return None,
             Error::Stop { .. } => {
-                "choose a text that is one token, such as a sign, or leave it out: the model's own end of a message ends \
-                 a turn too"
+                "choose the end of a token, such as a sign, or leave it out: the model's own end of a message ends a turn \
+                 too"
                     .into()
+            }
+            Error::NoEnvironment => {
+                "give a Session one (Session::environment), or take another environment.kind".into()
             }
             Error::Worked { .. } => {
                 "set environment.stop, or max_turn_tokens, so that a turn ends where the solution goes on with a reply; or \
                  leave out the warm-up"
                     .into()
             }
-            Error::Opening { .. } => "environment.opening makes the prompt of what an episode begins with, and \
+            Error::Opening { .. } => "the servers have to be up before a run begins; environment.opening makes the prompt of what an episode begins with, and \
                  environment.reset says which episode it is"
                 .into(),
             Error::Device(error) => error.remedy(),
@@ -569,6 +571,7 @@ impl Error {
             | Error::NoKey { .. }
             | Error::Servers(PoolError::Address { .. })
             | Error::Environment(_)
+            | Error::NoEnvironment
             | Error::Stop { .. }
             | Error::Worked { .. }
             | Error::NoEffect { .. }

@@ -200,8 +200,8 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Talks with the policy between its turns; the limits are those of the recipe's `[environment]`. A verifier finds its
-    /// part in [`Completion::outcome`](firebrick_core::Completion).
+    /// Talks with the policy between its turns. The recipe's `[environment]` has `kind = "own"`, and the limits. A verifier finds
+    /// its part in [`Completion::outcome`](firebrick_core::Completion).
     pub fn environment(mut self, environment: impl Environment + 'static) -> Self {
         self.parts.environment = Some(Arc::new(environment));
         self

@@ -116,9 +116,8 @@ pub(crate) fn wire_with(
     let introduction = device::introduce(recipe.device.name(), &device)?;
     let (said, notes) = channel();
     let replaced = parts.given();
-    if parts.environment.is_none() {
-        parts.environment = environment::environment(recipe, &said)?;
-    }
+    let environment = environment::environment(recipe, parts.environment.take(), &said)?;
+    parts.environment = environment;
     let there = parts.environment.clone();
     let asked = Asked {
         train: parts.source.is_none(),
@@ -227,10 +226,7 @@ pub(crate) fn wire_given<M: PolicyModel>(
     let cut = cut(recipe, None);
     let others = device::others(recipe, &policy.device())?;
     let (said, notes) = channel();
-    let environment = match parts.environment.take() {
-        Some(environment) => Some(environment),
-        None => environment::environment(recipe, &said)?,
-    };
+    let environment = environment::environment(recipe, parts.environment.take(), &said)?;
     let talking = environment
         .map(|environment| Talking::new(recipe, environment, &tokenizer, PromptFormat::default()));
     let talking = talking.transpose()?;
@@ -377,7 +373,7 @@ pub fn evaluation(
     let (said, notes) = channel();
     let verifier = verifier(recipe, &device, sources, now, &said)?;
     let folders = Folders::of(checkpoint, sources, Need::Model)?;
-    let environment = environment::environment(recipe, &said)?;
+    let environment = environment::environment(recipe, None, &said)?;
     let asked = Asked {
         train: false,
         heldout: true,

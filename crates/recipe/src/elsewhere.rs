@@ -13,7 +13,7 @@ pub(super) fn elsewhere(key: &str, valid: &[&str]) -> Option<String> {
 }
 
 /// Settings as TRL and its kin call them, with their keys here. A unit that is another one is said.
-const ELSEWHERE: [(&str, &str); 27] = [
+const ELSEWHERE: [(&str, &str); 28] = [
     ("beta", "`loss.kl.coef`"),
     ("bf16", "`model.dtype`"),
     ("dataset_name", "`data.train`"),
@@ -30,6 +30,7 @@ const ELSEWHERE: [(&str, &str); 27] = [
     ("max_completion_length", "`rollout.max_completion_tokens`"),
     ("max_new_tokens", "`rollout.max_completion_tokens`"),
     ("max_assistant_turns", "`environment.max_turns`"),
+    ("max_concurrent_envs", "`environment.sessions`"),
     ("max_prompt_length", "`data.max_prompt_tokens`"),
     ("max_steps", "`train.steps`"),
     ("model_name_or_path", "`model.path`"),

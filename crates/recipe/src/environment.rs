@@ -23,7 +23,8 @@ pub struct Environment {
     /// Tokens of the environment that the policy may hear in all. A conversation ends at a reply that has more than are left.
     #[schemars(range(max = bounds::SIZE))]
     pub max_heard_tokens: usize,
-    /// Texts that end a turn besides the model's stop tokens, such as `"="`; each is one token. They are part of what is said.
+    /// Texts that end a turn besides the model's stop tokens, such as `"="`: every token that ends with one of them does. They are
+    /// part of what is said.
     #[schemars(length(max = 64), inner(length(min = 1)))]
     pub stop: Vec<String>,
     /// Whom the chat template shows as the speaker of the environment's words.
@@ -46,7 +47,7 @@ pub struct Environment {
     /// Seconds that a server may take for a message.
     #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1e6))]
     pub time_limit: f64,
-    /// Seconds that an episode waits while no server can be used, before the run ends.
+    /// Seconds that may pass while no server answers anybody, before the run ends.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub patience: f64,
     /// Name of the environment variable that has the servers' API key. The key is sent as a bearer token, and kept nowhere.
@@ -83,6 +84,11 @@ impl Environment {
         self.kind != EnvironmentKind::None
     }
 
+    /// Tells if it is known to give rewards.
+    pub(crate) fn pays(&self) -> bool {
+        matches!(self.kind, EnvironmentKind::OpenEnv | EnvironmentKind::Guessing)
+    }
+
     /// Tokens that a completion may have besides those that the policy writes.
     pub fn most_heard(&self) -> usize {
         if self.is_there() { self.max_heard_tokens } else { 0 }
@@ -103,6 +109,8 @@ pub enum EnvironmentKind {
     /// Servers that speak OpenEnv.
     #[serde(rename = "openenv")]
     OpenEnv,
+    /// What a program brings itself (`Session::environment`).
+    Own,
 }
 
 impl EnvironmentKind {
@@ -113,6 +121,7 @@ impl EnvironmentKind {
             EnvironmentKind::Guessing => "guessing",
             EnvironmentKind::Calculator => "calculator",
             EnvironmentKind::OpenEnv => "openenv",
+            EnvironmentKind::Own => "own",
         }
     }
 }

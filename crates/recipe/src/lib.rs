@@ -315,7 +315,7 @@ impl Recipe {
             Some(Task::Countdown { .. }) => RewardKind::Countdown { use_all: true },
             Some(Task::Sums { .. } | Task::WordProblems { .. }) => RewardKind::math(),
             Some(Task::Guessing { .. } | Task::Environment) => RewardKind::environment(),
-            None if self.environment.kind == EnvironmentKind::OpenEnv => RewardKind::environment(),
+            None if self.environment.pays() => RewardKind::environment(),
             None => RewardKind::Gsm8k,
         })
     }

@@ -127,15 +127,18 @@ impl Checks<'_> {
         }
         let longest = self.recipe.longest_completion();
         if longest >= max_position_embeddings {
-            let heard = match self.recipe.environment.most_heard() {
-                0 => "",
-                _ => " with environment.max_heard_tokens",
+            let completion = self.recipe.rollout.max_completion_tokens;
+            let sum = match self.recipe.environment.most_heard() {
+                0 => format!("rollout.max_completion_tokens = {longest}"),
+                heard => format!(
+                    "rollout.max_completion_tokens + environment.max_heard_tokens = {completion} + {heard}"
+                ),
             };
             self.fail(
                 &["model.new.max_position_embeddings", "rollout.max_completion_tokens"],
                 format!(
                     "model.new.max_position_embeddings is {max_position_embeddings}, expected more \
-                     than rollout.max_completion_tokens{heard} = {longest}"
+                     than {sum}"
                 ),
                 "no room for a prompt",
                 "a sequence is a prompt and a completion: raise the one or lower the other",

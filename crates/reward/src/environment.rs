@@ -90,7 +90,7 @@ mod tests {
     fn completion(reward: Option<f32>, failure: &str) -> Completion {
         let mut completion = Completion::of_text("5>7");
         completion.outcome =
-            Some(Outcome { reward, turns: 2, over: true, failure: failure.into() });
+            Some(Outcome { reward, turns: 2, failure: failure.into(), ..Outcome::default() });
         completion
     }
 

@@ -4,16 +4,17 @@ mod exchange;
 mod talk;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use firebrick_core::{Completion, Detokenizer, Environment, Group, TokenId};
 
 use self::{
     exchange::{Exchange, Spoken},
-    talk::Talk,
+    talk::{Next, Talk},
 };
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 
@@ -70,6 +71,9 @@ pub const WIDTH: usize = 32;
 /// How long a poll waits for replies.
 const A_WHILE: Duration = Duration::from_millis(20);
 
+/// How long an environment that had no room is left alone.
+const FULL: Duration = Duration::from_millis(100);
+
 /// A conversation: its request, and its place in the group.
 type Place = (RequestId, usize);
 
@@ -87,6 +91,8 @@ struct Work {
     due: bool,
     /// Episodes that have begun and are not over.
     episodes: usize,
+    /// The environment had no room lately: until then no episode begins.
+    full_until: Option<Instant>,
     /// Conversations that have ended since somebody asked.
     ended: usize,
     groups: Vec<(RequestId, Group)>,
@@ -136,8 +142,14 @@ impl<M> Conversing<M> {
 
     fn advance(&mut self, wait: Wait) -> Result<(), RolloutError> {
         if !self.work.due {
-            if !self.work.asked.is_empty() {
-                for (id, group) in self.engine.poll(wait, &mut |_| {})? {
+            if let Some((&id, _)) = self.work.asked.first_key_value() {
+                let turns = self.engine.poll(wait, &mut |_| {})?;
+                // It would be asked for ever.
+                if turns.is_empty() && wait == Wait::ForGroup {
+                    let problem = "the engine says that nothing is in flight, expected a turn";
+                    return Err(RolloutError::Answer { id, problem: problem.into() });
+                }
+                for (id, group) in turns {
                     self.said(id, group)?;
                 }
             }
@@ -151,6 +163,10 @@ impl<M> Conversing<M> {
             }
             self.work.exchange = self.exchange()?;
             self.work.due = false;
+            if self.work.exchange.is_none() && self.work.asked.is_empty() {
+                // Everybody waits for an environment that has no room.
+                thread::sleep(A_WHILE);
+            }
         }
         Ok(())
     }
@@ -164,39 +180,51 @@ impl<M> Conversing<M> {
         request.check_answer(&group)?;
         for (place, turn) in places.into_iter().zip(group.completions) {
             if let Some(open) = self.work.open.get_mut(&place.0) {
-                let stop = &open.request.sampling.stop;
-                open.talks[place.1].said(turn, stop, &*self.detokenizer);
+                let (stop, whole) = (&open.request.sampling.stop, self.turns.max_turn_tokens);
+                open.talks[place.1].said(turn, stop, whole, &*self.detokenizer);
                 self.work.waiting.push_back(place);
             }
         }
         Ok(())
     }
 
-    /// How many of those that wait have an episode, or can begin one.
+    /// How many episodes may begin now; none where the environment had no room a moment ago.
+    fn room(&self) -> Option<usize> {
+        let full = self.work.full_until.is_some_and(|until| Instant::now() < until);
+        let sessions = self.environment.sessions().max(1);
+        (!full).then(|| sessions.saturating_sub(self.work.episodes))
+    }
+
+    /// How many of those that wait can be asked for now.
     fn answerable(&self) -> usize {
-        let Work { open, waiting, episodes, .. } = &self.work;
-        let begins = |&&(id, index): &&Place| {
-            open.get(&id).is_some_and(|open| open.talks[index].outcome.turns == 1)
-        };
-        let new = waiting.iter().filter(begins).count();
-        waiting.len() - new + new.min(self.environment.sessions().max(1).saturating_sub(*episodes))
+        let Work { open, waiting, .. } = &self.work;
+        let room = self.room();
+        let talks = waiting.iter().filter_map(|(id, index)| Some(&open.get(id)?.talks[*index]));
+        let (mut new, mut others) = (0, 0);
+        for talk in talks.filter(|talk| room.is_some() || !talk.again) {
+            *(if talk.begun { &mut others } else { &mut new }) += 1;
+        }
+        others + new.min(room.unwrap_or(0))
     }
 
     /// Asks the environment for replies to those that wait, as far as it has room for their episodes.
     fn exchange(&mut self) -> Result<Option<Exchange>, RolloutError> {
-        let sessions = self.environment.sessions().max(1);
+        let room = self.room();
+        let (full, mut room) = (room.is_none(), room.unwrap_or(0));
         let work = &mut self.work;
         let mut spoken = Vec::new();
         let mut later = VecDeque::new();
         for place in std::mem::take(&mut work.waiting) {
             let Some(open) = work.open.get_mut(&place.0) else { continue };
             let talk = &mut open.talks[place.1];
-            let begins = talk.outcome.turns == 1;
-            if begins && work.episodes >= sessions {
+            let begins = !talk.begun;
+            if (begins && room == 0) || (full && talk.again) {
                 later.push_back(place);
                 continue;
             }
-            work.episodes += usize::from(begins);
+            if begins {
+                (room, work.episodes, talk.begun) = (room - 1, work.episodes + 1, true);
+            }
             let prompt = begins.then(|| open.request.prompt.clone());
             let (episode, said) = (talk.episode.take(), std::mem::take(&mut talk.said));
             spoken.push(Spoken { place, prompt, episode, said });
@@ -212,29 +240,51 @@ impl<M> Conversing<M> {
     /// Takes up replies, and has those speak again whose conversations go on.
     fn heard(&mut self, replies: Vec<exchange::Heard>) -> Result<(), RolloutError> {
         let mut speak = Vec::new();
-        for exchange::Heard { place, episode, reply } in replies {
+        let mut again = VecDeque::new();
+        for exchange::Heard { place, episode, said, reply } in replies {
             let Some(open) = self.work.open.get_mut(&place.0) else { continue };
             let talk = &mut open.talks[place.1];
             let most = open.request.sampling.max_completion_tokens;
-            let goes_on = talk.heard(reply, most, &self.turns, &*self.hearing)?;
-            if goes_on {
-                talk.episode = episode;
-                speak.push(place);
-                continue;
+            match talk.heard(said, reply, most, &self.turns, &*self.hearing)? {
+                Next::Speak => {
+                    talk.episode = episode;
+                    speak.push(place);
+                }
+                Next::AskAgain => {
+                    talk.begun = episode.is_some();
+                    self.work.episodes -= usize::from(!talk.begun);
+                    talk.episode = episode;
+                    again.push_back(place);
+                }
+                Next::End => {
+                    self.work.episodes -= 1;
+                    self.work.ended += 1;
+                    open.left -= 1;
+                    if open.left == 0
+                        && let Some(Open { request, talks, .. }) = self.work.open.remove(&place.0)
+                    {
+                        let completions: Vec<Completion> =
+                            talks.into_iter().map(Talk::ended).collect();
+                        self.work.groups.push(request.answer(completions));
+                    }
+                }
             }
-            self.work.episodes -= 1;
-            self.work.ended += 1;
-            open.left -= 1;
-            if open.left == 0
-                && let Some(Open { request, talks, .. }) = self.work.open.remove(&place.0)
-            {
-                let completions: Vec<Completion> = talks.into_iter().map(Talk::ended).collect();
-                self.work.groups.push(request.answer(completions));
-            }
+        }
+        if !again.is_empty() {
+            self.work.full_until = Some(Instant::now() + FULL);
+            // They were first.
+            again.append(&mut self.work.waiting);
+            self.work.waiting = again;
         }
         let requests: Vec<_> =
             speak.into_iter().filter_map(|place| self.turn(vec![place])).collect();
         if requests.is_empty() { Ok(()) } else { self.engine.submit(requests) }
+    }
+
+    /// Forgets everything that is in flight, here and in the engine. Its ids do not come again: answers to them may.
+    fn forget(&mut self) {
+        self.work = Work { next: self.work.next, ..Work::default() };
+        self.engine.cancel();
     }
 }
 
@@ -244,9 +294,10 @@ impl<M> RolloutEngine<M> for Conversing<M> {
     }
 
     fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
+        let mut ids = BTreeSet::new();
         for request in &requests {
             request.check()?;
-            if self.work.open.contains_key(&request.id) {
+            if self.work.open.contains_key(&request.id) || !ids.insert(request.id) {
                 let problem = "has the id of another in flight, expected one of its own".into();
                 return Err(RolloutError::Request { id: request.id, problem });
             }
@@ -258,7 +309,11 @@ impl<M> RolloutEngine<M> for Conversing<M> {
             self.work.open.insert(id, Open { request, talks, left: count });
             first.extend(self.turn((0..count).map(|index| (id, index)).collect()));
         }
-        self.engine.submit(first).inspect_err(|_| self.work = Work::default())
+        let turns: Vec<RequestId> = first.iter().map(|turn| turn.id).collect();
+        self.engine.submit(first).inspect_err(|_| {
+            ids.iter().for_each(|id| drop(self.work.open.remove(id)));
+            turns.iter().for_each(|id| drop(self.work.asked.remove(id)));
+        })
     }
 
     fn poll(
@@ -267,7 +322,10 @@ impl<M> RolloutEngine<M> for Conversing<M> {
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
         while !self.work.open.is_empty() {
-            self.advance(wait).inspect_err(|_| self.work = Work::default())?;
+            if let Err(error) = self.advance(wait) {
+                self.forget();
+                return Err(error);
+            }
             finished(std::mem::take(&mut self.work.ended));
             if wait == Wait::Never || !self.work.groups.is_empty() {
                 break;
@@ -277,7 +335,6 @@ impl<M> RolloutEngine<M> for Conversing<M> {
     }
 
     fn cancel(&mut self) {
-        self.work = Work::default();
-        self.engine.cancel();
+        self.forget();
     }
 }

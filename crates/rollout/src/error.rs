@@ -1,5 +1,7 @@
 use std::error::Error;
 
+use firebrick_core::EnvironmentFailed;
+
 use crate::RequestId;
 
 /// Why completions could not be sampled.
@@ -49,6 +51,9 @@ pub enum RolloutError {
         /// the weights that were published last.
         retryable: bool,
     },
+    /// The environment that completions talk with can answer nobody any more.
+    #[error("the environment failed: {0}")]
+    Environment(EnvironmentFailed),
     /// An engine lost its work again and again.
     #[error("the rollout engine lost its work {times} times, at last because: {source}")]
     GivenUp {

@@ -47,7 +47,7 @@ pub enum TrainError {
     /// The verifier failed too often to learn or measure anything.
     #[error(
         "{errors} of {completions} completions could not be judged, and reward.max_errors bears a share of {most}: the \
-         verifier failed, or it can't read the references"
+         verifier or the environment failed, or the references can't be read"
     )]
     Unjudged {
         /// Completions without a verdict.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use firebrick_core::{
-    Completion, Fate, FinishReason, Metrics, Outcome, Reward, RewardedGroup, Trained, Verdict,
+    Completion, Ended, Fate, FinishReason, Metrics, Outcome, Reward, RewardedGroup, Trained,
+    Verdict,
 };
 
 use serde::{Deserialize, Serialize};
@@ -153,7 +154,15 @@ impl Sampled {
                 all.sum::<f64>() / outcomes.len() as f64
             };
             metrics.set("environment/turns_mean", mean(&|_, outcome| outcome.turns as f64));
-            metrics.set("environment/over", mean(&|_, outcome| f64::from(u8::from(outcome.over))));
+            for (name, ended) in [
+                ("over", Ended::Over),
+                ("out_of_turns", Ended::Turns),
+                ("out_of_tokens", Ended::Tokens),
+                ("heard_too_much", Ended::Heard),
+            ] {
+                let share = mean(&|_, outcome| f64::from(u8::from(outcome.ended == ended)));
+                metrics.set(format!("environment/{name}"), share);
+            }
             let heard = |completion: &Completion| completion.tokens.len() - completion.count();
             metrics.set("environment/heard_mean", mean(&|completion, _| heard(completion) as f64));
         }

@@ -44,6 +44,8 @@ pub enum Trouble {
     TooLarge,
     /// It is neither done nor not.
     Perhaps,
+    /// It asks again and again whether somebody is there.
+    Pings,
     /// It says that its session is broken, and closes the connection.
     Broken,
     /// It says that it plays as many episodes as it can, and closes the connection.
@@ -56,7 +58,7 @@ pub enum Trouble {
 
 impl Trouble {
     /// Those after which an episode can be played again elsewhere.
-    pub const PASSING: [Trouble; 14] = [
+    pub const PASSING: [Trouble; 15] = [
         Trouble::Delay,
         Trouble::Drop,
         Trouble::Half,
@@ -69,6 +71,7 @@ impl Trouble {
         Trouble::NotANumber,
         Trouble::TooLarge,
         Trouble::Perhaps,
+        Trouble::Pings,
         Trouble::Broken,
         Trouble::Full,
     ];
@@ -211,7 +214,6 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
     }
     shared.most_open.fetch_max(open, Ordering::Relaxed);
     let mut secret = 0;
-    socket.send(Message::Ping("here?".into()))?;
     loop {
         let text = match socket.read()? {
             Message::Text(text) => text.to_string(),
@@ -275,6 +277,12 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
             Some(Trouble::NotANumber) => answer["data"]["reward"] = "much".into(),
             Some(Trouble::TooLarge) => answer["data"]["reward"] = json!(1e300),
             Some(Trouble::Perhaps) => answer["data"]["done"] = "perhaps".into(),
+            Some(Trouble::Pings) => {
+                while !shared.ended.load(Ordering::Relaxed) {
+                    socket.send(Message::Ping("here?".into()))?;
+                }
+                return Ok(());
+            }
             Some(Trouble::Broken) => {
                 socket.send(Message::text(error("SESSION_ERROR", "it broke").to_string()))?;
                 return Ok(socket.close(None)?);
@@ -284,6 +292,8 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
             Some(Trouble::Invalid) => answer = error("VALIDATION_ERROR", "Invalid message"),
         }
         socket.send(Message::text(answer.to_string()))?;
+        // Behind its answer, where whoever waits for that does not read it.
+        socket.send(Message::Ping("here?".into()))?;
     }
 }
 

@@ -1,5 +1,7 @@
 //! Options of `[environment]`: whom the policy talks with.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::{
     bench::{Bench, CHECKPOINT, Case, LETTERS, TALK, TINY, case, default},
     made::Completion,
@@ -46,7 +48,7 @@ pub(crate) const CASES: &[Case] = &[
                 let [low, high, secret] = [range.0, range.1, &done.reference]
                     .map(|number| number.parse::<u32>().unwrap());
                 assert!(low <= secret && secret <= high && high < 6);
-                assert_eq!(done.verdict == "right", done.text.ends_with(&format!("{secret}=")));
+                assert!(done.verdict != "right" || done.text.ends_with(&secret.to_string()));
             }
             assert!(run.first(TURNS) > 1.0);
         },
@@ -58,6 +60,9 @@ pub(crate) const CASES: &[Case] = &[
         let told = ["=0", "=1", "=2", "=3", "=4", "=5", "=6", "=7", "=8", "=9", "=?"];
         assert!(told.iter().any(|told| said.contains(told)), "{said}");
         assert!(run.first(HEARD) > 0.0);
+    }),
+    case(&["environment={kind='own',max_heard_tokens=16}"], LETTERS, &[], |run| {
+        run.fails(2, "environment.kind is \"own\", and no program brings one");
     }),
     default(&["environment.kind=openenv"], TALK, ONCE, |run| {
         assert!(run.first(TURNS) > 1.0);
@@ -84,10 +89,7 @@ pub(crate) const CASES: &[Case] = &[
         }
     }),
     case(&["environment.stop=[\"12\"]"], TINY, SUMS, |run| {
-        run.fails(
-            2,
-            "environment.stop has \"12\", which is 2 tokens of this model, expected a text of one",
-        );
+        run.fails(2, "environment.stop has \"12\", and no token of this model ends with that");
     }),
     default(&["environment.role=user"], CHECKPOINT, CHAT, |run| {
         // The words of the template around a `?` are many more than that.
@@ -103,12 +105,12 @@ pub(crate) const CASES: &[Case] = &[
     }),
     default(&[IMPATIENT], TALK, &[NOBODY], |run| run.fails(1, "could be used for 0 s")),
     // The server plays eight.
-    case(&["environment.sessions=9"], TALK, &["train.steps=1", IMPATIENT], |run| {
-        run.fails(1, "Server at capacity (CAPACITY_REACHED)");
+    case(&["environment.sessions=9"], TALK, ONCE, |run| {
+        run.says("Server at capacity (CAPACITY_REACHED)");
     }),
     case(&["environment.reset={\"secret\": 7}"], TALK, ONCE, |run| {
         for done in run.first_completions() {
-            assert_eq!(done.verdict == "right", done.text.ends_with("7="), "{}", done.text);
+            assert_eq!(done.verdict == "right", done.text.ends_with('7'), "{}", done.text);
         }
     }),
     case(&["environment.action={\"message\": \"4\"}"], TALK, ONCE, |run| {
@@ -132,18 +134,19 @@ pub(crate) const CASES: &[Case] = &[
     case(&["data.task={kind='environment'}"], TALK_ALONE, ASKS, |run| {
         let done = run.first_completions();
         assert!(done.iter().all(|done| done.prompt.starts_with("Guess digit ")));
-        // The reference is the number of the episode, and its last digit the secret.
-        for done in done {
-            let secret = &done.reference[done.reference.len() - 1..];
-            assert_eq!(done.verdict == "right", done.text.ends_with(&format!("{secret}=")));
+        // Whoever finds the secret of a group finds the same one.
+        let mut secrets: BTreeMap<u64, BTreeSet<Option<char>>> = BTreeMap::new();
+        for done in done.iter().filter(|done| done.verdict == "right") {
+            secrets.entry(done.draw).or_default().insert(done.text.chars().last());
         }
+        assert!(!secrets.is_empty() && secrets.values().all(|found| found.len() == 1));
     }),
     case(&["environment.opening=Guess: {{ observation.message }}"], TALK_ALONE, ASKED, |run| {
         assert!(run.prompts().iter().all(|prompt| prompt.starts_with("Guess: Guess digit ")));
     }),
     default(&["reward={kind='environment'}"], TALK, ONCE, |run| {
         for done in run.first_completions() {
-            let found = f64::from(u8::from(done.text.ends_with('=')));
+            let found = f64::from(u8::from(done.text.ends_with(&done.reference)));
             assert_eq!((done.credit, done.verdict == "right"), (found, found == 1.0));
         }
     }),

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     io::{self, ErrorKind, Read, Write},
     net::{TcpStream, ToSocketAddrs as _},
     sync::{Arc, Mutex, MutexGuard, Once, PoisonError},
@@ -20,10 +21,13 @@ use tungstenite::{
     stream::MaybeTlsStream,
 };
 
-use super::WORDS;
+use super::{OpenEnvError, shown};
 
 /// The largest message that a server may send, in bytes.
-const LARGEST: usize = 1 << 20;
+pub(super) const LARGEST: usize = 1 << 20;
+
+/// Pings that are answered at a time.
+const PINGS: usize = 4;
 
 /// Letters of a code that a server gives to its errors.
 const CODE: usize = 40;
@@ -34,7 +38,7 @@ pub(super) struct Address {
     /// As people write it.
     base: String,
     uri: Uri,
-    key: Option<Key>,
+    key: Option<(Key, HeaderValue)>,
 }
 
 impl fmt::Display for Address {
@@ -44,28 +48,40 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Looks at the form alone; none where it is no address.
-    pub(super) fn new(base: &str, key: Option<Key>) -> Option<Self> {
-        let base = base.trim_end_matches('/').to_owned();
-        let (scheme, rest) = base.split_once("://")?;
+    /// Looks at the form alone.
+    pub(super) fn new(base: &str, key: Option<&Key>) -> Result<Self, OpenEnvError> {
+        let key = key.map(|key| {
+            let header = HeaderValue::from_str(&format!("Bearer {}", key.word()));
+            let mut header = header.map_err(|_| OpenEnvError::Key)?;
+            header.set_sensitive(true);
+            Ok::<_, OpenEnvError>((key.clone(), header))
+        });
+        let uri =
+            Address::uri(base).ok_or_else(|| OpenEnvError::Address { address: base.into() })?;
+        Ok(Address { base: base.trim_end_matches('/').into(), uri, key: key.transpose()? })
+    }
+
+    fn uri(base: &str) -> Option<Uri> {
+        let (scheme, rest) = base.trim_end_matches('/').split_once("://")?;
+        // The path of the connection is ours to add.
+        let rest = rest.strip_suffix("/ws").unwrap_or(rest);
         let scheme = match scheme {
             "http" | "ws" => "ws",
             "https" | "wss" => "wss",
             _ => return None,
         };
         let uri: Uri = format!("{scheme}://{rest}/ws").parse().ok()?;
+        let (host, authority) = (uri.host()?, uri.authority()?);
+        // What stands behind the host is a port, or nothing: another port must not get the key.
+        let port = authority.as_str().len() == host.len() || uri.port_u16().is_some();
         // A name and a password before the host would be in every message.
-        let plain = !rest.contains(['@', '?', '#']);
-        uri.host().filter(|host| plain && !host.is_empty())?;
-        Some(Address { base, uri, key })
+        (!host.is_empty() && port && !rest.contains(['@', '?', '#'])).then_some(uri)
     }
 
     fn request(&self) -> Result<Request, Error> {
         let mut request = self.uri.clone().into_client_request()?;
-        if let Some(key) = &self.key {
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", key.word()))?;
-            value.set_sensitive(true);
-            request.headers_mut().insert("authorization", value);
+        if let Some((_, header)) = &self.key {
+            request.headers_mut().insert("authorization", header.clone());
         }
         Ok(request)
     }
@@ -96,6 +112,8 @@ pub(super) enum Lost {
     Connection(String),
     /// The server plays as many episodes as it can.
     Full(String),
+    /// The environment says that the message has not the form that it wants.
+    Malformed(String),
     /// The environment says that it failed.
     Refused(String),
 }
@@ -108,7 +126,17 @@ pub(super) struct Answer {
     pub(super) done: bool,
 }
 
-/// The connection of one episode.
+impl Answer {
+    /// Stands for all of it: the same of the same answer.
+    pub(super) fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let Answer { observation, reward, done } = self;
+        (json!(observation).to_string(), reward.map(f32::to_bits), done).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// A connection, in which one episode is played after the other.
 pub(super) struct Session {
     socket: Arc<Mutex<Socket>>,
     time_limit: Duration,
@@ -141,7 +169,8 @@ impl Session {
         let failed = |error| Lost::Connection(said(error, time_limit));
         let (socket, _) = open().map_err(failed)?;
         let socket = Arc::new(Mutex::new(Socket(socket)));
-        Ok(Session { socket, time_limit, key: address.key.clone(), sound: true })
+        let key = address.key.as_ref().map(|(key, _)| key.clone());
+        Ok(Session { socket, time_limit, key, sound: true })
     }
 
     /// Sends a message of the kind, and gives the answer to it.
@@ -182,6 +211,7 @@ impl Session {
                 return Err(match code.as_str() {
                     "CAPACITY_REACHED" => Lost::Full(words),
                     "FACTORY_ERROR" | "SESSION_ERROR" => Lost::Connection(words),
+                    "VALIDATION_ERROR" => Lost::Malformed(words),
                     _ => Lost::Refused(words),
                 });
             }
@@ -231,13 +261,8 @@ impl Session {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A stranger's words for a message: short, in one line, and without the key, which a server may say.
     fn shown(&self, text: &str) -> String {
-        let text = match &self.key {
-            Some(key) => text.replace(key.word(), "***"),
-            None => text.to_owned(),
-        };
-        text.chars().take(WORDS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+        shown(text, self.key.as_ref())
     }
 }
 
@@ -257,15 +282,18 @@ impl Socket {
         }
     }
 
-    /// Answers a server that asks whether somebody is there.
+    /// Answers a server that asks whether somebody is there. One that asks again and again is answered some of it, so that
+    /// nobody waits for it.
     pub(super) fn answer_pings(&mut self) {
-        self.limit(Duration::from_millis(1));
-        while let Ok(Message::Ping(_) | Message::Pong(_)) = self.0.read() {
-            self.limit(Duration::from_millis(20));
+        for _ in 0..PINGS {
+            self.limit(Duration::from_millis(1));
+            if !matches!(self.0.read(), Ok(Message::Ping(_) | Message::Pong(_))) {
+                break;
+            }
+            self.limit(Duration::from_millis(10));
             if self.0.flush().is_err() {
                 break;
             }
-            self.limit(Duration::from_millis(1));
         }
     }
 
@@ -328,7 +356,12 @@ fn said(error: Error, time_limit: Duration) -> String {
             "it refuses connections: is the server up?".into()
         }
         Error::Http(response) => {
-            format!("it answered with status {} at /ws", response.status().as_u16())
+            let status = response.status().as_u16();
+            format!("it answered with status {status} at /ws below that address")
+        }
+        Error::Tls(error) => format!("{error}: does it speak TLS?"),
+        Error::Io(error) if error.to_string().contains("InvalidContentType") => {
+            "it does not speak TLS: is it http?".into()
         }
         Error::ConnectionClosed | Error::AlreadyClosed => "it closed the connection".into(),
         error => error.to_string(),

@@ -224,6 +224,30 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<Suspicion> {
         return None;
     }
     let limit = recipe.rollout.max_completion_tokens;
+    let ended = |name: &str| history.mean(&format!("environment/{name}")).unwrap_or(0.0);
+    let (turns, heard) = (ended("out_of_turns"), ended("heard_too_much"));
+    if turns.max(heard) > ended("out_of_tokens") {
+        let environment = &recipe.environment;
+        let (name, met, value) = match turns > heard {
+            true => ("out_of_turns", "max_turns", environment.max_turns),
+            false => ("heard_too_much", "max_heard_tokens", environment.max_heard_tokens),
+        };
+        return Some(Suspicion {
+            what: format!(
+                "{} of the conversations come to no end: most of them meet environment.{met} = {value}.",
+                percent(share)
+            ),
+            evidence: vec![
+                format!("rollout/truncated is {share:.2} in the recent steps"),
+                format!("environment/{name} is {:.2}", ended(name)),
+            ],
+            remedy: format!(
+                "Look at some: if they need more room, raise environment.{met}. A game that is lost at its last turn is no fault."
+            ),
+            which: Some(Which::CutOff),
+            ..Suspicion::default()
+        });
+    }
     Some(Suspicion {
         what: format!("{} of the completions are cut off at {limit} tokens.", percent(share)),
         evidence: vec![

@@ -13,7 +13,7 @@ use firebrick_data::{
 use serde_json::{Map, Value};
 
 use super::{
-    environment::{alphabet, openings},
+    environment::{alphabet, openings, tell_alike},
     references,
 };
 use crate::{Error, model::Folders, recipe, recipe::Recipe, source::Sources};
@@ -67,7 +67,7 @@ impl Data {
         let worked = asked.worked && recipe.warmup.steps > 0;
         let ProblemSets { train, mut heldout, dropped } =
             match asked.train || asked.heldout || worked {
-                true => problems(&recipe.data, sources, asked.environment, seed, notes)?,
+                true => problems(&recipe.data, sources, Asked { worked, ..asked }, seed, notes)?,
                 false => ProblemSets::default(),
             };
         shorten(&mut heldout, recipe);
@@ -261,7 +261,7 @@ struct ProblemSets {
 fn problems(
     data: &recipe::Data,
     sources: &Sources,
-    environment: Option<&dyn Environment>,
+    asked: Asked<'_>,
     seed: Seed,
     notes: &Sender<String>,
 ) -> Result<ProblemSets, Error> {
@@ -276,14 +276,19 @@ fn problems(
     };
     let Some(path) = &data.train else {
         let task = data.task.as_ref().ok_or(Error::NewModelNeedsAlphabet)?;
-        let (train, heldout) = match (generator(task), environment) {
+        let (train, heldout) = match (generator(task), asked.environment) {
             (Some(task), _) => {
                 (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?)
             }
-            (None, Some(environment)) => (
-                openings(environment, 0, data.train_size)?,
-                openings(environment, data.train_size as u64, data.heldout_size)?,
-            ),
+            (None, Some(environment)) => {
+                // Episodes cost more than sums.
+                let wanted = |asked, count| if asked { count } else { 0 };
+                let train = wanted(asked.train || asked.worked, data.train_size);
+                let heldout = wanted(asked.heldout, data.heldout_size);
+                let train = openings(environment, 0, train)?;
+                tell_alike(&train, notes);
+                (train, openings(environment, data.train_size as u64, heldout)?)
+            }
             // The recipe's check wants one.
             (None, None) => (Vec::new(), Vec::new()),
         };

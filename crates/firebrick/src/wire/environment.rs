@@ -1,18 +1,15 @@
 //! The environment that a recipe names, and how the policy talks with it.
 
 use std::{
+    collections::BTreeSet,
     env,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-        mpsc::Sender,
-    },
+    sync::{Arc, Mutex, PoisonError, mpsc::Sender},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use firebrick_core::{
-    Environment, EnvironmentFailed, Key, Prompt, TokenId, Verifier, WorkedExample,
+    Detokenizer as _, Environment, EnvironmentFailed, Key, Prompt, TokenId, Verifier, WorkedExample,
 };
 use firebrick_data::{Problem, PromptFormat, Question, Tokenizer};
 use firebrick_environments::{Calculator, Guessing, OpenEnv, Settings, Words};
@@ -27,17 +24,29 @@ use crate::{
 /// Episodes that are begun at once for the prompts that they open with.
 const OPENED_AT_ONCE: usize = 16;
 
-/// Failures of an environment that a run tells; the others are counted.
+/// How long one waits for an environment before a run has begun.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long an environment without room is left alone.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Reasons of failures that a run tells, each once; the failures are counted.
 const TOLD: usize = 5;
 
-/// The environment; none where a completion is one turn.
+/// The environment, the program's `own` where the recipe says so; none where a completion is one turn.
 ///
 /// # Errors
-/// When an address or a template is none, or the key is not in the environment of this process.
+/// When an address or a template is none, the key is not in the environment of this process, or the program's own is missing, or
+/// is not asked for.
 pub(super) fn environment(
     recipe: &Recipe,
+    own: Option<Arc<dyn Environment>>,
     said: &Sender<String>,
 ) -> Result<Option<Arc<dyn Environment>>, Error> {
+    if own.is_some() && recipe.environment.kind != EnvironmentKind::Own {
+        let (part, needs) = ("Session::environment", "with environment.kind = \"own\"");
+        return Err(Error::NoEffect { part, needs });
+    }
     let recipe::Environment { kind, servers, sessions, reset, action, heard, opening, .. } =
         recipe.environment.clone();
     let key = match &recipe.environment.key_variable {
@@ -47,6 +56,7 @@ pub(super) fn environment(
     let said = said.clone();
     Ok(match kind {
         EnvironmentKind::None => None,
+        EnvironmentKind::Own => Some(own.ok_or(Error::NoEnvironment)?),
         EnvironmentKind::Guessing => Some(Arc::new(Guessing)),
         EnvironmentKind::Calculator => Some(Arc::new(Calculator)),
         EnvironmentKind::OpenEnv => {
@@ -77,7 +87,7 @@ pub(super) fn alphabet(kind: EnvironmentKind) -> &'static str {
     match kind {
         EnvironmentKind::Guessing => Guessing::ALPHABET,
         EnvironmentKind::Calculator => Calculator::ALPHABET,
-        EnvironmentKind::None | EnvironmentKind::OpenEnv => "",
+        EnvironmentKind::None | EnvironmentKind::OpenEnv | EnvironmentKind::Own => "",
     }
 }
 
@@ -101,15 +111,23 @@ impl Talking {
         let recipe::Environment {
             max_turns, max_turn_tokens, max_heard_tokens, stop, role, ..
         } = &recipe.environment;
-        let token = |text: &String| match tokenizer.encode(text, false)?[..] {
-            [token] => Ok(token),
-            ref tokens => Err(Error::Stop { text: text.clone(), tokens: tokens.len() }),
-        };
+        let mut ends = Vec::new();
+        for text in stop {
+            // What stands before it may be part of the token.
+            let words = (0..tokenizer.rows() as TokenId)
+                .map(|token| (token, tokenizer.detokenize(&[token])));
+            let ending = words.filter(|(_, word)| word.ends_with(text)).map(|(token, _)| token);
+            let known = ends.len();
+            ends.extend(ending);
+            if ends.len() == known {
+                return Err(Error::Stop { text: text.clone() });
+            }
+        }
         let turns = Turns {
             max_turns: *max_turns,
             max_turn_tokens: max_turn_tokens.unwrap_or(usize::MAX),
             max_heard_tokens: *max_heard_tokens,
-            stop: stop.iter().map(token).collect::<Result<_, Error>>()?,
+            stop: ends,
         };
         // Before a run, and not at its first reply.
         format.reply("", role.name())?;
@@ -143,7 +161,6 @@ impl Talking {
     }
 
     fn play_one(&self, example: &mut WorkedExample, prompt: &Prompt) -> Result<(), Error> {
-        use firebrick_core::Detokenizer as _;
         let WorkedExample { completion, mask, .. } = example;
         let text = |tokens: &[TokenId]| self.tokenizer.detokenize(tokens);
         let fault = |problem: String| Error::Worked { prompt: prompt.text.clone(), problem };
@@ -177,15 +194,19 @@ impl Talking {
             begin = begins + heard.len();
             mask[begins..begin].fill(false);
         }
-        Ok(())
+        Err(fault(format!(
+            "it takes more turns than environment.max_turns = {}",
+            self.turns.max_turns
+        )))
     }
 }
 
 /// The verifier, for completions whose environment may have failed.
 pub(super) fn sound(verifier: Box<dyn Verifier>, said: Sender<String>) -> Box<dyn Verifier> {
-    let told = AtomicUsize::new(0);
+    let told = Mutex::new(BTreeSet::new());
     Box::new(OfConversations::new(verifier, move |why| {
-        if told.fetch_add(1, Ordering::Relaxed) < TOLD {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < TOLD && told.insert(why.to_owned()) {
             let _ = said.send(format!("a completion has no verdict: {why}")); // A run that is over hears nothing.
         }
     }))
@@ -201,26 +222,35 @@ pub(super) fn openings(
     count: usize,
 ) -> Result<Vec<Problem>, Error> {
     let next = Mutex::new(first..first + count as u64);
+    let ids = || next.lock().unwrap_or_else(PoisonError::into_inner);
     let problem = |id: u64| {
-        let prompt = Prompt { id, reference: id.to_string(), ..Prompt::default() };
-        let episode = environment
-            .begin(&prompt)
-            .map_err(|failed| Error::Opening { id, problem: failed.to_string() })?;
-        if episode.opening().is_empty() {
-            let problem = "it begins without a word, expected the prompt".into();
-            return Err(Error::Opening { id, problem });
-        }
-        let question = Question::Text(episode.opening().to_owned());
-        Ok(Problem {
-            id,
-            question,
-            reference: id.to_string(),
-            worked: None,
-            difficulty: String::new(),
-        })
+        let prompt = Prompt { id, ..Prompt::default() };
+        let since = Instant::now();
+        let episode = loop {
+            match environment.begin(&prompt) {
+                // Nobody hears of it before the run begins: it is better to end.
+                Err(EnvironmentFailed::Busy(_)) if since.elapsed() < PATIENCE => {
+                    thread::sleep(PAUSE);
+                }
+                begun => break begun,
+            }
+        };
+        let opening = episode.map(|episode| episode.opening().to_owned());
+        let problem = match opening {
+            Ok(opening) if !opening.is_empty() => {
+                let question = Question::Text(opening);
+                let (reference, difficulty) = (String::new(), String::new());
+                return Ok(Problem { id, question, reference, worked: None, difficulty });
+            }
+            Ok(_) => "it begins without a word, expected the prompt".into(),
+            Err(failed) => failed.to_string(),
+        };
+        // One that fails is enough.
+        *ids() = 0..0;
+        Err(Error::Opening { id, problem })
     };
-    let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || std::iter::from_fn(take).map(problem).collect::<Result<Vec<_>, Error>>();
+    let work =
+        || std::iter::from_fn(|| ids().next()).map(problem).collect::<Result<Vec<_>, Error>>();
     let threads = environment.sessions().clamp(1, OPENED_AT_ONCE);
     let parts = thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
@@ -235,6 +265,21 @@ pub(super) fn openings(
     Ok(problems)
 }
 
+/// Says so where openings show nothing of what was opened.
+pub(super) fn tell_alike(problems: &[Problem], notes: &Sender<String>) {
+    let Some((first, others)) = problems.split_first().filter(|(_, others)| !others.is_empty())
+    else {
+        return;
+    };
+    if others.iter().all(|problem| problem.question == first.question) {
+        let _ = notes.send(
+            "all episodes of the environment open with the same words: nothing shows whether each is another one, and the \
+             same one for all completions of a group"
+                .into(),
+        );
+    }
+}
+
 /// An environment's words as the policy reads them.
 struct Heard {
     tokenizer: Arc<Tokenizer>,
@@ -246,7 +291,8 @@ impl Hearing for Heard {
     fn tokens(&self, words: &str, last: Option<TokenId>) -> Result<Vec<TokenId>, String> {
         let text = self.format.reply(words, self.role.name());
         let tokens = text.and_then(|text| self.tokenizer.encode(&text, false));
-        let mut tokens = tokens.map_err(|error| format!("the policy can't read it: {error}"))?;
+        let mut tokens =
+            tokens.map_err(|error| format!("the policy can't read a reply: {error}"))?;
         // The end of the policy's message is the policy's own, where it wrote it.
         if self.format.chat.is_some() && last.is_some() && tokens.first().copied() == last {
             tokens.remove(0);

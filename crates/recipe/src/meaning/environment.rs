@@ -10,8 +10,10 @@ impl Checks<'_> {
             self.environment_servers(environment);
         }
         let needs = |task: &Task| match task {
-            // A server may play the game too.
-            Task::Guessing { .. } if kind != EnvironmentKind::OpenEnv => {
+            // Others may play the game too.
+            Task::Guessing { .. }
+                if !matches!(kind, EnvironmentKind::OpenEnv | EnvironmentKind::Own) =>
+            {
                 Some(EnvironmentKind::Guessing)
             }
             Task::Environment => Some(EnvironmentKind::OpenEnv),
@@ -27,8 +29,16 @@ impl Checks<'_> {
                     "environment.kind is \"{}\", expected \"{needed}\" for the problems of data.task",
                     kind.name()
                 ),
-                "are played there",
+                "need that environment",
                 &format!("set environment.kind = \"{needed}\", or take another task"),
+            );
+        }
+        if self.recipe.data.task == Some(Task::Environment) && !self.recipe.eval.sets.is_empty() {
+            self.fail(
+                &["eval.sets", "data.task"],
+                "eval.sets has questions of files, expected none beside data.task.kind = \"environment\"".into(),
+                "are no episodes of the environment",
+                "leave eval.sets out; data.heldout_size says how many episodes are held out",
             );
         }
         let pays = match self.recipe.reward_kind() {

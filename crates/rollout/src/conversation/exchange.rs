@@ -30,6 +30,7 @@ pub(super) struct Spoken {
 pub(super) struct Heard {
     pub(super) place: Place,
     pub(super) episode: Option<Box<dyn Episode>>,
+    pub(super) said: String,
     pub(super) reply: Result<Reply, EnvironmentFailed>,
 }
 
@@ -116,5 +117,5 @@ fn reply(environment: &dyn Environment, spoken: Spoken) -> Heard {
     let reply = answered.unwrap_or_else(|panic| {
         Err(EnvironmentFailed::Episode(format!("the environment panicked: {panic}")))
     });
-    Heard { place, episode, reply }
+    Heard { place, episode, said, reply }
 }

@@ -1,7 +1,8 @@
 //! One conversation.
 
 use firebrick_core::{
-    Completion, Detokenizer, EnvironmentFailed, Episode, FinishReason, Outcome, Reply, TokenId,
+    Completion, Detokenizer, Ended, EnvironmentFailed, Episode, FinishReason, Outcome, Reply,
+    TokenId,
 };
 
 use super::{Hearing, Turns};
@@ -14,18 +15,36 @@ pub(super) struct Talk {
     pub(super) outcome: Outcome,
     /// None before the first reply, while one is awaited, and when the conversation is over.
     pub(super) episode: Option<Box<dyn Episode>>,
+    /// True once the episode has begun.
+    pub(super) begun: bool,
+    /// True where the environment had no room for what was said.
+    pub(super) again: bool,
     /// The policy's words that have no reply.
     pub(super) said: String,
     /// Tokens that were heard.
     heard: usize,
+    /// True where the last turn was cut off because the policy may write no more.
+    cut: bool,
+}
+
+/// The way on after a reply.
+pub(super) enum Next {
+    /// The policy has another turn.
+    Speak,
+    /// The same is asked again later.
+    AskAgain,
+    /// The conversation is over.
+    End,
 }
 
 impl Talk {
-    /// Appends a turn. Its words are without the token of `stop` that ended it.
+    /// Appends a turn. Its words are without the token of `stop` that ended it. A turn of less than `whole` tokens that did not
+    /// stop was cut off.
     pub(super) fn said(
         &mut self,
         turn: Completion,
         stop: &[TokenId],
+        whole: usize,
         detokenizer: &dyn Detokenizer,
     ) {
         let Completion { tokens, logprobs, policy_version, finish, .. } = turn;
@@ -39,25 +58,32 @@ impl Talk {
         completion.write(&tokens, &logprobs);
         completion.text += &self.said;
         completion.finish = finish;
+        self.cut = finish == FinishReason::Length && tokens.len() < whole;
         self.outcome.turns += 1;
     }
 
-    /// Takes up the reply to the last turn; tells if the policy has another one. The policy may write `most` tokens in all.
+    /// Takes up the reply to the last turn, with what was said in it. The policy may write `most` tokens in all.
     ///
     /// # Errors
     /// When the environment can answer nobody any more.
     pub(super) fn heard(
         &mut self,
+        said: String,
         reply: Result<Reply, EnvironmentFailed>,
         most: usize,
         turns: &Turns,
         hearing: &dyn Hearing,
-    ) -> Result<bool, RolloutError> {
+    ) -> Result<Next, RolloutError> {
         let Reply { heard, reward, over } = match reply {
             Ok(reply) => reply,
+            Err(EnvironmentFailed::Busy(_)) => {
+                (self.said, self.again) = (said, true);
+                return Ok(Next::AskAgain);
+            }
             Err(EnvironmentFailed::Episode(why)) => return Ok(self.fail(why)),
-            Err(failed) => return Err(RolloutError::engine(failed, false)),
+            Err(failed) => return Err(RolloutError::Environment(failed)),
         };
+        self.again = false;
         if let Some(reward) = reward {
             let sum = self.outcome.reward.unwrap_or(0.0) + reward;
             if !sum.is_finite() {
@@ -67,33 +93,37 @@ impl Talk {
             }
             self.outcome.reward = Some(sum);
         }
-        if !heard.is_empty() {
-            for part in [hearing.between(), &heard] {
-                self.completion.text += part;
-            }
-        }
-        if over {
-            self.outcome.over = true;
-            self.completion.finish = FinishReason::Stop;
-            return Ok(false);
-        }
         let last = self.completion.tokens.last().copied();
         let ended = last.filter(|_| self.completion.finish == FinishReason::Stop);
-        self.completion.finish = FinishReason::Length;
-        if self.outcome.turns >= turns.max_turns || self.completion.count() >= most {
-            return Ok(false);
+        let limit = match () {
+            () if over => Some(Ended::Over),
+            () if self.outcome.turns >= turns.max_turns => Some(Ended::Turns),
+            () if self.completion.count() >= most => Some(Ended::Tokens),
+            () => None,
+        };
+        if let Some(ended) = limit {
+            self.outcome.ended = ended;
+            self.outcome.closing = heard.chars().take(Outcome::CLOSING).collect();
+            let stopped = over && !self.cut;
+            self.completion.finish =
+                if stopped { FinishReason::Stop } else { FinishReason::Length };
+            return Ok(Next::End);
         }
+        self.completion.finish = FinishReason::Length;
         let tokens = match hearing.tokens(&heard, ended) {
             Ok(tokens) => tokens,
             Err(why) => return Ok(self.fail(why)),
         };
         self.heard = self.heard.saturating_add(tokens.len());
         if self.heard > turns.max_heard_tokens {
-            return Ok(false);
+            self.outcome.ended = Ended::Heard;
+            return Ok(Next::End);
         }
         self.completion.hear(&tokens);
-        self.completion.text += hearing.between();
-        Ok(true)
+        for part in [hearing.between(), &heard, hearing.between()] {
+            self.completion.text += part;
+        }
+        Ok(Next::Speak)
     }
 
     /// The completion of a conversation that is over.
@@ -103,8 +133,8 @@ impl Talk {
         completion
     }
 
-    fn fail(&mut self, why: String) -> bool {
-        self.outcome.failure = why;
-        false
+    fn fail(&mut self, why: String) -> Next {
+        (self.outcome.failure, self.outcome.ended) = (why, Ended::Failed);
+        Next::End
     }
 }

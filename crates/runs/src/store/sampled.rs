@@ -253,8 +253,9 @@ fn replace_completions(
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     let mut insert = transaction.prepare_cached(sql)?;
     for (index, (completion, reward)) in (0_i64..).zip(completions.iter().zip(rewards)) {
+        // Those of words that the policy was told are 0, and none of its own.
         let logprobs = completion.logprobs.iter().map(|&logprob| f64::from(logprob));
-        let mean_logprob = logprobs.sum::<f64>() / completion.logprobs.len() as f64;
+        let mean_logprob = logprobs.sum::<f64>() / completion.count() as f64;
         let score = &reward.score;
         let parts = (!score.parts.is_empty()).then(|| {
             let parts = score.parts.iter();
