@@ -31,7 +31,7 @@ pub struct Settings {
     pub words: Words,
     /// The time that a server may take for a message. Finding the address of its name is the system's, and has the system's limit.
     pub time_limit: Duration,
-    /// The time that may pass while no server answers anybody, before the run ends.
+    /// The time that may pass while no episode is played although one is wanted, before the run ends.
     pub patience: Duration,
     /// The word that lets the trainer in, if the servers ask for one.
     pub key: Option<Key>,
@@ -93,9 +93,8 @@ const WORDS: usize = 300;
 /// servers, `/reset` and `/step`, make a new environment for every request, so they can't hold an episode of several turns.
 ///
 /// A server that does not answer, or plays as many episodes as it can, is asked again later, and others meanwhile
-/// ([`EnvironmentFailed::Busy`]). An episode
-/// whose connection breaks is played again from its beginning, with the same actions: an environment follows from them. If it
-/// answers otherwise then, the completion has no verdict.
+/// ([`EnvironmentFailed::Busy`]). An episode whose connection breaks is played again from its beginning, with the same
+/// actions: an environment follows from them. If it answers otherwise then, the completion has no verdict.
 pub struct OpenEnv(Arc<Inner>);
 
 struct Inner {
@@ -110,8 +109,10 @@ struct Inner {
     key: Option<Key>,
     asks: bool,
     keeper: Keeper,
-    /// Since when no server has answered; none while one does.
-    silent_since: Mutex<Option<Instant>>,
+    /// Episodes that have begun and hold their seats.
+    playing: AtomicUsize,
+    /// Since when nobody could play, although somebody wanted to; none while one does.
+    nobody_since: Mutex<Option<Instant>>,
     /// True once an action had the form that the environment wants.
     understood: AtomicBool,
     tell: Box<dyn Fn(String) + Send + Sync>,
@@ -167,7 +168,8 @@ impl OpenEnv {
             key,
             asks,
             keeper: Keeper::new()?,
-            silent_since: Mutex::default(),
+            playing: AtomicUsize::new(0),
+            nobody_since: Mutex::default(),
             understood: AtomicBool::new(false),
             tell: Box::new(tell),
         })))
@@ -233,6 +235,8 @@ impl Inner {
             match seat.begin(reset) {
                 Ok(answer) => {
                     self.is_well(server);
+                    seat.plays = true;
+                    self.playing.fetch_add(1, Ordering::AcqRel);
                     return Ok((seat, answer));
                 }
                 Err(Lost::Refused(why) | Lost::Malformed(why)) => {
@@ -250,8 +254,13 @@ impl Inner {
                 }
             }
         }
-        let since = *lock(&self.silent_since).get_or_insert_with(Instant::now);
-        if since.elapsed() < self.patience {
+        let mut since = lock(&self.nobody_since);
+        // Those that play come to an end, and leave room.
+        if self.playing.load(Ordering::Acquire) > 0 {
+            *since = None;
+            return Err(EnvironmentFailed::Busy(failed));
+        }
+        if since.get_or_insert_with(Instant::now).elapsed() < self.patience {
             return Err(EnvironmentFailed::Busy(failed));
         }
         Err(EnvironmentFailed::Environment(format!(
@@ -265,11 +274,11 @@ impl Inner {
         let free = |open: usize| (open < self.sessions).then_some(open + 1);
         let open = &self.servers[server].open;
         open.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
-        Some(Seat { inner: self.clone(), server, session: None })
+        Some(Seat { inner: self.clone(), server, session: None, plays: false })
     }
 
     fn is_well(&self, server: usize) {
-        *lock(&self.silent_since) = None;
+        *lock(&self.nobody_since) = None;
         let Server { failures, address, .. } = &self.servers[server];
         if failures.swap(0, Ordering::Relaxed) > 0 {
             (self.tell)(format!("{address}: the environment answers again"));
@@ -346,6 +355,8 @@ struct Seat {
     inner: Arc<Inner>,
     server: usize,
     session: Option<Session>,
+    /// True once its episode has begun.
+    plays: bool,
 }
 
 impl Seat {
@@ -385,6 +396,7 @@ impl Drop for Seat {
             lock(idle).push(session);
         }
         open.fetch_sub(1, Ordering::AcqRel);
+        self.inner.playing.fetch_sub(usize::from(self.plays), Ordering::AcqRel);
     }
 }
 

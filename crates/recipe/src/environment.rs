@@ -47,7 +47,7 @@ pub struct Environment {
     /// Seconds that a server may take for a message.
     #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1e6))]
     pub time_limit: f64,
-    /// Seconds that may pass while no server answers anybody, before the run ends.
+    /// Seconds that may pass while no episode is played although one is wanted, before the run ends.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub patience: f64,
     /// Name of the environment variable that has the servers' API key. The key is sent as a bearer token, and kept nowhere.

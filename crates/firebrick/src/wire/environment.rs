@@ -101,7 +101,7 @@ pub(super) struct Talking {
 
 impl Talking {
     /// # Errors
-    /// When a text that is to end a turn is not one token, or the chat template knows no such conversation.
+    /// When no token ends with a text that is to end a turn, or the chat template knows no such conversation.
     pub(super) fn new(
         recipe: &Recipe,
         environment: Arc<dyn Environment>,

@@ -21,8 +21,6 @@ pub(super) struct Talk {
     pub(super) again: bool,
     /// The policy's words that have no reply.
     pub(super) said: String,
-    /// Tokens that were heard.
-    heard: usize,
     /// True where the last turn was cut off because the policy may write no more.
     cut: bool,
 }
@@ -114,8 +112,8 @@ impl Talk {
             Ok(tokens) => tokens,
             Err(why) => return Ok(self.fail(why)),
         };
-        self.heard = self.heard.saturating_add(tokens.len());
-        if self.heard > turns.max_heard_tokens {
+        let before = self.completion.tokens.len() - self.completion.count();
+        if before + tokens.len() > turns.max_heard_tokens {
             self.outcome.ended = Ended::Heard;
             return Ok(Next::End);
         }
